@@ -1,1 +1,1 @@
-"""The site: settings, entry points, wiring, and what all apps share: projects, HTTP, the base of the admin."""
+"""The site: settings, entry points, and the parts that all apps share: projects, HTTP, the base of the admin."""

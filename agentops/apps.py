@@ -5,7 +5,7 @@ from django.db.models.signals import post_migrate, pre_migrate
 
 
 class SiteConfig(AppConfig):
-    """The site itself: no models; its checks are registered when it is loaded."""
+    """The site itself: no models; registers its checks when it is loaded."""
 
     name = "agentops"
 
@@ -14,11 +14,11 @@ class SiteConfig(AppConfig):
         from agentops.base.database import migration_timeouts
         from agentops.base.env import BadSetting
 
-        # Commands skip the checks, and by the time that anyone runs them, the cache has been read.
+        # Management commands skip the checks, and when a person runs the checks, the cache has already been read.
         for problem in (*checks.cache_reads_no_code(None), *checks.messages_and_sessions_are_no_code(None)):
             raise BadSetting(f"{problem.msg} {problem.hint}")
 
-        # Once for each migration of the site: Django sends the signals for each app that has models.
+        # Only once per migration of the site: Django sends the signals for each app with models.
         projects = apps.get_app_config("projects")
         pre_migrate.connect(migration_timeouts.extend, sender=projects)
         post_migrate.connect(migration_timeouts.restore, sender=projects)

@@ -23,8 +23,8 @@ from runs.external.ingest_counts import flushing  # noqa: E402
 from runs.management.site import warm_up  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
-#: Seconds for which a thread that computes keeps the interpreter from others that want it. With Python's 5 ms, a page
-#: waits for so long after each of its queries while batches of events are read.
+#: Seconds for which a computing thread keeps the interpreter from other threads. With Python's default of 5 ms, a page
+#: waits that long after each of its queries while batches of events are processed.
 SWITCH_S = 0.0005
 
 
@@ -40,7 +40,7 @@ threaded_django = ThreadedDjango()
 
 @contextmanager
 def beside_the_site() -> Iterator[None]:
-    """Run what runs beside the site, from its start to its end. Before its first request, its libraries are loaded."""
+    """Load the site's libraries before the first request, and run its background tasks while the server runs."""
     with warm_up.loading_vendors(), flushing(), threaded_django.computing():
         yield
 

@@ -1,4 +1,4 @@
-"""The Celery application. Tasks are autodiscovered; everything else refers to them by name."""
+"""The Celery application. Tasks are autodiscovered; all other code refers to them by name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from agentops.site.bootstep import ClockStep
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
-# most of the time until the worker is ready. `agentops worker` runs the one that concerns it.
+# most of the worker's start-up time. `agentops worker` runs only the relevant check.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
-# By their names, because the scheme of the URL also chooses TLS.
+# By name, because the scheme of the URL also selects TLS.
 TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.base.broker.redis_transport:RedisTransport")
 TRANSPORT_ALIASES["memory"] = "agentops.base.broker.in_memory:MemoryTransport"
 _path = sys.path.copy()
@@ -29,13 +29,13 @@ app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.
 sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
-# The queues of a worker that names none. Each needs its own routing key: with the same one, a message would go to both.
+# The queues of a worker that selects none. Each needs a different routing key: otherwise a message would go to both.
 _queues = (app.conf.task_default_queue, UPKEEP)
 app.conf.task_queues = [Queue(name, Exchange(name), name) for name in _queues]  # type: ignore[no-untyped-call]
 app.autodiscover_tasks()
 app.steps["worker"].add(ClockStep)
 
-# The sweep sends a lost message again, so an unacknowledged one need not be restored. Restoring it over a broken
+# The sweep sends a lost message again, so an unacknowledged message need not be restored. Restoring it over a broken
 # connection raises an AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.
 QoS.restore_at_shutdown = False
 
@@ -45,6 +45,6 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
 
 
 # Celery closes the connection pool of a forked child at its start, and before and after each task, but the thread that
-# renews its leases uses it too. Only the task's own connection has to be closed. Inherited ones are dropped in
+# renews its leases uses it too. Only the task's own connection has to be closed. Inherited connections are dropped in
 # runs/worker/startup.py.
 DjangoWorkerFixup._close_database = _close_own_connections

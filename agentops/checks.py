@@ -1,4 +1,4 @@
-"""Deployment checks beyond Django's own: `check --deploy`, and `check --database default`."""
+"""Deployment checks in addition to Django's: `check --deploy`, and `check --database default`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from django.utils.module_loading import import_string
 from agentops.base.redis_config import SERIALIZER
 
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
-#: They pickle too, but only this process can write what they read.
+#: These pickle too, but only this process can write their values.
 CACHES_OF_THE_PROCESS = (
     "django.core.cache.backends.dummy.DummyCache",
     "django.core.cache.backends.locmem.LocMemCache",
 )
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-#: Settings of PostgreSQL that have to be on, and why.
+#: PostgreSQL settings that have to be on, and the reasons.
 DURABLE = {"fsync": "a power failure loses committed data", "full_page_writes": "a power failure may corrupt pages"}
 
 
 @register(deploy=True)
 def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Warn about a Redis without a password: anyone could flood workers with messages."""
+    """Warn about a Redis without a password: any client could flood workers with messages."""
     parts = urlsplit(settings.REDIS_URL)
     if parts.hostname in {None, *LOOPBACK} or parts.password:
         return []
@@ -43,7 +43,7 @@ def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register()
 def cache_reads_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Refuse a cache outside of this process whose values are unpickled: who can write to it could run code here."""
+    """Refuse a cache outside this process whose values are unpickled: a client of it could execute code here."""
     return [
         Error(
             f"The cache {name!r} ({config.get('BACKEND')}) may run code that it reads.",
@@ -63,7 +63,7 @@ def _is_safe_cache(config: Mapping[str, Any]) -> bool:
 
 @register()
 def messages_and_sessions_are_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Refuse serializers other than JSON, of Celery's messages and of sessions."""
+    """Refuse serializers other than JSON for Celery's messages and sessions."""
     serializers = {
         "CELERY_ACCEPT_CONTENT": (settings.CELERY_ACCEPT_CONTENT, ["json"]),
         "CELERY_TASK_SERIALIZER": (settings.CELERY_TASK_SERIALIZER, "json"),
@@ -121,7 +121,7 @@ def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 @register()
 def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
-    # A module, which `import_string` finds only if something else has imported it before.
+    # A module: `import_string` only finds it if it was imported before.
     catalogue = import_module("runs.hooks.hook_catalogue")
     messages: list[CheckMessage] = [
         Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
@@ -152,7 +152,7 @@ def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     return [
         Doubt(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
         for kind, module in parts.items()
-        # Their modules take time to load, and are only needed where something is added.
+        # The modules take time to load, and are only needed if a package adds something.
         if added[kind] or installed(f"agentops.{kind}")
         for fault in import_string(f"{module}.faults")()
     ]
@@ -160,7 +160,7 @@ def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register()
 def commands_have_a_sandbox(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Warn about a machine on which the tool `shell` is allowed, but runs nothing."""
+    """Warn about a machine on which the tool `shell` is allowed, but cannot run commands."""
     if not settings.AGENTOPS_SHELL_TOOL:
         return []
     reason = import_string("runs.tools.sandbox.switches.why_unavailable")()
@@ -170,7 +170,7 @@ def commands_have_a_sandbox(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that commits are written to disk, on which all guarantees depend."""
+    """Check that commits are written to disk. All guarantees depend on it."""
     messages: list[CheckMessage] = []
     for alias in databases or []:
         connection = connections[alias]
@@ -211,7 +211,7 @@ def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = Non
 
 @register(Tags.database)
 def searches_have_trigrams(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that PostgreSQL finds rare texts by an index."""
+    """Check that PostgreSQL can find rare texts by an index."""
     has_trigrams = import_string("runs.queries.searching.text_index.has_trigrams")
     if "default" not in (databases or []) or has_trigrams() is not False:
         return []

@@ -1,6 +1,6 @@
 """A session store for claude-agent-sdk: sessions are mirrored to an agentops site and resumed on another machine.
 
-Needs nothing of Django: it speaks to the site over its HTTP API.
+It does not need Django: it uses the site's HTTP API.
 
     store = AgentopsSessionStore("https://agentops.example.org", project="web", key=os.environ["SESSIONS_KEY"])
     options = ClaudeAgentOptions(session_store=store, resume=session_id)
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry
     from claude_agent_sdk.types import SessionStoreListEntry
 
-#: Seconds until an answer.
+#: Timeout of a request in seconds.
 TIMEOUT_S = 30.0
-#: Bytes and entries of a request. A site accepts 5 MiB, and a single entry may be larger than a batch.
+#: Maximum bytes and entries of a request. A site accepts 5 MiB, and a single entry may be larger than a batch.
 BATCH_BYTES, BATCH_ENTRIES = 2 * 1024 * 1024, 500
-#: Sessions of a page.
+#: Sessions per page.
 PAGE = 200
 
 
 class SessionStoreError(Exception):
-    """The site cannot be reached, or refuses the request. The message says why."""
+    """The site is unreachable, or refuses the request. The message gives the reason."""
 
 
 class AgentopsSessionStore:
-    """Keeps the transcripts of claude-agent-sdk in a project of an agentops site.
+    """Stores the transcripts of claude-agent-sdk in a project of an agentops site.
 
     Implements `append`, `load`, `list_sessions`, `delete` and `list_subkeys` of the SDK's SessionStore.
     """
 
     def __init__(self, url: str, *, project: str, key: str) -> None:
-        """`key`: an API key of the project with the scopes `read`, `write` and `secrets`.
+        """Prepare the store. `key`: an API key of the project with the scopes `read`, `write` and `secrets`.
 
         Raises `ValueError` if `url` is not the URL of a site.
         """
@@ -56,7 +56,7 @@ class AgentopsSessionStore:
             await self._ask("POST", self._sessions, content=body)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Return the entries of a transcript, or None if there is none."""
+        """Return the entries of a transcript, or None if it does not exist."""
         entries: list[SessionStoreEntry] = []
         after: int | None = 0
         while after is not None:
@@ -78,7 +78,7 @@ class AgentopsSessionStore:
             answer = await self._ask("GET", urljoin(self._sessions, answer["next"]))
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete a transcript, and with a session those of its sub-agents."""
+        """Delete a transcript; deleting a session also deletes the transcripts of its sub-agents."""
         await self._ask("DELETE", f"{self._sessions}/entries", params=_params(key))
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
@@ -87,8 +87,8 @@ class AgentopsSessionStore:
         return cast(list[str], answer["subpaths"])
 
     async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        """Return the JSON object of the answer. Raises `SessionStoreError`."""
-        # No connection outlives a call: the SDK never closes a store, and may use it in several event loops.
+        """Return the JSON object of the response. Raises `SessionStoreError`."""
+        # Connections do not outlive a call: the SDK never closes a store, and may use it in several event loops.
         client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers, verify=self._tls)
         try:
             async with client:
@@ -110,7 +110,7 @@ def _params(key: SessionKey | SessionListSubkeysKey) -> dict[str, str]:
 
 
 def _batches(entries: Sequence[SessionStoreEntry]) -> Iterator[list[str]]:
-    """Yield the entries as JSON texts, as many at a time as a request may have."""
+    """Yield the entries as JSON texts, in batches that fit into a request."""
     batch: list[str] = []
     size = 0
     for entry in entries:

@@ -8,7 +8,7 @@ import sys
 
 EXIT_BAD_SETTINGS = 78  # EX_CONFIG of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-#: Other names of commands. `import` is a word of Python, which no module can have as its name.
+#: Aliases of commands. `import` is a Python keyword, so no module can have this name.
 ALIASES = {"import": "import_run"}
 
 
@@ -22,8 +22,8 @@ def main() -> None:
         # Also during loading, where a traceback would look like a bug.
         raise SystemExit(EXIT_INTERRUPTED) from None
     finally:
-        # The last garbage collection comes after extension modules are unloaded. Freeing an object of pydantic-core
-        # then is a segmentation fault, so objects are frozen before.
+        # The last garbage collection runs after extension modules are unloaded. Freeing an object of pydantic-core then
+        # causes a segmentation fault, so objects are frozen before.
         gc.freeze()
 
 

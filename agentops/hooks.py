@@ -1,4 +1,4 @@
-"""What a module with hooks of one's own imports; see docs/guides/hooks.md.
+"""The public imports for modules with custom hooks; see docs/guides/hooks.md.
 
 from agentops.hooks import Hook, HookContext, HookEvent, Verdict
 

@@ -1,4 +1,4 @@
-"""What a module with a format of one's own imports; see docs/guides/import.md."""
+"""The public imports for modules with a custom import format; see docs/guides/import.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module with a provider of one's own imports; see docs/guides/providers.md.
+"""The public imports for modules with a custom provider; see docs/guides/providers.md.
 
 from agentops.providers import ModelCall, StreamingProvider
 

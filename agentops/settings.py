@@ -1,6 +1,6 @@
 """All settings, each read from the environment by a strict reader (agentops/base/env.py).
 
-Their meaning: agentops/site/settings_reference.py. A value that cannot be used ends the start with exit code 78.
+agentops/site/settings_reference.py documents them. An invalid value ends the start with exit code 78.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from agentops.site.timetable import PlannedTask, routes_of, schedule_of, upkeep
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
-# In a checkout templates and static files stand at the top, in a wheel inside this package.
+# In a checkout, templates and static files are at the top level; in a wheel, inside this package.
 FILES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else Path(__file__).resolve().parent
 
-# Where the embedded mode keeps its database, its key and its lock.
+# The directory of the embedded mode's database, key and lock.
 AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", ".agentops")).absolute()
-# Where it listens, on 127.0.0.1.
+# The port of the web server on 127.0.0.1.
 PORT = env.integer("PORT", 8000, low=1, high=65535)
 AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
-# A crash point and its hit ("turn.committed:1"); honoured in tests only, because it ends the process.
+# A crash point and its hit ("turn.committed:1"); only used in tests, because it ends the process.
 AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
 if AGENTOPS_CHAOS and not AGENTOPS_TESTING:
     raise BadSetting("AGENTOPS_CHAOS is refused unless AGENTOPS_TESTING is set")
@@ -43,7 +43,7 @@ if "*" in ALLOWED_HOSTS and not DEBUG:
 
 
 def _secret_key() -> str:
-    """The key from SECRET_KEY, or one made once and kept under AGENTOPS_HOME (0600)."""
+    """Return the key from SECRET_KEY, or a key generated once and stored in AGENTOPS_HOME (mode 0600)."""
     value = env.text("SECRET_KEY")
     if value:
         if len(value) < 50 or len(set(value)) < 5:
@@ -56,7 +56,7 @@ def _secret_key() -> str:
         fresh.touch(mode=0o600)
         fresh.write_text(secrets.token_urlsafe(64))
         try:
-            # link() fails where another process was first: everyone then reads that one's key.
+            # link() fails if another process was first: then all processes read the key of that process.
             os.link(fresh, path)
         except FileExistsError:
             pass
@@ -70,13 +70,13 @@ try:
 except OSError as error:
     raise BadSetting(f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})") from None
 
-# Encrypt what is stored encrypted; the first is used, all can decrypt. Without any, a key derived from SECRET_KEY is.
+# The first key encrypts stored values, all can decrypt. Without any, a key derived from SECRET_KEY is used.
 AGENTOPS_ENCRYPTION_KEYS = env.secrets("AGENTOPS_ENCRYPTION_KEYS", at_least=32)
 
 INSTALLED_APPS = [
-    # Before Django's, whose command runserver it replaces.
+    # Before Django's apps, because it replaces the command runserver.
     "agentops",
-    # Its modules register when the URLs are loaded: a command that serves nothing need not wait for them.
+    # Its modules register when the URLs are loaded: commands that serve no pages need not wait for them.
     "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -95,7 +95,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "agentops.base.http.request_ids.RequestId",
     "agentops.base.http.middleware.SecureHeaders",
-    # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
+    # A long timeline is half a megabyte of text, compressed a fifth of it. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
     "agentops.base.http.middleware.PagePolicy",
     "agentops.base.http.middleware.KnownHosts",
@@ -151,7 +151,7 @@ AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, 
 AGENTOPS_OUTAGE_S = env.seconds("AGENTOPS_OUTAGE_S", 900, low=0, high=30 * 86_400)
 AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
-# What agents may read with read_file and list_dir: nothing unless a directory is named here (runs/tools/roots.py).
+# Directories that agents may read with read_file and list_dir; none by default (runs/tools/roots.py).
 AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
 if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
@@ -175,7 +175,7 @@ AGENTOPS_APPROVAL_EXPIRES_S = env.seconds("AGENTOPS_APPROVAL_EXPIRES_S", 86_400,
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
-# --- API: Django REST framework with our keys, limits, problems and pages ---
+# --- API: Django REST framework with the site's keys, limits, problem details and pages ---
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["runs.api.callers.KeyAuthentication", "runs.api.callers.LoginAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -188,7 +188,7 @@ REST_FRAMEWORK = {
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "runs.api.problems.raise_problem",
     "URL_FORMAT_OVERRIDE": None,
-    # Always with microseconds, as the database writes them in the long lists.
+    # Always with microseconds, like the database's own format in long lists.
     "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
 }
 SPECTACULAR_SETTINGS = {
@@ -203,7 +203,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": ["runs.api.schema.add_examples"],
 }
 
-# Requests in a minute to the API; 0: as many as they like (agentops/accounts/rate_limits.py).
+# API requests per minute; 0: unlimited (agentops/accounts/rate_limits.py).
 AGENTOPS_RATE_KEY = env.integer("AGENTOPS_RATE_KEY", 6_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
@@ -218,7 +218,7 @@ AGENTOPS_API_KEY = env.text("AGENTOPS_API_KEY")
 AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
 AGENTOPS_ABANDON_DAYS = env.integer("AGENTOPS_ABANDON_DAYS", 7, low=0, high=36_500)
 
-# --- Uploads: files to import (runs/external/uploads), of which importers refuse those above 64 MiB --------------
+# --- Uploads: files to import (runs/external/uploads). Importers refuse files above 64 MiB -----------------------
 AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
 AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
 AGENTOPS_IMPORT_MIB = env.integer("AGENTOPS_IMPORT_MIB", 256, low=1, high=16_384)
@@ -231,7 +231,7 @@ AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, 
 SSE_MAX_BUFFER = env.integer("SSE_MAX_BUFFER", 200, low=1, high=10_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
-# --- Web server: what a client may cost it (agentops/base/http/protocol.py, agentops/base/http/body_limit.py) --------
+# --- Web server: limits per client (agentops/base/http/protocol.py, agentops/base/http/body_limit.py) ----------------
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_KEY = env.integer("AGENTOPS_WEB_THREADS_PER_KEY", 2, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_PROJECT = env.integer("AGENTOPS_WEB_THREADS_PER_PROJECT", 4, low=1, high=256)
@@ -246,7 +246,7 @@ if AGENTOPS_CONNECTIONS <= AGENTOPS_STREAMS:
 # Shown in pg_stat_activity, so that connections can be counted by kind of process.
 AGENTOPS_PROCESS_NAME = env.text("AGENTOPS_PROCESS_NAME", "agentops")
 AGENTOPS_DB_POOL = env.integer("AGENTOPS_DB_POOL", 20, low=0, high=500)
-# How many processes have such a pool: agentops.checks compares all of them with what the server allows.
+# The number of processes with such a pool: agentops.checks compares their total with the server's limit.
 AGENTOPS_DB_PROCESSES = env.integer("AGENTOPS_DB_PROCESSES", 1, low=1, high=10_000)
 DATABASES: dict[str, dict[str, Any]] = {
     "default": database_config(
@@ -264,27 +264,27 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # The host means nothing there, but without one every connection logs a warning.
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost"
 CELERY_TASK_IGNORE_RESULT = True
-# A Redis restart kills a worker that holds a late-acknowledged task; the lease re-runs what an early one loses.
+# A restart of Redis kills a worker that holds a late-acknowledged task; the lease recovers early-acknowledged ones.
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
-# Beyond commands of `celery inspect` (agentops/base/broker/redis_transport.py).
+# Commands that `celery inspect` does not use (agentops/base/broker/redis_transport.py).
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
-# Events of tasks and heartbeats, for monitors such as Flower. `agentops worker --events` sends them too.
+# Events of tasks and heartbeats for monitors such as Flower. `agentops worker --events` also sends them.
 AGENTOPS_TASK_EVENTS = env.boolean("AGENTOPS_TASK_EVENTS", default=False)
 CELERY_WORKER_SEND_TASK_EVENTS = AGENTOPS_TASK_EVENTS
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY
-# agentops/base/broker/places.py decides what a worker takes; a slice is acknowledged when it begins.
+# agentops/base/broker/places.py limits the tasks that a worker takes; a slice is acknowledged when it begins.
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-# Otherwise a key of another type in Redis ends each worker when it starts.
+# Otherwise a key of another type in Redis would end each worker at its start.
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# A publish may delay a request by a second at most; what it says is found by the sweep anyway.
+# Publishing may delay a request by at most a second; the sweep handles lost messages anyway.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
 CELERY_BEAT_SCHEDULER = "agentops.site.scheduler:SiteScheduler"
@@ -301,15 +301,15 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
-# Of one network in 15 minutes, under any name (agentops/accounts/login/form.py); 0: as many as they like.
+# Per network in 15 minutes, with any username (agentops/accounts/login/form.py); 0: unlimited.
 AGENTOPS_LOGIN_ATTEMPTS = env.integer("AGENTOPS_LOGIN_ATTEMPTS", 30, low=0, high=1_000_000_000)
 AGENTOPS_LOGIN_IPV4_PREFIX = env.integer("AGENTOPS_LOGIN_IPV4_PREFIX", 24, low=8, high=32)
 AGENTOPS_LOGIN_IPV6_PREFIX = env.integer("AGENTOPS_LOGIN_IPV6_PREFIX", 56, low=16, high=64)
-# At most; without a request they end after twelve hours (agentops/accounts/login/sessions.py).
+# Maximum; without requests, sessions end after twelve hours (agentops/accounts/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
 CACHES = {"default": cache_config(REDIS_URL)}
 LANGUAGE_CODE = "en-us"
-# Everything is in English. Otherwise Django looks for a translation of each text and for a language of each URL.
+# The site is in English only. Otherwise Django looks up a translation for each text and a language for each URL.
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -319,14 +319,14 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "agentops.site.static_files.HashedAddresses"},
 }
-# Served from where they lie: there is nothing to collect.
+# Served from their source directories: collectstatic is not needed.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 
-# --- E-mail: notifications to whoever operates a project; without it they are on the site alone -------------
+# --- E-mail: notifications to the operators of a project; without it, only the site displays them ----------------
 _mail = env.mail("EMAIL_URL")
 DEFAULT_FROM_EMAIL = env.address("DEFAULT_FROM_EMAIL")
-# Under which people open the site: a mail is read elsewhere, so its links say it.
+# The public URL of the site, for links in mails.
 AGENTOPS_BASE_URL = env.site("AGENTOPS_BASE_URL")
 AGENTOPS_EMAIL = bool(_mail)
 if AGENTOPS_EMAIL:
@@ -343,19 +343,19 @@ EMAIL_TIMEOUT = 10  # seconds, of one exchange with the server
 AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)
 SECURE_SSL_REDIRECT = AGENTOPS_HTTPS
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = AGENTOPS_HTTPS
-# With the prefix a browser takes them from this host over HTTPS only: no other subdomain can set them.
+# With this prefix, browsers only accept the cookie from this host over HTTPS: no other subdomain can set it.
 SESSION_COOKIE_NAME = "__Host-sessionid" if AGENTOPS_HTTPS else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if AGENTOPS_HTTPS else "csrftoken"
-# Pages carry the token themselves (base.html); no script reads the cookie.
+# Pages contain the token (base.html), so scripts need not read the cookie.
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "agentops.base.http.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
-# A probe speaks plain HTTP to the process itself.
+# Probes send plain HTTP requests to the process itself.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Proxies that are believed about addresses and HTTPS. Others could choose an address for each try at a password.
+# Proxies whose headers about addresses and HTTPS are trusted. Other clients could fake an address for each attempt.
 FORWARDED_ALLOW_IPS = env.proxies("FORWARDED_ALLOW_IPS")
 if AGENTOPS_HTTPS and not FORWARDED_ALLOW_IPS:
     raise BadSetting("FORWARDED_ALLOW_IPS must name the proxy that speaks HTTPS where AGENTOPS_HTTPS is set")

@@ -1,4 +1,4 @@
-"""What a module with a kind of sink of one's own imports, and code of the site that listens; see docs/guides/sinks.md.
+"""The public imports for modules with a custom kind of sink, and for listeners on the site; see docs/guides/sinks.md.
 
 from agentops.sinks import Receipt, SinkKind
 

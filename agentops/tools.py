@@ -1,4 +1,4 @@
-"""What a module with tools of one's own imports; see docs/guides/tools.md.
+"""The public imports for modules with custom tools; see docs/guides/tools.md.
 
 from agentops.tools import tool
 

@@ -23,7 +23,7 @@ handler500 = error_pages.server_error
 admin.autodiscover()
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    # /api/: first, because it is asked most often, and patterns are tried one by one.
+    # /api/ first, because it is requested most often, and patterns are tried one by one.
     path("api/", include("runs.api.urls")),
     path("", include("runs.api.ingest.urls")),
     path("", home, name="home"),

@@ -1,5 +1,5 @@
-"""`python -m bench [NAME…] [--quick]`: run benchmarks, print their tables, and at the end all goals with those that are
-missed. Missed goals do not change the exit code; a benchmark that fails does, after the others have run.
+"""`python -m bench [NAME…] [--quick]`: run benchmarks, print their tables, and finally all goals, reached and missed.
+Missed goals do not change the exit code. If a benchmark fails, the others still run, and the exit code is not 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES = (
     *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks", "overview", "concurrent"),
     "group_commit",
 )
-#: Benchmarks whose number of rows can be chosen.
+#: Benchmarks with a configurable number of rows.
 SIZED = ("search", "search_sqlite", "overview", "growth")
 EXTRA = ("profile", "follow", "growth", "long", "sweep", "takeover", "places", "crowd")
 MODULES = {

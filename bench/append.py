@@ -20,11 +20,11 @@ from bench.writers import EVENT_TYPE, WriteOrder, Writers, bare_append, body, di
 HOT_GOAL = 0.7
 EMPTY_GOAL = 0.8
 LOGS = 50
-#: The one-connection cases take turns of this many events, the others of this many seconds.
+#: Events per turn of the one-connection cases; the other cases take turns of TURN_S seconds.
 PER_TURN = {1: 100, 100: 3000}
 TURN_S = 0.8
 
-# A table of the same shape: columns, keys, indexes, and the reference to a log with a counter of its own.
+# A table of the same shape: columns, keys, indexes, and a reference to a log table with a counter.
 TWIN = """
 CREATE TABLE twin_log (LIKE timeline_log INCLUDING ALL) WITH (fillfactor = 50);
 CREATE TABLE twin_events (LIKE agent_run_events INCLUDING ALL);
@@ -58,7 +58,7 @@ Append = Callable[[list[str]], Any]
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("append: events of ~300 B with event IDs, one commit per batch")
     with workspace.connect() as connection:
-        # The cases decide when statistics are made.
+        # The cases decide when to collect statistics.
         connection.execute("ALTER TABLE agent_run_events SET (autovacuum_enabled = off)")
         connection.execute(TWIN)
         connection.execute(BARE)
@@ -88,7 +88,7 @@ def one_connection(workspace: Workspace, batch: int, rounds: int, events: int) -
         for turn in range(rounds + 1):
             for name, append in ways.items():
                 took = _timed(append, batch, events, f"{name}{turn}")
-                if turn:  # the first turn warms up
+                if turn:  # The first turn is a warm-up.
                     seconds[name].append(took)
     own_s = seconds.pop("agentops")
     for name, theirs in seconds.items():

@@ -1,6 +1,6 @@
 """The pages in Chromium: from a commit to the row, from Start to the first step (G12), and long runs (G13, G19).
 
-The figures are compared with goals, because there is no peer. Prints idle memory too (G15).
+The figures are compared with goals, because no peer exists. Prints idle memory too (G15).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bench.workspace import Workspace
 
 EMBEDDED_MS, SCALED_MS = 150, 250
 EMBEDDED_MIB, SCALED_MIB = 200, 500
-#: Of the time in which the same browser shows the page of a run that has ended.
+#: Relative to the time in which the same browser shows the page of a completed run.
 START_GOAL = 2.0
-#: The first clicks load what a process and a browser load once.
+#: The first clicks include one-time work of the process and the browser.
 WARM_UP = 2
-#: With --steps below it, everything is smaller.
+#: Below this number of --steps, all sizes are smaller.
 WHOLE = 1000
 
 
@@ -85,7 +85,7 @@ def rows(workspace: Workspace, stack: Stack, samples: int) -> None:
 
 def _waits(reader: PageReader, publisher: PublisherProcess, run_id: UUID, before: int, samples: int) -> list[float]:
     publisher.publish(str(run_id), bursts=WARM_UP, rate=4)
-    # Not a divisor of anything that ticks here: each finds the page at another moment.
+    # Not a divisor of any interval in the page, so that each event meets the page at another moment.
     stamps = publisher.publish(str(run_id), bursts=samples, rate=4.37)
     reader.page.wait_for_timeout(1500)
     came = reader.rows()

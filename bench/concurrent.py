@@ -1,7 +1,8 @@
-"""Many runs at once in one worker process (G2), beside peers with as many in one process; and in two processes.
+"""Many runs at once in one worker process (G2), compared with peers that run as many in one process; and in two
+processes.
 
-The runs of a round are executed at the same time, and rounds of agentops and of a peer take turns. A round lasts from
-the claim of the first run to the end of the last one.
+The runs of a round execute at the same time. Rounds of agentops and of a peer take turns. A round lasts from the claim
+of the first run to the end of the last.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PEERS = (
 
 @dataclass
 class Rounds:
-    """The rounds of some worker processes that share the runs."""
+    """The rounds of worker processes that share the runs."""
 
     programs: Sequence[Program]
     steps: int
@@ -63,13 +64,13 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     payload.write_fixture(workspace.fixtures(), "concurrent", turns)
     with _workers(workspace, 1) as programs:
         one = Rounds(programs, length)
-        one.turn()  # builds what a process builds once
+        one.turn()  # One-time work of the process.
         one = Rounds(programs, length)
         for peer in PEERS if with_peers else ():
             _against(workspace, one, peer, turns, rounds)
         while len(one.seconds) < rounds:
             one.turn()
-    # The processes of a pair would disturb each other: they take turns as a whole.
+    # The processes of a pair would disturb each other, so the two setups take turns as a whole.
     with _workers(workspace, 2) as programs:
         two = Rounds(programs, length)
         two.turn()
@@ -114,7 +115,7 @@ def _against(
 
 @contextmanager
 def _workers(workspace: Workspace, count: int) -> Iterator[list[Program]]:
-    """Start worker processes as in production, which share the slots."""
+    """Start worker processes as in production. They share the slots."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("agentops"),
         "worker",

@@ -1,6 +1,6 @@
-"""Two thousand readers of one run in one web process, for ten minutes: its memory, and what they receive.
+"""Two thousand readers of one run in one web process, for ten minutes: its memory, and the received events.
 
-The first quarter is not judged: buffers of connections and pools are filled then.
+The first quarter is not judged, because buffers and pools are still growing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bench.stream_servers import StreamServer, agentops_server, redis_port
 from bench.workspace import Workspace
 
 READERS, QUICK_READERS = 2_000, 100
-#: Turns of so many seconds, each with its own latency and memory.
+#: The number and the seconds of turns. Each turn has its own latency and memory.
 TURNS, QUICK_TURNS = 20, 4
 TURN_S, QUICK_TURN_S = 30, 1
 RATE = 5.0
-#: The mean memory of the last quarter of the turns against that of the second one.
+#: The mean memory in the last quarter of the turns, divided by that in the second quarter.
 MEMORY_GOAL = 1.05
 
 

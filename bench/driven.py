@@ -45,7 +45,7 @@ class DriveClock:
 class Driven:
     run_id: UUID
     marks: list[float]
-    #: From the claim to the end, as the caller of the worker sees it.
+    #: From the claim to the end, as measured by the caller of the worker.
     seconds: float
 
     @property

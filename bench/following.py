@@ -13,11 +13,11 @@ from bench.stacks import Stack, scaled
 from bench.stream_servers import fresh_run, own_publisher
 from bench.workspace import Workspace
 
-#: "Flat", with what a collection may leave over.
+#: "Flat", with room for memory that a collection leaves.
 MEMORY_GOAL = 1.2
 VISITS = 5
 RATE = 20.0
-#: Enough that the page has as many rows as it keeps.
+#: Enough to fill the page with the maximum number of rows.
 FIRST = 3000
 FIRST_SIZE = 100
 

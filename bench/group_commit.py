@@ -1,6 +1,6 @@
-"""32 runs at once in one process, whose commits are made together or each by itself (G2).
+"""32 runs at once in one process, with commits in groups or alone (G2).
 
-Rounds of both ways take turns. Processor time is that of this process and of PostgreSQL, which share the machine.
+Rounds of both modes take turns. The processor time includes this process and PostgreSQL, which share the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TICKS_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Way:
-    """The rounds of one way to commit."""
+    """The rounds of one commit mode."""
 
     steps_s: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     ways = {"together": Way(), "alone": Way()}
     worker = Worker()
     try:
-        _round(worker, length)  # builds what a process builds once
+        _round(worker, length)  # One-time work of the process.
         for _ in range(rounds):
             for name, way in ways.items():
                 vacuum(workspace)
@@ -62,7 +62,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
 
 @contextmanager
 def _committing(group: Any, how: Callable[[Any], Any] | None) -> Iterator[None]:
-    """Have each commit made by `how`, without a group."""
+    """Make each commit with `how`, without a group."""
     if how is not None:
         group.commit = how
     try:
@@ -73,7 +73,7 @@ def _committing(group: Any, how: Callable[[Any], Any] | None) -> Iterator[None]:
 
 
 def _round(worker: Any, length: int) -> float:
-    """Execute as many runs as a worker has slots, at the same time, and return the seconds."""
+    """Execute as many runs as a worker has slots at the same time, and return the seconds."""
     from bench.driven import created
     from runs.models import AgentRun
 
@@ -101,7 +101,7 @@ def _driving(worker: Any) -> Callable[[Any], bool]:
 
 
 def _postgres_s() -> float:
-    """Return the processor time of all PostgreSQL processes of this machine that run now, in seconds."""
+    """Return the processor time of all running PostgreSQL processes on this machine, in seconds."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""How far a site goes as its tables grow: lists, search, sweep, claim, append and retention at growing sizes.
+"""How a site behaves as its tables grow: lists, search, sweep, claim, append and retention at growing sizes.
 
-Each run has a step's rows: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage; one in ten was sent a
-message. The tables grow in place, up to `--size` runs, or as far as a part of the free disk allows. The machine may be
-shared, so costs are compared by processor time: of PostgreSQL and of the process that asks it. The bytes of a greater
-site follow from what the last runs added.
+Each run has the rows of one step: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage. One run in ten
+received a message. The tables grow in place, up to `--size` runs or a share of the free disk. The machine may be
+shared, so costs are compared by the processor time of PostgreSQL and its client process. The bytes of a larger site are
+extrapolated from the last runs.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 SIZES, QUICK_SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), (1_000, 2_000)
 TURNS, QUICK_TURNS = 30, 3
-#: Seconds of appending alone, and of retention.
+#: Seconds of appending without other work, and of retention.
 WINDOW_S, QUICK_WINDOW_S = 15.0, 1.0
 GOAL, GOAL_AT = 1.5, 10_000_000
-#: The share of the free disk that the largest site may take, and what a run takes before that is measured.
+#: The share of the free disk for the largest site, and the bytes of a run before they are measured.
 DISK_SHARE, RUN_BYTES = 0.6, 15_000
 #: A project's retention in days. All generated runs are older.
 KEPT_DAYS = 10
@@ -42,11 +42,11 @@ KEPT_DAYS = 10
 
 @dataclass
 class SizeResult:
-    """What was measured at one size."""
+    """The measurements at one size."""
 
     runs: int
     sizes: TableSizes
-    #: The milliseconds of processors for one turn, by what was done.
+    #: Operation → milliseconds of processor time per turn.
     cpu_ms: dict[str, float] = field(default_factory=dict)
 
     def add(self, what: str, took: TurnTimes) -> None:
@@ -102,7 +102,7 @@ def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None
 
 
 def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
-    """Return the addresses to ask for, by what they show."""
+    """Return the URLs to request, by their content."""
     from bench.growth_rows import run_id
     from bench.search_rows import SEARCH, own_word
 
@@ -130,7 +130,7 @@ def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
 
 
 def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
-    """Measure what a worker asks: a sweep that finds nothing, and a claim of one queued run."""
+    """Measure the queries of a worker: a sweep that finds nothing, and a claim of one queued run."""
     from runs.lifecycle import transitions
     from runs.models import AgentRun
     from runs.worker.sweep import sweep
@@ -175,7 +175,7 @@ def _measure_retention(site: GrowingSite, writer: PacedWriter, result: SizeResul
 
 
 def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
-    """Apply the retention of the project for some time, and return how many rows were removed, by table."""
+    """Apply the project's retention for some time. Return the number of removed rows by table."""
     from django.db import connection
 
     from agentops.accounts.access import SYSTEM
@@ -188,7 +188,7 @@ def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
             if time.monotonic() > until:
                 break
     with connection.cursor() as cursor:
-        # So that the dead rows are counted now.
+        # Make PostgreSQL count the dead rows now.
         cursor.execute("SELECT pg_stat_force_next_flush()")
     return report.rows
 
@@ -203,7 +203,7 @@ def _measure_vacuum(workspace: Workspace) -> None:
 
 
 def _compare(results: list[SizeResult]) -> None:
-    """Show the cost at the largest size against that at the smallest, and the bytes of a much larger site."""
+    """Show the cost at the largest size relative to the smallest, and the bytes of a much larger site."""
     small, large = results[0], results[-1]
     heading(f"growth: from {small.runs:,} to {large.runs:,} runs")
     for what, took in large.cpu_ms.items():

@@ -1,6 +1,6 @@
-"""The processor time of turns, in PostgreSQL and in the process that asks it.
+"""The processor time of turns, in PostgreSQL and in its client process.
 
-On a shared machine the time on the clock says more about the neighbours than about the size of the tables.
+On a shared machine, wall time depends more on other programs than on the size of the tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from bench.processes import process_cpu_s
 from bench.workspace import Workspace
 
-#: Turns that are not measured.
+#: Turns without measurement.
 WARM_UP = 2
 _BACKENDS = """
 SELECT pid FROM pg_stat_activity
@@ -23,7 +23,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
 
 @dataclass(frozen=True)
 class TurnTimes:
-    """Milliseconds on the clock of each turn, and of processors for one turn on average."""
+    """The wall time of each turn and the mean processor time of a turn, in milliseconds."""
 
     wall_ms: list[float]
     cpu_ms: float
@@ -32,7 +32,7 @@ class TurnTimes:
 class ProcessorClock:
     """Adds up the processor time of processes and of the connections to the database, in steps of 10 ms.
 
-    `only` is the process of the one connection to count, if not all of the database are.
+    `only` is the process of a single connection to count, instead of all connections to the database.
     """
 
     def __init__(self, workspace: Workspace, pids: Sequence[int], *, only: int | None = None) -> None:
@@ -45,12 +45,12 @@ class ProcessorClock:
         backends = [self._only] if self._only is not None else self._backends()
         spent_s = 0.0
         for pid in (*self._pids, *backends):
-            with suppress(OSError):  # a connection that was closed meanwhile
+            with suppress(OSError):  # The connection has closed.
                 spent_s += process_cpu_s(pid)
         return spent_s
 
     def turns(self, act: Callable[[], Any], turns: int) -> TurnTimes:
-        """Do something several times, and measure it after a warm-up."""
+        """Repeat an action, and measure it after a warm-up."""
         for _ in range(WARM_UP):
             act()
         wall_ms, begun_s = [], self.spent_s()
@@ -66,7 +66,7 @@ class ProcessorClock:
 
 
 def own_backend() -> int:
-    """Return the process of this thread's connection to the database."""
+    """Return the server process ID of this thread's database connection."""
     from django.db import connection
 
     with connection.cursor() as cursor:

@@ -25,19 +25,19 @@ from bench.workspace import Workspace, vacuum
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 
-#: Events of a run.
+#: Events per run.
 EVENTS = PER_STEP
-#: The oldest run began so long ago, so that retention is due for it and the runs after it.
+#: Age of the oldest run, so that retention is due for it and the next runs.
 OLDEST = timedelta(days=600)
-#: One run in so many has entries in the search index, PER_RUN of them: a sample, because its index is slow to build.
+#: One run in SEARCHED has PER_RUN entries in the search index. A sample, because the index is slow to build.
 SEARCHED = 500
-#: Runs that other workers execute during all measurements.
+#: Number of runs that other workers execute during all measurements.
 RUNNING = 100
 
-#: The run with number n has its step's rows under the IDs 1, 2, … of this form.
+#: The rows of run n's step have the IDs 1, 2, … in this form.
 _PART = "(lpad(to_hex(n), 12, '0') || '7' || lpad({part}, 3, '0') || '8000' || lpad(to_hex(n), 12, '0'))::uuid"
 _NUMBERS = "generate_series(%(first)s::int, %(last)s::int) n"
-#: All runs have a label, one in a hundred has another one, one in 50,000 a third.
+#: All runs have one label, one run in 100 has another, and one in 50,000 a third.
 _LABELS = """CASE WHEN n %% 50000 = 1 THEN '["nightly", "rare"]'::jsonb
     WHEN n %% 100 = 0 THEN '["nightly", "release"]'::jsonb ELSE '["nightly"]'::jsonb END"""
 _EVENTS = f"""
@@ -67,7 +67,7 @@ _USAGES = f"""
 INSERT INTO agent_run_turn_usages (run_id, step_number, attempt, model, input_tokens, output_tokens, cache_read_tokens,
     cache_write_tokens, reasoning_tokens, cost_usd, created_at)
 SELECT {ID}, 1, 0, 'm', 1200, 300, 0, 0, 0, 0.002, {AT} FROM {_NUMBERS}"""
-#: One run in ten was sent a message by a person.
+#: One run in ten received a message from a person.
 _COMMANDS = f"""
 INSERT INTO agent_run_commands (id, run_id, type, payload, created_by, received_at, applied_at, outcome)
 SELECT {_PART.format(part="'b'")}, {ID}, 'send', '{{"text": "Look at the cache first."}}', 'bench', {AT}, {AT},
@@ -77,11 +77,11 @@ _STATEMENTS = (
     *(_CHECKPOINTS, _ATTEMPTS, _USAGES, _COMMANDS),
 )
 _NEWEST = "UPDATE agent_run_search_position SET entry_id = %s, event_id = 1000000000000"
-#: With leases that end after the measurement.
+#: The leases end after the measurement.
 _RUNNING = """
 UPDATE agent_runs SET status = 'running', lease_owner = 'bench', lease_epoch = 1,
     lease_expires_at = now() + interval '1 day' WHERE id = ANY(%s)"""
-#: What was claimed for a measurement must not be found by the next sweep.
+#: Ends the runs that a measurement claimed, so that the next sweep does not find them.
 _ENDED = """
 UPDATE agent_runs SET status = 'stopped', completed_at = now(), lease_owner = NULL, lease_expires_at = NULL
 WHERE id = ANY(%s)"""
@@ -95,7 +95,7 @@ class GrowingSite:
     project: Project
     agent: Agent
     begin: datetime
-    #: A running run, to whose log events are appended.
+    #: The ID of a running run whose log receives events.
     open_run: UUID
     read_key: str
     #: The value of a reader's session cookie.
@@ -106,7 +106,7 @@ class GrowingSite:
 
     @classmethod
     def create(cls, workspace: Workspace) -> GrowingSite:
-        """Create the project, an agent, and the runs that are executed all the time."""
+        """Create the project, an agent, and the runs that are always executing."""
         project = create_project("bench", "Bench", actor=SYSTEM)
         payload.write_fixture(workspace.fixtures(), "growth", payload.steps(1))
         agent = Agent.objects.create(
@@ -143,11 +143,11 @@ class GrowingSite:
         vacuum(self.workspace)
 
     def filled(self) -> FilledSite:
-        """Return what a reader of the site needs."""
+        """Return the data that a reader of the site needs."""
         return FilledSite(self.count, self.project.pk, self.open_run, self.read_key, self.session)
 
     def _index(self, entry_count: int) -> None:
-        """Add entries to the search index until there are so many."""
+        """Add entries to the search index until there are `entry_count`."""
         rows = entries(entry_count, self.project.pk, lambda number: run_id(number * SEARCHED))
         with self.workspace.connect() as connection, without_text_index(connection):
             cursor = connection.cursor()

@@ -1,4 +1,4 @@
-"""The bytes of a site's tables and indexes, and the free space of the disk that they grow on."""
+"""The bytes of a site's tables and indexes, and the free space on their disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TableSizes:
 
     rows: dict[str, int]
     indexes: dict[str, int]
-    #: The number of dead rows, by the statistics of PostgreSQL.
+    #: The number of dead rows, by PostgreSQL's statistics.
     dead: dict[str, int]
 
     @property
@@ -39,7 +39,7 @@ def table_sizes(workspace: Workspace) -> TableSizes:
 
 
 def show_sizes(sizes: TableSizes, runs: int, events: int) -> None:
-    """Show what a run and an event take, and the largest tables."""
+    """Show the bytes of a run and of an event, and the largest tables."""
     show(Row("all tables and indexes", f"{sizes.total / 1e9:.2f} GB", f"{sizes.total / runs:,.0f} B per run"))
     event, index = sizes.rows["agent_run_events"] / events, sizes.indexes["agent_run_events"] / events
     show(Row("an event", f"{event:.0f} B", f"its indexes: {index:.0f} B"))
@@ -48,7 +48,7 @@ def show_sizes(sizes: TableSizes, runs: int, events: int) -> None:
 
 
 def free_bytes(workspace: Workspace) -> int:
-    """Return the free space of the database's disk, or of the folder's if the database is on another machine."""
+    """Return the free space of the database's disk, or of the folder's disk if the database is on another machine."""
     with workspace.connect() as connection:
         [folder] = connection.execute("SHOW data_directory").fetchone() or ("",)
     return shutil.disk_usage(folder if os.access(folder, os.F_OK) else workspace.folder).free

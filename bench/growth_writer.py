@@ -1,6 +1,6 @@
-"""A process that appends single events to one log, as an external runner's requests do, and says how long each took.
+"""A process that appends single events to one log, as an external runner's requests do, and measures each append.
 
-`serve` runs in its own process, where it sets Django up.
+`serve` runs in a separate process, where it sets up Django.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ APART_S = 0.005
 
 
 class PacedWriter:
-    """The writer, seen from the benchmark."""
+    """Controls the writer from the benchmark."""
 
     def __init__(self, pipe: Connection, pid: int) -> None:
         self._pipe = pipe
         self.pid = pid
-        #: The milliseconds of each append of the last block.
+        #: The milliseconds of each append in the last block.
         self.took_ms: list[float] = []
 
     @contextmanager
@@ -41,7 +41,7 @@ class PacedWriter:
                 raise self.took_ms
 
     def idle_ms(self, seconds: float) -> list[float]:
-        """Append events for so long while nothing else happens."""
+        """Append events for `seconds` without other load."""
         with self.appending():
             time.sleep(seconds)
         return self.took_ms
@@ -54,7 +54,7 @@ def appending_to(log_id: UUID) -> Iterator[PacedWriter]:
     process = context.Process(target=serve, args=(writer_end, log_id), daemon=True)
     process.start()
     try:
-        assert process.pid is not None  # started
+        assert process.pid is not None  # The process has started.
         yield PacedWriter(own_end, process.pid)
     finally:
         own_end.send(None)
@@ -67,7 +67,7 @@ def serve(pipe: Connection, log_id: UUID) -> None:
     django.setup()
     from django.db import connections
 
-    append(log_id)  # opens the connection and prepares what a process prepares once
+    append(log_id)  # Opens the connection, and does the one-time work of a process.
     while pipe.recv():
         took: list[float] = []
         try:

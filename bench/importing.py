@@ -1,6 +1,6 @@
 """Imports of session files: MB per second, and peak memory at 1, 4 and 16 times the size of a file.
 
-A file grows by repeating the lines of a recorded session with new IDs, so that nothing is known from before.
+A file grows by repeating the lines of a recorded session with new IDs, so that no line is a duplicate.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bench.stacks import MANAGE
 from bench.workspace import Workspace
 
 SIZES = (1, 4, 16)
-#: Bytes of the smallest file, at least.
+#: Minimum bytes of the smallest file.
 SMALLEST, QUICK_SMALLEST = 1_000_000, 100_000
-#: The peak at 16 times the size, in multiples of the peak at one.
+#: The peak memory at 16 times the size, relative to the peak at one.
 MEMORY_GOAL = 1.25
 ROUNDS = 2
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -61,7 +61,7 @@ def _measure(workspace: Workspace, name: str, smallest: int, rounds: int) -> Non
         note(
             f"{name}, {times} x, {imports[0].size / 1e6:.1f} MB: peak {mid([one.peak_mib for one in imports]):.0f} MiB"
         )
-    # Small files are imported faster than a process starts.
+    # Starting a process takes longer than importing a small file.
     megabytes = sizes[SIZES[-1]][0].size / 1e6
     took_s, cpu_s = (
         mid([getattr(one, which) for one in sizes[SIZES[-1]]]) - mid([getattr(one, which) for one in starts])
@@ -84,7 +84,7 @@ def _sizes_in_turn(workspace: Workspace, name: str, smallest: int, times: int, r
 
 
 def _imported(file: Path) -> Import:
-    """Import a file by the command, in a process of its own; one that is not there measures the start."""
+    """Import a file with the command, in a separate process. A missing file measures the start alone."""
     command = [sys.executable, str(MANAGE), "import_run", str(file), "--project", "bench"]
     began = time.perf_counter()
     with subprocess.Popen(command, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -99,14 +99,14 @@ def _imported(file: Path) -> Import:
 
 
 def write_grown(recorded: Path, file: Path, smallest: int, times: int, *, salt: str) -> None:
-    """Write one session of `times` at least `smallest` bytes: the lines of a recorded one, each time with new IDs."""
+    """Write one session of at least `times` × `smallest` bytes, by repeating a recorded session with new IDs."""
     lines = [line + b"\n" for line in recorded.read_bytes().splitlines()]
     session = _UUID.search(b"".join(line for line in lines if b"session" in line))
     same = {session[0]: _other(session[0], salt)} if session else {}
     with file.open("wb") as target:
         for turn in range(-(-smallest // sum(map(len, lines))) * times):
             known = dict(same)
-            for line in lines[bool(turn and recorded.parent.name == "codex") :]:  # a rollout begins once
+            for line in lines[bool(turn and recorded.parent.name == "codex") :]:  # A rollout has only one beginning.
                 target.write(_ID.sub(partial(_renamed, known, f"{salt}-{turn}"), line))
 
 
@@ -115,7 +115,7 @@ def _renamed(known: dict[bytes, bytes], salt: str, match: re.Match[bytes]) -> by
 
 
 def _other(name: bytes, salt: str) -> bytes:
-    """Return another ID of the same form."""
+    """Return another ID in the same form."""
     digest = sha256(salt.encode() + name).hexdigest().encode()
     if _UUID.fullmatch(name):
         return b"-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))

@@ -14,13 +14,13 @@ from bench.report import percentile
 
 T = TypeVar("T")
 TIMEOUT_S = 120
-#: Servers close connections that were idle for a few seconds more.
+#: Servers close idle connections a few seconds later.
 IDLE_S = 2
 
 
 @dataclass(frozen=True)
 class Sent:
-    """How long all batches took, in seconds, and each of them, in milliseconds."""
+    """The seconds of all batches together, and the milliseconds of each."""
 
     seconds: float
     took_ms: list[float]
@@ -30,7 +30,7 @@ class Sent:
 
 
 class Clients(Generic[T]):
-    """Clients that share the batches. `senders` has one function per client, with a connection of its own."""
+    """Clients that share the batches. Each function in `senders` is one client with a separate connection."""
 
     def __init__(self, senders: Sequence[Callable[[T], object]]) -> None:
         self._senders = senders
@@ -73,7 +73,7 @@ class Clients(Generic[T]):
 
 
 class PostClient:
-    """Posts bodies to one URL over one persistent connection; a request costs the client as little as possible."""
+    """Posts bodies to one URL over one persistent connection, with as little client cost per request as possible."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         parts = urlsplit(url)
@@ -84,7 +84,7 @@ class PostClient:
         self._used_at = time.monotonic()
 
     def post(self, body: bytes) -> bytes:
-        """Return the answer's body. Any status but 200 is an error."""
+        """Return the response body. Raise for any status except 200."""
         if time.monotonic() - self._used_at > IDLE_S:
             self._socket.close()
             self._socket = self._connected()

@@ -1,7 +1,7 @@
-"""Ingest over HTTP, compared with what PostgreSQL can store at all, and with tracing servers (G5).
+"""Ingest over HTTP, compared with PostgreSQL's storage limit and with tracing servers (G5).
 
-Eight clients, each with a run and a connection of its own. A sent event is committed and readable when its request is
-answered. All requests are made in advance; the limits get prepared values.
+Eight clients, each with a separate run and connection. An event is committed and readable when its request is answered.
+All requests are prepared in advance, and the limits use prepared values.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from bench.writers import EVENT_TYPE, body
 CLIENTS, PROCESSES = 8, 2
 BATCH = 100
 APPEND_GOAL, MLFLOW_GOAL, PHOENIX_GOAL = 0.5, 50.0, 100.0
-#: Events of a turn: of batches, and one by one.
+#: Events per turn: in batches, and one by one.
 BATCHED, SINGLE = 16_000, 480
-#: Requests with one span that a peer gets in a turn.
+#: Requests with one span that a peer receives per turn.
 PEER_SINGLE = 80
 ROUNDS, QUICK_ROUNDS, PEER_ROUNDS = 7, 2, 4
 PATH = "/api/internal/agent-events"
-#: Texts for the events of a runner; they repeat after that many.
+#: The number of different texts for a runner's events.
 TEXTS = 500
 
 
 @dataclass
 class Case:
-    """A way to store events: its clients, and what they send for a list of event IDs, made by `prepare`."""
+    """A way to store events: its clients, and `prepare`, which converts event IDs to a client's input."""
 
     clients: Clients[Any]
     prepare: Callable[[int, list[str]], Any]
@@ -129,7 +129,7 @@ def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: i
         for name, case in cases.items():
             case.measure(batch, events, f"{name}{batch}-{turn}")
             if not turn:
-                case.rates.clear()  # it warms up
+                case.rates.clear()  # Drop the warm-up.
                 case.cpu_us.clear()
 
 
@@ -139,7 +139,7 @@ def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | Non
 
 
 def _against(workspace: Workspace, peer: TracingPeer, batched: Case, single: Case, *, quick: bool) -> None:
-    """Take turns with a tracing server that runs beside the product; each turn starts when the other's is stored."""
+    """Take turns with a tracing server. Each turn starts when the other server has stored its events."""
     rounds = QUICK_ROUNDS if quick else PEER_ROUNDS
     goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
     sizes = (
@@ -156,7 +156,7 @@ def _against(workspace: Workspace, peer: TracingPeer, batched: Case, single: Cas
 
 @dataclass(frozen=True)
 class _Turns:
-    """What is sent in each turn: `requests` of `batch` spans to a peer, then `events` of the own case."""
+    """The load of each turn: `requests` of `batch` spans to a peer, then `events` of the own case."""
 
     what: str
     own: Case
@@ -186,7 +186,7 @@ def _take_turns(turns: _Turns, peer: TracingPeer, server: RunningPeer, requests:
 @contextmanager
 def _web(workspace: Workspace) -> Iterator[list[Program]]:
     """Start the web processes."""
-    # Events are counted, as everywhere, and none is refused.
+    # Rate limits count events as usual, but refuse none.
     environment = os.environ | {f"AGENTOPS_RATE_{name}": "1000000000" for name in ("INGEST", "RUN_EVENTS")}
     with ExitStack() as stack:
         programs = []
@@ -233,7 +233,7 @@ def _plain(turn: int, event_id: str) -> dict[str, Any]:
 
 
 def _turns_batch(turn: int, ids: list[str]) -> bytes:
-    """Return the events of model calls with a tool each, as a runner that streams sends them."""
+    """Return the events of model calls with one tool each, as a streaming runner sends them."""
     said = _texts()
     events = []
     for number, event_id in enumerate(ids):

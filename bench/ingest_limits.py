@@ -1,4 +1,4 @@
-"""What PostgreSQL can store at all: a table with the shape, columns and indexes of the events, and prepared values."""
+"""PostgreSQL's storage limit: a table with the columns and indexes of the events, and prepared values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def copy(connection: psycopg.Connection, block: bytes) -> None:
 
 
 def copy_block(logs: list[UUID], turn: int, ids: list[str]) -> bytes:
-    """Return rows in the text format of COPY; no value has a character that it escapes."""
+    """Return rows in the text format of COPY. No value contains a character that needs escaping."""
     lines = []
     for row in rows(logs, turn, ids):
         texts = [f"\\\\x{value.hex()}" if isinstance(value, bytes) else str(value) for value in row]

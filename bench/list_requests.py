@@ -31,7 +31,7 @@ RAW_GOAL, DRF_GOAL, SLOWEST_MS = 4.0, 3.0, 100.0
 PAGE = 50
 ROWS, QUICK_ROWS = 1_000_000, 5_000
 TURNS, QUICK_TURNS = 20, 1
-#: Pages at so many places around the middle, in turn.
+#: The number of places around the middle whose pages are requested in turn.
 POSITIONS = 20
 RUNS = "/api/projects/bench/agent-runs"
 
@@ -93,7 +93,7 @@ def _lists(
     connection = workspace.connect()
     middle = [filled.count // 2 + number * (filled.count // 100) for number in range(POSITIONS)]
     moments = [datetime.fromisoformat(BEGIN) + timedelta(seconds=APART_S * number) for number in middle]
-    # The first page before a moment; the second one is what is asked for.
+    # The benchmark requests the second page before each moment. These are the first pages.
     first = [f"{RUNS}?created_before={_iso(moment)}" for moment in moments]
     runs = [product.json(url)["next"] for url in first]
     cursors = [_drf_cursor(moment) for moment in moments]
@@ -131,7 +131,7 @@ def _slowest(filled: FilledSite, product: HttpClient, turns: int) -> None:
         "page: an older part of it": f"/runs/{filled.long_run}/rows?before={middle}",
     }
     for name, url in urls.items():
-        # A page is a browser's worth of markup: fewer of them must do.
+        # A page contains much more markup than an API response, so it is measured less often.
         slow = percentile(took_ms(product, url, turns * (1 if name.startswith("page") else 10)), 95)
         show(Row(f"{name}, p95", f"{slow:.1f} ms", f"{SLOWEST_MS:.0f} ms", slow / SLOWEST_MS, at_most=1.0))
 

@@ -1,4 +1,4 @@
-"""Generates a project with very many runs, and one run with as many events, in SQL.
+"""Generates a project with many runs, and one run with as many events, in SQL.
 
 Import it after `workspace.prepare_workspace` has set up Django, because it imports the product.
 """
@@ -19,7 +19,7 @@ PER_STEP = 10
 APART_S = 5
 BEGIN = "2026-01-01 00:00:00+00"
 
-#: Runs from number `first` to `last`, formatted with ID and AT. bench.growth_rows uses them too.
+#: Statements for runs `first` to `last`, formatted with ID and AT. bench.growth_rows uses them too.
 LOGS = """
 INSERT INTO timeline_log (id, project_id, last_seq, epoch, last_event_at, created_at)
 SELECT {id}, %(project)s, 40, 1, {at} + interval '95 s', {at} FROM generate_series(%(first)s::int, %(last)s::int) n"""
@@ -37,7 +37,7 @@ SELECT {id}, %(project)s, %(agent)s,
     (n %% 1000) * 0.0001, 'computed', '', '', 1, {at}, {at},
     {at} + interval '1 s', {at} + interval '95 s', {labels}
 FROM generate_series(%(first)s::int, %(last)s::int) n"""
-#: One step after the other, each with the events of a real one, under a call id of its own.
+#: One step after the other. Each has the events of a real step, with a unique call ID.
 _EVENTS = """
 INSERT INTO agent_run_events (log_id, seq, run_kind, phase, type, ts, step, node_id, payload, source, epoch, late,
     sanitized, created_at)
@@ -48,7 +48,7 @@ SELECT %(log)s, n, 'session', 'running', one.type, {at}, (n - 1) / {per_step}, '
 FROM generate_series(1, %(count)s) n
 JOIN unnest(%(places)s::int[], %(types)s::text[], %(payloads)s::jsonb[]) AS one (place, type, payload)
     ON one.place = (n - 1) %% {per_step}"""
-#: Time-ordered as UUIDv7 are, and the same in both tables.
+#: IDs sort by time, as UUIDv7 do, and are the same in both tables.
 ID = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid"
 AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
 
@@ -57,10 +57,10 @@ AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
 class FilledSite:
     count: int
     project_id: UUID
-    #: The run whose log has as many events.
+    #: The ID of the run with as many events as there are runs.
     long_run: UUID
     read_key: str
-    #: The value of a session's cookie.
+    #: The value of a session cookie.
     session: str
 
 

@@ -1,5 +1,5 @@
-"""Runs of 1,000, 10,000 and 50,000 events of real sessions in the browser: opening, going to a step, reading back, and
-following them live at 50 events per second (G13, G19).
+"""Runs of 1,000, 10,000 and 50,000 events of real sessions in the browser: opening, jumping to a step, scrolling back,
+and following live at 50 events per second (G13, G19).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.stream_servers import fresh_run, own_publisher
 from bench.workspace import Workspace
 
 SIZES = (1_000, 10_000, 50_000)
-#: Of a size that fits into what an import accepts when it is repeated up to the longest run.
+#: A session whose repetition, up to the longest run, stays within the size limit of an import.
 SESSION = SHARED / "claude-code" / "5c-1039ad85f4-0.jsonl"
 PAINT_MS, STEP_MS, TASK_MS, EVENT_MS, WEIGHT_KB = 1500, 500, 100, 4, 300
 MOST_ROWS = 600
@@ -84,7 +84,7 @@ def _follow(reader: PageReader, publisher: PublisherProcess, run_id: str, what: 
         publisher.publish(run_id, bursts=events, rate=RATE)
         reader.page.wait_for_timeout(500)
         busy = so_far()
-    reader.page.wait_for_timeout(4000)  # the digest settles
+    reader.page.wait_for_timeout(4000)  # Wait until the digest is stable.
     after = reader.memory()
     _judge(f"main thread per live event, {what}", busy.cpu_ms / events, EVENT_MS, "ms")
     _judge(f"longest task while live, {what}", busy.longest_ms, TASK_MS, "ms")

@@ -1,9 +1,9 @@
-"""Runs of any number of events, made of real sessions that are repeated.
+"""Runs of any number of events, built by repeating real sessions.
 
-An imported run has messages, calls and events as any import has. A run that is still followed gets events of the same
-sessions one by one, in the order and form in which an external runner sends them.
+An imported run has messages, calls and events like any import. A live run receives the events of the same sessions one
+by one, in the order and form in which an external runner sends them.
 
-Import it after Django was set up, because it imports the product.
+Import it after Django is set up, because it imports the product.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from timeline.models import Source
 
 BATCH = 500
 DELTAS = 3
-#: The turn's start, its pieces, its message and its end; the call's start, its output, its end and its message.
+#: The turn's start, pieces, message and end; the call's start, output, end and message.
 PER_STEP = 3 + DELTAS + 4
-#: Recorded sessions: their contents are in the package.
+#: The package contains these recorded sessions.
 RECORDINGS = Path(__file__).resolve().parent.parent / "runs" / "fixtures" / "data"
 SESSIONS = ("claude-code-5c", "claude-code-7e", "claude-code-b6")
 
@@ -102,7 +102,7 @@ def _pieces(step: PayloadStep) -> list[str]:
 
 
 def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
-    """Import `copies` of a session as one. Return the ID of its run."""
+    """Import `copies` repetitions of a session as one file. Return the ID of its run."""
     from agentops.accounts.models import Project
     from runs.external.import_runs import import_file
     from runs.external.importers import formats
@@ -114,7 +114,7 @@ def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
     file = ImportFile.open(path)
     with transaction.atomic():
         with connection.cursor() as cursor:
-            # A busy machine reads so long a file for longer than the site lets a transaction wait.
+            # On a slow machine, reading such a file takes longer than the idle timeout of a transaction.
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         report = import_file(project, file, formats.find(file, ""), by="bench")
     path.unlink()

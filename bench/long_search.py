@@ -1,6 +1,7 @@
-"""What the search index of long texts costs: processor time and storage, of all their parts and of the first alone.
+"""The cost of the search index for long texts, in processor time and storage: all parts of a text compared with the
+first.
 
-The first part, a beginning and an end, is what an index bounded to one entry for each text would have.
+An index with one entry per text would contain only the first part, which has the start and the end of the text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SIZES = "SELECT pg_table_size('agent_run_search_entries'), pg_indexes_size('age
 
 
 def measure(workspace: Workspace, filled: FilledSite, *, after: int, run_id: Any, quick: bool) -> None:
-    """Index texts of the greatest indexed length, after the entry `after`, and show what each takes."""
+    """Index texts of the maximum indexed length, after the entry `after`, and show the cost of each."""
     from bench.search_rows import long_texts
     from runs.queries.searching.text_parts import LIMIT
     from runs.upkeep.search_texts import masked_parts

@@ -1,8 +1,8 @@
-"""Whole outputs of tools: in the row of their call, as the product stores them, or beside it in a table of pieces.
+"""Whole outputs of tools: in the row of their call, as the product stores them, or in a separate table of pieces.
 
-On PostgreSQL, and on SQLite in a process of its own. Each call has an output of 16 Mi characters, the longest that is
-stored, or of 1 Mi with fewer --steps. Measured are the commit of a result, the list of the calls, an update of a row,
-reading one output, and bytes.
+On PostgreSQL, and on SQLite in a separate process. Each call has an output of 16 Mi characters, the longest that is
+stored, or of 1 Mi with fewer --steps. The benchmark measures the commit of a result, the list of calls, an update of a
+row, reading one output, and bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _measure(database: str, count: int, mi: int, settle: Callable[[], None]) -> 
 
 
 class StoredOutputs:
-    """A run whose calls have long outputs. `commits` are the milliseconds of each commit of a result."""
+    """A run whose calls have long outputs. `commits` has the milliseconds of each commit of a result."""
 
     def __init__(self, layout: str, count: int, mi: int) -> None:
         from agentops.accounts.access import SYSTEM
@@ -148,7 +148,7 @@ def _running_calls(run: Any, count: int) -> Iterator[Any]:
 
 
 def _texts(count: int, mi: int) -> Iterator[str]:
-    """Yield texts of `mi` Mi characters. They repeat after 1 Mi, farther than PostgreSQL's compression looks."""
+    """Yield texts of `mi` Mi characters. They repeat after 1 Mi, beyond the window of PostgreSQL's compression."""
     prose = Prose(7)
     for _ in range(count):
         yield prose.text(2**20) * mi
@@ -170,14 +170,14 @@ def _stored_bytes() -> int:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT pg_database_size(current_database())")
             return int(cursor.fetchone()[0])
-        # Without the pages that are free again.
+        # Free pages are not counted.
         sql = "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, "
         cursor.execute(f"{sql} pragma_page_size")
         return int(cursor.fetchone()[0])
 
 
 def _took(act: Callable[[], None], times: int = 5) -> float:
-    """Return the median milliseconds of an action after a first time."""
+    """Return the median milliseconds of an action, without the first call."""
     took = []
     for _ in range(times + 1):
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The start page of a project with a million runs on PostgreSQL: the slowest of its responses, and of its charts.
+"""The start page of a project with a million runs on PostgreSQL: the slowest responses of the page and of its charts.
 
-One client and one server process, on the loopback interface. A run ends every 5 seconds, up to now: 17,280 in the last
-24 hours, 120,960 in 7 days. Each run has an attempt; the newest have model calls and tool calls too.
+One client and one server process, on the loopback interface. A run ends every 5 seconds, until now: 17,280 in the last
+24 hours, 120,960 in 7 days. Each run has an attempt. The newest runs have model calls and tool calls too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMITS_MS = {"/p/bench": 1000.0, "/p/bench/live": 100.0, "/p/bench/charts?range=
              "/p/bench/charts?range=7d": 1500.0, "/p/bench/charts?range=30d": 5000.0}  # fmt: skip
 QUICK_RUNS = 20_000
 TIMES, QUICK_TIMES = 10, 2
-#: Runs with model calls and tool calls, and how many of each.
+#: The number of runs with model calls and tool calls, and the number of calls of each.
 WITH_CALLS, CALLS = 20_000, 10
 
 _ATTEMPTS = """
@@ -52,7 +52,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size
 
 
 def fill_until_now(workspace: Workspace, count: int) -> FilledSite:
-    """Generate runs of which the newest has just ended, with their attempts and calls."""
+    """Generate runs with attempts and calls. The newest run has just ended."""
     begin = datetime.now(UTC) - timedelta(seconds=count * APART_S + 120)
     filled = fill(workspace, count, begin=begin.isoformat(), event_count=1000)
     with workspace.connect() as connection:

@@ -1,4 +1,4 @@
-"""Appends events to a run, from its own process and at a given pace.
+"""A process that appends events to a run at a given pace.
 
 By default it repeats a small event. With the argument "steps" it appends the events of bench/long_run.py.
 """

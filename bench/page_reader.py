@@ -28,11 +28,11 @@ WIDTH, HEIGHT = 1280, 900
 class Start:
     """Milliseconds from the click on Start to the stages of the run."""
 
-    #: … the request for the run's page, which begins when the form's answer has come.
+    #: … the request for the run's page, which starts after the form's response.
     posted: float
     #: … the first byte of that page.
     answered: float
-    #: … the first paint of anything on it.
+    #: … the first paint of that page.
     painted: float
     #: … the first step in the page.
     in_page: float
@@ -61,7 +61,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Busy:
-    """The main thread of a page over some time: its processor time, its longest task, and how far rows moved."""
+    """The main thread of a page over some time: its processor time, its longest task, and the layout shift of rows."""
 
     cpu_ms: float
     longest_ms: float
@@ -89,7 +89,7 @@ class PageReader:
         page.wait_for_timeout(200)
         page.click("main form[method=post] button[type=submit]")
         page.wait_for_url(RUN_PAGE, wait_until="commit")
-        # Not by a function: the page's policy lets nobody evaluate one later.
+        # Not a function: the page's Content-Security-Policy forbids evaluating code later.
         page.wait_for_selector("html[data-bench-seen]")
         noted = page.evaluate(
             """() => {
@@ -106,7 +106,7 @@ class PageReader:
         return Start(**noted)
 
     def open_again(self) -> float:
-        """Request the open page of a run anew, with a warm cache. Return the milliseconds until its steps are seen."""
+        """Reload the page of a run with a warm cache. Return the milliseconds until its steps are visible."""
         page = self.page
         page.goto(page.url)
         page.wait_for_selector("html[data-bench-seen]")
@@ -162,11 +162,11 @@ class PageReader:
         return shown
 
     def last_step(self) -> int:
-        """Return the last step of the page's run, as the box to go to one says."""
+        """Return the last step of the page's run, from the page's step field."""
         return int(self.page.inner_text("#last-step").split()[-1])
 
     def scroll_back(self, pages: int) -> tuple[Busy, int]:
-        """Scroll to the top, time after time, until older rows are there. Return the greatest number of rows, too."""
+        """Scroll to the top repeatedly, until older rows appear. Also return the largest number of rows."""
         page, most = self.page, 0
         with self.busy() as so_far:
             for _ in range(pages):
@@ -182,7 +182,7 @@ class PageReader:
 
     @contextmanager
     def busy(self) -> Iterator[Callable[[], Busy]]:
-        """Give a function that returns what the main thread did so far, in processor time."""
+        """Yield a function that returns the main thread's work so far, in processor time."""
         self.page.evaluate("() => Object.assign(bench, { longest: 0, shift: 0 })")
         with self._protocol() as session:
             session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -209,7 +209,7 @@ class PageReader:
 
     @contextmanager
     def _protocol(self) -> Iterator[CDPSession]:
-        """A session of the Chrome DevTools Protocol, for what Playwright does not support."""
+        """Open a session of the Chrome DevTools Protocol, for commands that Playwright lacks."""
         session = self.page.context.new_cdp_session(self.page)
         try:
             yield session
@@ -224,7 +224,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def reading(stack: Stack) -> Iterator[PageReader]:
-    """Open headless Chromium. Django's database cannot be used on this thread: Playwright runs an event loop."""
+    """Open headless Chromium. This thread cannot use Django's database, because Playwright runs an event loop."""
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)

@@ -2,7 +2,7 @@
 ListView and one flat template over the same table, without sessions, roles, filters and redaction (G18).
 
 All run in this process in turns. The best time of each counts, because other processes use the machine too. Each turn
-reads another page, so that texts which the site caches are new to it.
+reads another page, so that no text is in the site's cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.report import Row, note, show
 
 PAGE = 50
 TURNS = 30
-#: Of the bare page's processor time.
+#: Relative to the processor time of the bare page.
 GOAL = 1.0
 #: Milliseconds of processor time of a page.
 PAGE_MS = 22.0
@@ -31,7 +31,7 @@ FLAT = """<!doctype html><title>Runs</title><table>{% for run in object_list %}<
 
 
 def compare(filled: FilledSite) -> None:
-    """Compare them. Needs Django set up, and the runs of bench/list_rows.py."""
+    """Compare the three. Needs Django set up, and the runs of bench/list_rows.py."""
     asked = {"page": _page(filled), "rows": _rows(filled), "flat": _flat(filled)}
     took: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(TURNS):

@@ -1,6 +1,6 @@
 """The texts of benchmarked runs, which compress like prose: repeated text would favour stores that compress.
 
-The same seed gives the same texts to everything that is measured.
+With the same seed, all measured programs get the same texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PayloadStep:
 
     @property
     def size(self) -> int:
-        """Return the size of the contents in bytes, which any store has to keep."""
+        """Return the bytes of the contents, which any store has to keep."""
         return sum(len(said.encode()) for said in (self.text, json.dumps(self.arguments), self.output))
 
 

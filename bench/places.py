@@ -1,4 +1,6 @@
-"""How long a free place waits for the next run, and a new run for an idle worker beside a busy one. With Redis."""
+"""Times with Redis as the broker: how long a free slot waits for the next run, and how long a new run waits for an idle
+worker when another worker is busy.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from bench.processes import running
 from bench.report import Row, heading, note, percentile, show
 from bench.workspace import Workspace, redis_url, sending_to_redis, truncate_tables
 
-#: Runs that wait for one place, and runs that come one by one to an idle worker.
+#: The number of runs that wait for one slot, and of runs that arrive one by one at an idle worker.
 WAITING, QUICK_WAITING = 100, 20
 COMING, QUICK_COMING, APART_S = 40, 10, 0.3
-#: Steps of a run that waits, and seconds of pace of one that keeps a place.
+#: The steps of a run that waits, and of a paced run that occupies a slot.
 SHORT, LONG = 1, 400
-#: Milliseconds that are allowed.
+#: Limits in milliseconds.
 FREED_MS, IDLE_MS = 50, 200
 MOST_S = 120
 
@@ -48,19 +50,19 @@ def _show(what: str, values: list[float], limit_ms: float) -> None:
 
 
 def _freed_ms(count: int) -> list[float]:
-    """Return the milliseconds from the end of each run to the claim of the next, all of which wait for one place."""
+    """Return the milliseconds from the end of each run to the claim of the next. All runs wait for one slot."""
     from runs.models import Attempt
 
     ids = [_queue("short") for _ in range(count)]
     _wait_until_claimed(ids)
     rows = list(Attempt.objects.filter(run__in=ids).order_by("claimed_at").values_list("claimed_at", "ended_at"))
-    # The first ones began before all were queued; the last may not have ended.
+    # The first runs start before all are queued, and the last may not have ended.
     pairs = pairwise([(claimed, ended) for claimed, ended in rows[5:] if ended is not None])
     return [(later[0] - earlier[1]).total_seconds() * 1000 for earlier, later in pairs]
 
 
 def _idle_ms(count: int) -> list[float]:
-    """Return the milliseconds from the queue to the claim of runs that come one by one."""
+    """Return the milliseconds from queueing to claim, for runs that arrive one by one."""
     from runs.models import AgentRun
 
     ids = []
@@ -97,7 +99,7 @@ def _wait_until_claimed(ids: list[UUID]) -> None:
 
 @contextmanager
 def _worker(workspace: Workspace, name: str) -> Iterator[None]:
-    """Start a worker with one place, and wait until it is ready."""
+    """Start a worker with one slot, and wait until it is ready."""
     alive = workspace.folder / f"alive-{name}"
     command: list[str | Path] = [Path(sys.executable).with_name("agentops"), "worker", "--concurrency", "1", "--beat"]
     environment = os.environ | {"AGENTOPS_ALIVE_FILE": str(alive), "REDIS_URL": redis_url()}

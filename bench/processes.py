@@ -1,6 +1,6 @@
 """Programs under measurement: started on the loopback interface, measured through /proc, ended with their children.
 
-Imports nothing of agentops.
+Imports nothing from agentops.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Program:
         return self._popen.poll() is None
 
     def kill(self) -> None:
-        """Send SIGTERM to the program and its children, and SIGKILL to those left after a while."""
+        """Send SIGTERM to the program and its children, and SIGKILL to processes that survive it."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
@@ -136,7 +136,7 @@ def site(port: int) -> list[str | Path]:
 
 
 def _end_with_us() -> None:
-    """Called in the child: end it together with the benchmark, even if that is killed."""
+    """End the child together with the benchmark, even after SIGKILL. Called in the child."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -154,7 +154,7 @@ def _wait_for_answer(program: Program, start_s: float) -> None:
 
 def process_cpu_s(pid: int) -> float:
     """Return the user and system CPU time of a process since its start, in seconds."""
-    # The process's CPU clock by its number in the kernel's ABI: finer than the ticks of /proc/<pid>/stat.
+    # The kernel's number of the process's CPU clock, which is finer than the ticks of /proc/<pid>/stat.
     return time.clock_gettime(~pid << 3 | 2)
 
 

@@ -1,6 +1,6 @@
-"""A profile of a run by cProfile, in CPU time of the worker's thread.
+"""A cProfile profile of a run, in CPU time of the worker's thread.
 
-Time spent waiting for PostgreSQL or the model is not included.
+Waits for PostgreSQL or the model are not included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
 
     payload.write_fixture(workspace.fixtures(), "profiled", payload.steps(steps))
     with driven.working() as worker:
-        # The first run also builds what a process builds once.
+        # The first run includes one-time work of the process.
         driven.drive(worker, "profiled", steps=steps)
         profile = cProfile.Profile(time.thread_time)
         profile.enable()

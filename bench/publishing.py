@@ -22,7 +22,7 @@ class PublisherProcess:
         self.title = str(self._answer()["title"])
 
     def publish(self, target: str, *, bursts: int, rate: float, size: int = 1) -> Stamps:
-        """Publish `rate` bursts of `size` events per second, and return the time of each."""
+        """Publish `rate` bursts of `size` events per second. Return the stamps of each event."""
         first = self._next.get(target, 1)
         self._next[target] = first + bursts * size
         order = {"target": target, "first": first, "bursts": bursts, "size": size, "rate": rate}

@@ -1,7 +1,8 @@
-"""Redaction: how many secrets are masked, how much else is, and how fast it is next to encoding the same text as JSON.
+"""Redaction: the share of masked secrets, the share of other masked texts, and the speed relative to encoding the same
+text as JSON.
 
-True cases are generated in each known shape; false ones are texts that only look similar. What is masked in recorded
-transcripts counts as false too. No database is used.
+Secrets are generated in each known shape; other texts only look similar. Anything masked in recorded transcripts also
+counts as a false positive. Uses no database.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tests.support.ordinary import recorded_texts
 from tests.support.redact_samples import FALSE, FRAMES, TRUE
 from tests.support.token_samples import samples
 
-#: S16 of the security requirements: at least this share of secrets, at most this share of other texts.
+#: S16 of the security requirements: minimum share of masked secrets, and maximum share of other masked texts.
 RECALL, FALSE_POSITIVES = 0.99, 0.001
-#: Tokens of each format of a vendor.
+#: Tokens per vendor format.
 SAMPLES = 200
 MB = 1_000_000
-#: Recorded transcripts beside the project; without them, nothing is measured on them.
+#: Recorded transcripts outside the repository. Without them, their measurements are skipped.
 RECORDINGS = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 #: Characters of a streamed piece.
 PIECE = 200
@@ -71,7 +72,7 @@ def _measure_known_shapes() -> None:
 
 
 def _measure_formats() -> None:
-    """Show the least share of tokens of a vendor's format that are masked, whole and without what surrounds them."""
+    """Show the smallest share of masked tokens of any vendor's format, whole and without their surroundings."""
     shares = {}
     for form in FORMATS:
         texts, patterns = zip(*samples(form, _RANDOM, SAMPLES), strict=True)
@@ -84,7 +85,7 @@ def _measure_formats() -> None:
 
 
 def _measure_rules(secrets: list[str]) -> None:
-    """Show the share of registered secrets and tokens that are masked, whole and across the borders of pieces."""
+    """Show the share of masked registered secrets and tokens, whole and across the borders of pieces."""
     redactor = _redactor(secrets)
     for name, encode in ENCODINGS.items():
         texts = [(frame.format(encode(secret)), secret) for secret in secrets for frame in FRAMES]
@@ -114,7 +115,7 @@ def _measure_transcripts(texts: list[str]) -> None:
 
 
 def _measure_speed(name: str, redactor: Redactor, text: str) -> None:
-    """Show the throughput of whole texts and of streams, next to JSON encoding, as every stored text is encoded."""
+    """Show the throughput of whole texts and of streams, relative to JSON encoding, which every stored text needs."""
     limit = _speed(text, lambda: json.dumps(text, ensure_ascii=False))
     whole = _speed(text, lambda: redactor.clean_text(text))
     short = text[: MB // 2]
@@ -158,7 +159,7 @@ def _word(length: int) -> str:
 
 
 def _transcripts(size: int) -> Iterator[str]:
-    """Yield the texts in recorded transcripts, up to `size` characters; none where there are no recordings."""
+    """Yield the texts in recorded transcripts, up to `size` characters. Yield nothing without recordings."""
     for text in recorded_texts(RECORDINGS):
         yield text
         size -= len(text)

@@ -1,8 +1,8 @@
 """The limit of a durable step: plain psycopg writes the same rows as a run, in the same commits.
 
-The rows of a run are read from the tables, grouped by transaction (xmin), and written with new IDs to another run:
-one connection, one pipeline per commit, prepared statements, JSON serialised in advance. Not included is the rest of a
-step: calling the model, deciding, redacting and serialising.
+The rows of a run are read from the tables, grouped by transaction (xmin), and written with new IDs to another run: one
+connection, one pipeline per commit, prepared statements, JSON serialised in advance. The rest of a step is not
+included: calling the model, deciding, redacting and serialising.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uuid_utils.compat import uuid7
 
 from bench.workspace import Workspace
 
-#: Tables that a step inserts into, with the column that names the run and the one that the database fills.
+#: Tables that a step inserts into, with the column of the run's ID and the column that the database fills.
 INSERT_TABLES = {
     "agent_run_messages": ("run_id", None),
     "agent_run_tool_calls": ("run_id", None),
@@ -50,7 +50,7 @@ class RowCommit:
     count: tuple[Any, ...] | None = None
     finish: tuple[Any, ...] | None = None
     last_seq: int = 0
-    #: The commit of a model turn: its tool runs after it.
+    #: Whether this is the commit of a model turn. The tool runs after it.
     is_turn: bool = False
 
 
@@ -118,7 +118,7 @@ class CompactWriter(Writer):
 
 
 class SameRows:
-    """The rows of a run, to be written again with plain psycopg."""
+    """The rows of a run, which plain psycopg writes again."""
 
     def __init__(self, workspace: Workspace, run_id: UUID) -> None:
         self._workspace = workspace
@@ -131,7 +131,7 @@ class SameRows:
 
     @contextmanager
     def writer(self, kind: type[Writer] = Writer) -> Iterator[Writer]:
-        """Return a writer for a new run."""
+        """Yield a writer for a new run."""
         target = uuid7()
         commits = list(self._commits(target))
         first = next(index for index, commit in enumerate(commits) if commit.is_turn)
@@ -146,7 +146,7 @@ class SameRows:
                 self._check(connection, target, commits[last].last_seq)
 
     def _check(self, connection: psycopg.Connection, target: UUID, last_seq: int) -> None:
-        """Raise if the written rows differ from those of the run."""
+        """Raise if the written rows differ from the run's rows."""
         for table, (owner, _) in INSERT_TABLES.items():
             upto = f"AND seq <= {last_seq}" if table == "agent_run_events" else ""
             found = connection.execute(
@@ -168,7 +168,7 @@ class SameRows:
         return [(row["xmin"], {name: row[name] for name in kept}) for row in rows]
 
     def _commits(self, target: UUID) -> Iterator[RowCommit]:
-        """Yield the transactions in the order of the log. Each of them appended to it."""
+        """Yield the transactions in the order of the log, to which each transaction appended."""
         fresh = self._fresh_ids(target)
         by_xmin: dict[str, RowCommit] = {}
         events = sorted(self._rows["agent_run_events"], key=lambda item: item[1]["seq"])
@@ -182,7 +182,7 @@ class SameRows:
             by_xmin[xmin].is_turn |= row["role"] == "assistant"
             self._insert(by_xmin[xmin], "agent_run_messages", row, fresh)
         for _, row in self._rows["agent_run_tool_calls"]:
-            # Its row says what became of it; it was inserted, running already, with the message that asked.
+            # The row has the call's result. It was inserted as running, with the message that requested the call.
             as_started = row | dict.fromkeys(("output", "duration_ms", "finished_at", "result_message_id"))
             as_started |= {"status": "running", "attempts": 0}
             self._insert(written_by[row["message_id"]], "agent_run_tool_calls", as_started, fresh)
@@ -205,7 +205,7 @@ class SameRows:
         commit.inserts.setdefault(table, []).append(_mapped(row.values(), fresh))
 
     def _open_run(self, connection: psycopg.Connection, target: UUID) -> None:
-        """Copy the run and its log, with their counters at 0."""
+        """Copy the run and its log, with counters at 0."""
         zero = dict.fromkeys((*TOKENS, "step_count", "last_seq"), 0)
         for table in ("timeline_log", "agent_runs"):
             cursor = connection.execute(f"SELECT * FROM {table} WHERE id = %s", (self._source,))

@@ -1,4 +1,4 @@
-"""Several benchmarks in a row, and all their goals in one table at the end."""
+"""Runs several benchmarks in a row, and prints all their goals in one table at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench import report, workspace
 
 
 def run_all(names: Sequence[str], flags: Sequence[str]) -> bool:
-    """Run each benchmark, then print every goal. Return whether all of them ran through."""
+    """Run each benchmark, then print every goal. Return whether all benchmarks succeeded."""
     goals: list[tuple[str, dict[str, str]]] = []
     failed = []
     with tempfile.TemporaryDirectory(prefix="agentops-bench-") as folder, _template() as template:
         for name in names:
             judged = Path(folder) / name
-            # A process and a database of its own for each: what one leaves behind must not slow the next.
+            # A separate process and database for each, so that no benchmark slows the next.
             command = [sys.executable, "-m", "bench", name, *flags]
             environment = {**os.environ, report.JUDGED_FILE: str(judged), workspace.TEMPLATE: template}
             process = subprocess.run(command, env=environment, check=False)
@@ -36,7 +36,7 @@ def run_all(names: Sequence[str], flags: Sequence[str]) -> bool:
 
 
 def _template() -> AbstractContextManager[str]:
-    """The name of a migrated database: the one that the environment names, or a new one."""
+    """Return the name of a migrated database: the one in the environment, or a new one."""
     named = os.environ.get(workspace.TEMPLATE)
     return nullcontext(named) if named else workspace.migrated_template()
 

@@ -1,7 +1,7 @@
-"""The search over a million messages on PostgreSQL: the slowest of a hundred responses, by what is searched for.
+"""The search over a million messages on PostgreSQL: the slowest of a hundred responses, by kind of query.
 
-One client and one server process, on the loopback interface. The entries are generated in SQL; how fast the indexer
-writes them is measured apart, on the events of real runs.
+One client and one server process, on the loopback interface. The entries are generated in SQL. The speed of the indexer
+is measured separately, on the events of real runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size
 
 
 def report(measurements: dict[str, Callable[[], list[float]]]) -> dict[str, list[float]]:
-    """Measure and show the responses by search, and of all together. Return their milliseconds."""
+    """Measure and show the responses of each search, and of all together. Return their milliseconds."""
     took: dict[str, list[float]] = {}
     for name, measure in measurements.items():
         took[name] = measure()
@@ -55,7 +55,7 @@ def report(measurements: dict[str, Callable[[], list[float]]]) -> dict[str, list
 
 
 def _fill(workspace: Workspace, filled: FilledSite, count: int) -> None:
-    """Copy the entries, and build their index afterwards, which is what takes most of the time."""
+    """Copy the entries, and build their index afterwards, which takes most of the time."""
     from bench.search_rows import COLUMNS, entries
 
     began = time.monotonic()
@@ -77,7 +77,7 @@ def _fill(workspace: Workspace, filled: FilledSite, count: int) -> None:
 
 @contextmanager
 def without_text_index(connection: psycopg.Connection) -> Iterator[None]:
-    """Drop the index of the texts and build it anew after the block, because adding many entries to it is slow."""
+    """Drop the index of the texts, and rebuild it after the block, because inserting many entries into it is slow."""
     connection.execute("SET session_replication_role = replica")
     connection.execute("SET synchronous_commit = off")
     connection.execute("SET maintenance_work_mem = '1GB'")
@@ -90,7 +90,7 @@ def without_text_index(connection: psycopg.Connection) -> Iterator[None]:
 
 
 def _compare(workspace: Workspace, took: list[float]) -> None:
-    """Compare a search for a part of words with the query that has no index: one pass over all texts."""
+    """Compare a search for parts of words with a query without an index: one pass over all texts."""
     statement = "SELECT id FROM agent_run_search_entries WHERE text ILIKE %s ORDER BY id DESC LIMIT 200"
     passes = []
     with workspace.connect() as connection:

@@ -1,7 +1,7 @@
 """Generates the entries of a search index of any size, and the searches that are measured on it.
 
 The texts are sentences of the recordings that the product ships, shuffled, so that words are as frequent as in runs.
-Import it after Django was set up.
+Import it after Django is set up.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-#: Entries of a run.
+#: Entries per run.
 PER_RUN = 50
-#: Sentences of a text, by turns: short messages, long outputs.
+#: Sentences per text, in turn: short messages, long outputs.
 SENTENCES = (1, 1, 3, 6)
 COLUMNS = ("id", "project_id", "run_id", "kind", "key", "seq", "step", "name", "status", "is_error", "at", "text")
 TOOLS = ("Read", "Grep", "Edit", "Bash", "WebFetch")
@@ -42,7 +42,7 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
 
 
 def long_texts(length: int) -> Iterator[str]:
-    """Yield texts of this length without end."""
+    """Yield texts of this length endlessly."""
     source, sentences = random.Random(8), _sentences()
     while True:
         yield " ".join(source.choices(sentences, k=length // 30))[:length]
@@ -55,7 +55,7 @@ def entry_row(number: int, project: object, run_id: object, text: str) -> tuple[
 
 
 def own_word(number: int) -> str:
-    """Return a word that no other entry has, as identifiers in texts are."""
+    """Return a word that no other entry has, like an identifier in a text."""
     return f"{number * 2654435761 % 2**32:08x}"
 
 
@@ -70,7 +70,7 @@ def _sentences() -> list[str]:
 
 
 def searches(count: int) -> dict[str, str]:
-    """Return the addresses to ask for, by what they look for."""
+    """Return the URLs to request, by what they search for."""
     queries: dict[str, dict[str, object]] = {
         "a frequent word": {"q": "file"},
         "a frequent word, newest first": {"q": "file", "order": "newest", "limit": 50},

@@ -1,6 +1,6 @@
-"""The search over a million messages on SQLite, as bench.search measures it on PostgreSQL.
+"""The search over a million messages on SQLite, measured as in bench.search on PostgreSQL.
 
-In a process of its own, because Django's settings name one database. The client is Django's own, in the process.
+Runs in a separate process, because Django's settings name one database. Uses Django's test client in that process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from bench.report import heading, note
 from bench.workspace import Workspace
 
-#: Runs are made by the product, one by one.
+#: The product creates the runs one by one.
 MAX_RUNS = 500
 
 

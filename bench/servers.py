@@ -1,8 +1,8 @@
 """The cost of serving pages and API: `agentops serve` compared with granian (WSGI), one process each, same requests.
-Then what one process does for people and programs that read different things at once.
+Then the throughput of one process for users and programs that read different things at once.
 
 Eight clients on the loopback interface. CPU time per request is compared, because throughput depends on the load of the
-machine; the mixed reads have a goal in requests per second on a machine that does nothing else.
+machine. The goal for mixed reads is in requests per second on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CLIENTS, THREADS = 8, 4
 ROWS = 5_000
 ROUNDS, SECONDS = 3, 3.0
 QUICK_SECONDS = 0.5
-#: Of mixed reads: at least so many requests a second, and of a hundred the slowest within so many milliseconds.
+#: Goals for mixed reads: minimum requests per second, and maximum p99 in milliseconds.
 MIXED_RATE, MIXED_P99_MS = 40, 500
-#: Mixed reads last so many times as long as one kind alone.
+#: Mixed reads last this many times as long as one kind alone.
 MIXED_TIMES = 5
-#: Characters of a server's output that are shown if it fails.
+#: Maximum characters shown of a failed server's output.
 LOG_TAIL = 8000
 
 
@@ -62,7 +62,7 @@ def _judge_mixed(load: Load) -> None:
 
 def _compare(name: str, url: str, filled: FilledSite, programs: dict[str, Program], seconds: float) -> None:
     for program in programs.values():
-        _load(program, filled, [url], seconds / 4)  # warms up
+        _load(program, filled, [url], seconds / 4)  # The first load is a warm-up.
     loads = {
         title: [_load(program, filled, [url], seconds) for _ in range(ROUNDS)] for title, program in programs.items()
     }
@@ -84,7 +84,7 @@ class Load:
 
 
 def _load(program: Program, filled: FilledSite, urls: Sequence[str], seconds: float) -> Load:
-    """Let all clients ask for the URLs in turn, each beginning at another one."""
+    """Request the URLs from all clients in turn. Each client starts at a different URL."""
     until, took = time.monotonic() + seconds, []
 
     def ask(number: int) -> None:

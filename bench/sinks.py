@@ -1,8 +1,8 @@
-"""Whether a sink delays runs: the same run with no sink, and with one that is down, slow, full, or works.
+"""The delay that a sink causes: the same run without a sink, and with a sink that is down, slow, full or working.
 
-Runs of each kind take turns, in one process with the worker's export thread. The slow sink answers after 30 seconds. Of
-the full ones, one answers that it has no room (507); the other writes files on a disk that is full after 4 KiB of each:
-the limit of the process for files (RLIMIT_FSIZE), which needs no rights, and does not reach PostgreSQL.
+Runs of each kind take turns, in one process with the worker's export thread. The slow sink responds after 30 seconds.
+There are two full sinks. One responds that it has no room (507). The other writes files on a disk that is full after 4
+KiB per file: the process's file size limit (RLIMIT_FSIZE), which needs no privileges and does not affect PostgreSQL.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NONE, DEAD, SLOW, WORKING = "no sink", "dead sink", "slow sink", "working sink"
 FULL, DISK = "full receiver", "full disk"
 REFUSING = (DEAD, FULL, DISK)
 NO_ROOM = 507
-#: A worker looks for events every second.
+#: Upper bound in seconds; a worker looks for events every second.
 WORKER_LOOKS_S = 10.0
-#: Bytes of a file, after which the full disk is full: the first lines of a run.
+#: File size in bytes at which the disk is full: the first lines of a run.
 DISK_BYTES = 4096
 
 
@@ -68,7 +68,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
 def _report(took: dict[str, list[float]], errors: dict[str, str]) -> None:
     plain = mid(took[NONE])
     for name in (DEAD, SLOW, FULL, DISK, WORKING):
-        # In pairs, because the speed of the machine changes from round to round.
+        # Compare pairs, because the speed of the machine changes from round to round.
         ratio = mid([own / other for own, other in zip(took[name], took[NONE], strict=True)])
         goal = MOST if name != WORKING else None
         show(Row(f"a run with a {name}", f"{mid(took[name]):.3f} s", f"{NONE}: {plain:.3f} s", ratio, at_most=goal))
@@ -91,7 +91,7 @@ def _add_sinks(urls: dict[str, str]) -> None:
 
 
 def _enable(name: str) -> None:
-    """Let this sink alone work, from the newest event on and without a pause left from before."""
+    """Enable only this sink, from the newest event on and without an earlier pause."""
     from runs.models import Sink, SinkCursor
     from timeline.settled import newest_event
 
@@ -101,7 +101,7 @@ def _enable(name: str) -> None:
 
 
 def _error_of(name: str) -> str:
-    """Return why the sink has refused the events of the run, which is proof that it was dead or full."""
+    """Return the error with which the sink refused the run's events. It proves that the sink was down or full."""
     from runs.models import SinkCursor
 
     cursor = SinkCursor.objects.filter(sink__name=name.replace(" ", "-"))
@@ -117,7 +117,7 @@ def _disk_of(name: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _full_disk() -> Iterator[None]:
-    """Let this process write no further than so many bytes into any file."""
+    """Limit this process to DISK_BYTES bytes per file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, hard))
     try:
@@ -148,7 +148,7 @@ def _exporting() -> Iterator[None]:
 
 @contextmanager
 def _answering(after_s: float, status: int = 200) -> Iterator[str]:
-    """Serve a receiver that answers so late, and with this status, and yield its URL."""
+    """Serve a receiver that responds after `after_s` seconds with this status. Yield its URL."""
     ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

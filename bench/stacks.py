@@ -1,7 +1,7 @@
 """The product in its two deployments: embedded, one process on SQLite; or web and worker processes on PostgreSQL and
 Redis.
 
-Both with one agent that plays a short recording, and without load.
+Both have one agent that plays a short recording, and no other load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.processes import NotStarted, Program, free_port, running, site
 from bench.workspace import RESET_PREFIXES, Workspace, redis_url, truncate_tables
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
-#: The one that the embedded mode makes by itself.
+#: The project that the embedded mode creates.
 PROJECT = "demo"
 AGENT = "short"
 STEPS = 3
@@ -49,7 +49,7 @@ def embedded(workspace: Workspace, agent: Mapping[str, object] | None = None) ->
     environment = embedded_environment(workspace) | {"PORT": str(port)}
     definition = workspace.folder / "agent.json"
     definition.write_text(json.dumps(agent or _definition(workspace)))
-    # `up` fills a new site with a demo, which would be at work meanwhile: this one holds something already.
+    # `up` fills only an empty site with the demo, which would run during the measurement. This site is not empty.
     _manage(environment, "migrate", "--verbosity", "0")
     _manage(environment, "project", "create", PROJECT)
     _manage(environment, "agent", "apply", str(definition), "--project", PROJECT)
@@ -67,7 +67,7 @@ def embedded_environment(workspace: Workspace) -> dict[str, str]:
 
 @contextmanager
 def scaled(workspace: Workspace, *, workers: int = 1) -> Iterator[Stack]:
-    """A web process, and workers, the first of which runs the scheduler."""
+    """Start a web process and workers. The first worker runs the scheduler."""
     environment = _environment(workspace) | {"DATABASE_URL": workspace.url, "REDIS_URL": redis_url()}
     _furnish(workspace)
     port = free_port()

@@ -21,11 +21,11 @@ from bench.stacks import embedded
 from bench.workspace import Workspace
 
 BIN = Path(sys.executable).parent
-#: Seconds of processor time, and for `up` of the clock.
+#: Limits in seconds of processor time; for `up`, of wall time.
 LIMITS = {"agentops --help": 0.4, "agentops agent --help": 1.0, "agentops agent ls": 1.0}
 FIRST_PAGE_S = 4.0
 IDLE_MIB = 200
-#: Processor time that an idle site may take in a minute.
+#: Maximum processor time of an idle site in a minute, in seconds.
 IDLE_CPU_S = 1.0
 SETTLED_S = 20.0
 POLL_S = 0.01

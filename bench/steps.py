@@ -1,6 +1,6 @@
 """Durable steps of one worker (G1), and whether their duration is constant over the length of a run (G3).
 
-agentops and the peers take turns of a few steps within one run, so that the load of the machine affects all equally.
+agentops and the peers take turns of WINDOW steps within one run, so that the load of the machine affects all equally.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WINDOW = 25
 LIMIT_GOAL = 0.8
-#: Times as fast as each peer: in long runs, and in short ones.
+#: Minimum speed relative to each peer: in long runs, and in short ones.
 PEER_GOAL, SHORT_GOAL = 1.5, 1.0
 FLAT_GOAL = 1.25
 ENDS = 200
@@ -49,7 +49,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     turns = payload.steps(steps)
     payload.write_fixture(workspace.fixtures(), "steps", turns)
     with driven.working() as worker:
-        # The first run also builds what a process builds once.
+        # The first run includes one-time work of the process.
         same = SameRows(workspace, driven.drive(worker, "steps", steps=steps).run_id)
         runs, limits = against_limit(workspace, worker, same, steps=steps, rounds=1 if quick else 3)
         flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", runs, limits)
@@ -161,9 +161,10 @@ def long_run(workspace: Workspace, worker: Worker, *, steps: int) -> None:
 
 
 def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]]) -> None:
-    """Print the mean duration of the last steps over that of the first ones in the same run.
+    """Print the mean duration of the last steps divided by the mean of the first steps in the same run.
 
-    It is judged relative to the same ratio of the limit, whose cost cannot grow, to cancel out the load of the machine.
+    The goal is relative to the same ratio of the limit, whose cost cannot grow. This cancels out the load of the
+    machine.
     """
     growths, plain = [], []
     for run, limit in zip(runs, limits, strict=True):

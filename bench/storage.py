@@ -21,7 +21,7 @@ GOAL, RECORDING_GOAL = 1.6, 2.2
 RECORDING = "claude-code-b6"
 LONG_TEXT = 8192
 
-# Every file of the database that belongs to one of its own tables: heap, maps, TOAST with its index, indexes.
+# All files that belong to the database's tables: heap, maps, TOAST with its index, indexes.
 SIZES = """
 SELECT t.relname, part.name, part.bytes FROM pg_class t
 JOIN pg_namespace n ON n.oid = t.relnamespace
@@ -46,7 +46,7 @@ class Growth:
         return sum(self.sizes.values())
 
     def by_table(self) -> Iterator[tuple[str, int, list[tuple[str, int]]]]:
-        """Yield tables and their parts, the largest first, without those that did not grow."""
+        """Yield the tables and their parts that grew, the largest first."""
         tables: dict[str, list[tuple[str, int]]] = {}
         for (table, part), size in self.sizes.items():
             if size:
@@ -125,7 +125,7 @@ def against_peers(
 
 
 def break_down(grown: Growth, payload_bytes: int, steps: int) -> None:
-    """Print tables and their parts. Those below 1 % of the size of the contents are summed up."""
+    """Print the tables and their parts. Parts below 1 % of the content's size are summed up."""
 
     def line(name: str, size: int) -> None:
         if size:
@@ -153,7 +153,7 @@ class GrowthResult(Growth):
 
 @contextmanager
 def growth(workspace: Workspace, first: Callable[..., Any] = dict, *args: Any, **kwargs: Any) -> Iterator[GrowthResult]:
-    """Measure the growth of an emptied database during the block. `first` is called before."""
+    """Measure the growth of an emptied database during the block. Call `first` before the measurement."""
     grown = GrowthResult()
     truncate_tables(workspace)
     first(*args, **kwargs)
@@ -183,7 +183,7 @@ def _row(
 
 
 def _text_bytes(call: Any) -> int:
-    """Return the size of a recorded call in bytes: texts, thinking with signatures, arguments, outputs, user turns."""
+    """Return the bytes of a recorded call: texts, thinking with signatures, arguments, outputs, user turns."""
     texts = [getattr(part, name, None) for part in call.response.parts for name in ("content", "signature")]
     texts += [json.dumps(part.args) for part in call.tool_calls if part.args]
     texts += [getattr(entry, "output", None) for entry in call.tools.values()]

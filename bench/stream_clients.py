@@ -1,6 +1,6 @@
 """Clients of streams, all in one dedicated process: raw sockets, and a timestamp for each read.
 
-Imports nothing of agentops. The data is parsed after the measurement, so that parsing does not delay reads.
+Imports nothing from agentops. The data is parsed after the measurement, so that parsing does not delay reads.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Connect:
     port: int
     path: str
     count: int
-    #: Their names: each goes to as many readers as the others.
+    #: API keys, distributed evenly over the clients.
     keys: Sequence[str] = ()
     lives: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Return the received events, once all have arrived or none came for `patience` seconds."""
+    """Return the received events, once all have arrived or `patience` seconds pass without an event."""
 
     case: str
     stamps: Stamps
@@ -69,7 +69,7 @@ class Received:
     repeated: int
     reconnected: int
     refused: int
-    #: From the publisher's call, and from when others can read the event (for agentops: the commit).
+    #: From the publisher's call, and from the time at which others can read the event (for agentops: the commit).
     since_call: array[float] = field(repr=False)
     since_public: array[float] = field(repr=False)
 
@@ -116,7 +116,7 @@ def reading() -> Iterator[Readers]:
 
 
 def serve(pipe: Connection) -> None:
-    # A pause of the collector would be counted as the server's.
+    # A pause by the garbage collector would count as the server's delay.
     gc.disable()
     uvloop.run(_serve(pipe))
 
@@ -143,7 +143,7 @@ async def _serve(pipe: Connection) -> None:
 
 
 class StreamReader(asyncio.Protocol):
-    """One client. It reconnects with Last-Event-ID like a browser."""
+    """One client. It reconnects with Last-Event-ID, like a browser."""
 
     def __init__(self, order: Connect, number: int) -> None:
         self._order = order
@@ -167,7 +167,7 @@ class StreamReader(asyncio.Protocol):
             self._again(AGAIN_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._first = True
         lines = [f"GET {self._order.path} HTTP/1.1", "Host: 127.0.0.1", "Accept: text/event-stream"]
@@ -188,7 +188,7 @@ class StreamReader(asyncio.Protocol):
                 asyncio.get_running_loop().call_later(random.uniform(*self.lives), self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # A frame that was cut off is dropped, as a browser drops it.
+        # Drop an incomplete frame, as a browser does.
         self.parse()
         self._rest = b""
         if not self._closed:

@@ -18,9 +18,9 @@ from bench.processes import Program, free_port, running, site, uvicorn
 from bench.publishing import PublisherProcess, publishing
 from bench.workspace import Workspace, database, redis_url, sibling_url
 
-#: A path that needs no run.
+#: The ID of a run that does not exist, for paths that need none.
 NO_RUN = "019a0000-0000-7000-8000-000000000000"
-#: So many readers share a key, as many as the product lets one key have by default.
+#: Readers per key, the product's default maximum.
 READERS_PER_KEY = 20
 
 
@@ -31,7 +31,7 @@ class StreamServer:
     name: str
     program: Program
     publisher: PublisherProcess
-    #: A stream that nothing was published to yet: its path, and what the publisher calls it.
+    #: Returns a stream without published events: its path, and its name for the publisher.
     fresh: Callable[[], tuple[str, str]]
     keys: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ def agentops_server(workspace: Workspace, readers: int) -> Iterator[StreamServer
     from agentops.accounts.models import Project
 
     environment = os.environ | {"REDIS_URL": redis_url(), "AGENTOPS_PROCESS_NAME": "agentops-bench-stream"}
-    # All readers have this machine's address.
+    # All readers have the same address.
     environment |= {"AGENTOPS_CONNECTIONS_PER_ADDRESS": "100000"}
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     keys = tuple(
@@ -89,7 +89,7 @@ def plain(workspace: Workspace) -> Iterator[StreamServer]:
 
 @contextmanager
 def eventstream(workspace: Workspace, *, stored: bool = False) -> Iterator[StreamServer]:
-    """Start django-eventstream, by default without storage, or with storage in PostgreSQL."""
+    """Start django-eventstream, without storage by default, or with storage in PostgreSQL."""
     python = str(peers.installed("eventstream", peers.EVENTSTREAM))
     environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
     name = "eventstream, stored" if stored else "eventstream"
@@ -112,7 +112,7 @@ def _peer(workspace: Workspace, site: Site, environment: Mapping[str, str]) -> I
     server = uvicorn(site.python, f"{site.module}:application", port, "--app-dir", folder)
     log = workspace.folder / f"{site.name}.log"
     with ExitStack() as stack:
-        # First the publisher, which makes the peer's tables.
+        # The publisher starts first, because it creates the peer's tables.
         command = [site.python, f"{folder}/{site.module}.py"]
         publisher = stack.enter_context(publishing(command, environment, log.with_suffix(".publisher")))
         program = stack.enter_context(running(server, environment, log, port=port))

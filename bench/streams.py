@@ -25,12 +25,12 @@ RATE = 50.0
 LATENCY_GOAL = 1.5
 PEER_GOAL = round(1 / 6, 4)
 CPU_GOAL = 1.3
-#: A pool may get its last thread with the larger crowd; a thread a reader would be 5.
+#: The thread pool may grow slightly with the larger crowd. One thread per reader would give a ratio of 5.
 THREADS_GOAL = 1.25
 CONNECTIONS_GOAL = 5
 BURST = 1000
 BURST_READERS = 20
-#: Restless readers stay connected for so many seconds.
+#: Seconds after which a reconnecting reader disconnects.
 LIVES = (0.05, 0.5)
 SETTLE_S = 0.5
 
@@ -45,7 +45,7 @@ class RoundPlan:
 ROUND_PLANS = (RoundPlan(1, 3, 2), RoundPlan(100, 3, 2), RoundPlan(MANY, 4, 3))
 QUICK_ROUND_PLANS = (RoundPlan(100, 1, 1), RoundPlan(MANY, 1, 2))
 SMALL_ROUND_PLANS = (RoundPlan(5, 1, 1), RoundPlan(20, 1, 1))
-#: With --steps below it, everything is smaller.
+#: Below this number of --steps, all sizes are smaller.
 WHOLE = 1000
 
 
@@ -64,7 +64,7 @@ class StreamTurns:
     postgres: int = 0
 
     def p(self, share: float, number: int | None = None, *, since_call: bool = False) -> float:
-        """Return a percentile in milliseconds, over all rounds or of one."""
+        """Return a percentile in milliseconds, over all rounds or in one."""
         some = self.rounds if number is None else [self.rounds[number]]
         return percentile([ms for seen in some for ms in (seen.since_call if since_call else seen.since_public)], share)
 
@@ -107,7 +107,7 @@ def fan_out(
     turns = [StreamTurns(served, *served.fresh()) for served in everyone]
     for turn in turns:
         _connect(readers, turn.served, turn.path, order.crowd)
-        turn.served.publisher.publish(turn.target, bursts=10, rate=RATE)  # warms up
+        turn.served.publisher.publish(turn.target, bursts=10, rate=RATE)  # The first events are a warm-up.
     for _ in range(order.rounds):
         for turn in turns:
             program = turn.served.program
@@ -131,7 +131,7 @@ def bursts(readers: Readers, served: StreamServer, number: int) -> None:
     for kind, lives in (("bursts of 1,000", None), ("bursts of 1,000, reconnecting", LIVES)):
         path, target = served.fresh()
         _connect(readers, served, path, BURST_READERS, lives)
-        # A first event, and time for it to arrive: it gives everyone a place to come back to.
+        # The first event gives every client an ID to reconnect with.
         served.publisher.publish(target, bursts=1, rate=1)
         time.sleep(SETTLE_S)
         stamps = served.publisher.publish(target, bursts=number, rate=1, size=BURST)
@@ -186,7 +186,7 @@ def _connect(
 
 
 def _print_figures(turn: StreamTurns, crowd: int) -> None:
-    """Print all figures of one server on a line."""
+    """Print all figures of a server on one line."""
     times = "/".join(f"{turn.p(share):.1f}" for share in (50, 95, 99))
     if turn.served.name == "agentops":
         times += f" ms from the commit, {'/'.join(f'{turn.p(share, since_call=True):.1f}' for share in (50, 95, 99))}"

@@ -1,7 +1,7 @@
-"""What one worker asks the database: statements of a sweep, renewals, a claim and a step, and what the first two cost.
+"""The database load of one worker: statements of a sweep, renewals, a claim and a step, and the cost of sweeps and
+renewals.
 
-A sweep is measured with 0, 1,000 and 10,000 running runs. Statements are counted by Django; BEGIN and COMMIT are not
-among them.
+A sweep is measured with 0, 1,000 and 10,000 running runs. Django counts the statements, without BEGIN and COMMIT.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SWEEPS, QUICK_SWEEPS = 40, 5
 LEASES = (1, 10, 100)
 RENEWALS, QUICK_RENEWALS = 500, 20
 SHORT, LONG = 5, 25
-#: All rows become running, with leases that end after the measurement.
+#: Makes all runs running, with leases that end after the measurement.
 _RUNNING = """
 UPDATE agent_runs SET status = 'running', status_reason = '', completed_at = NULL, lease_owner = 'bench',
     lease_expires_at = now() + interval '1 hour'"""
@@ -68,7 +68,7 @@ def _count_acts(workspace: Workspace) -> None:
             _sweep()
         show(Row("idle sweep", f"{sweep.count} statements"))
         for name, length in (("short", SHORT), ("long", LONG)):
-            driven.drive(worker, name, steps=length)  # builds what a process builds once
+            driven.drive(worker, name, steps=length)  # One-time work of the process.
             with counting() as counter:
                 driven.drive(worker, name, steps=length)
             counted[name] = counter.count
@@ -85,7 +85,7 @@ def _count_acts(workspace: Workspace) -> None:
 
 
 def _measure_renewals(rounds: int) -> None:
-    """Renew the leases of a worker, again and again."""
+    """Renew the leases of a worker repeatedly."""
     from bench import driven
     from runs.engine import renewals
     from runs.lifecycle import transitions
@@ -107,7 +107,7 @@ def _measure_renewals(rounds: int) -> None:
 
 
 def _server_s() -> float:
-    """Return the processor time of this thread's server process, in seconds."""
+    """Return the processor time of the server process of this thread's connection, in seconds."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -117,7 +117,7 @@ def _server_s() -> float:
 
 
 def _looks() -> dict[str, Callable[[], object]]:
-    """Return what the tasks of an idle site look for, by name (runs/worker/upkeep.py)."""
+    """Return the periodic queries of an idle site, by name (runs/worker/upkeep.py)."""
     from runs.alerts import evaluation, sending
     from runs.external.otlp import settling
     from runs.external.uploads import execution
@@ -163,7 +163,7 @@ def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
 
 
 def _sweep_ms(sweeps: int) -> tuple[list[float], float, float]:
-    """Return the milliseconds of each sweep, and the processor time of one in this thread and in PostgreSQL."""
+    """Return the milliseconds of each sweep, and a sweep's mean processor time in this thread and in PostgreSQL."""
     took, before, server_before = [], time.thread_time(), _server_s()
     for _ in range(sweeps):
         began = time.perf_counter()

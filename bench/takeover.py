@@ -1,6 +1,6 @@
 """One and two worker processes at the default settings: transactions, connections, time to a claim and after a kill -9.
 
-Runs are paced: a model call takes a second. A killed worker that was the only one is started again at once.
+Runs are paced: a model call takes a second. If a killed worker was the only worker, it restarts at once.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from bench.workspace import Workspace, redis_url, truncate_tables
 STEPS = 400
 READY_S, MOST_S = 60, 90
 IDLE_S, BUSY_S = 20.0, 20.0
-#: Runs of each worker while it is busy, and of the site when a worker is killed.
+#: Runs per worker while it is busy, and runs of the site when a worker is killed.
 BUSY_RUNS, HELD_RUNS = 8, 3
 QUEUED, APART_S = 40, 0.51
 ROUNDS = 4
-#: For the wait for a slot: slots of each worker, runs for each slot, and the slice.
+#: For the wait for a slot: slots per worker, runs per slot, and seconds of a slice.
 SLOTS, RUNS_PER_SLOT, SLICE_S = 2, 2, 6
 
 
 @dataclass
 class Figures:
-    """What was measured with so many workers: lists of seconds, and rates per second."""
+    """The measurements with `workers` workers: lists of seconds, and rates per second."""
 
     workers: int
     idle_transactions: float = 0.0
@@ -93,7 +93,7 @@ def _measure_claims(workspace: Workspace, figures: Figures, *, is_first: bool) -
 
 
 def _measure_kill(workspace: Workspace, figures: Figures) -> None:
-    """Kill the worker that has the runs, and measure how long each of them waits."""
+    """Kill the worker that holds the runs, and measure how long each run waits."""
     from django.utils import timezone
 
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def _note_recovery(figures: Figures, ids: list[UUID], before: dict[UUID, int], k
                 continued[run_id] = (timezone.now() - killed_at).total_seconds()
         return len(continued) == len(ids)
 
-    # A step that was committed just before the kill is no recovery.
+    # A step committed just before the kill does not count as recovery.
     time.sleep(1)
     before.update(_step_counts(ids))
     _wait_until(look)
@@ -136,7 +136,7 @@ def _note_recovery(figures: Figures, ids: list[UUID], before: dict[UUID, int], k
 
 
 def _measure_slots(workspace: Workspace, figures: Figures) -> None:
-    """Queue more runs than slots, and measure how long the later ones wait after the first ones have their slots."""
+    """Queue more runs than slots. Measure how long the other runs wait after the first have their slots."""
     from runs.models import AgentRun
 
     with _workers(workspace, figures.workers, slots=SLOTS, more={"AGENTOPS_SLICE_S": str(SLICE_S)}):
@@ -161,7 +161,7 @@ def _queue() -> UUID:
 
 
 def _first_claims(ids: list[UUID]) -> list[float] | None:
-    """Return the seconds from the queue to the first claim of each run, or None while one waits."""
+    """Return the seconds from queueing to the first claim of each run, or None while a run waits."""
     from runs.models import AgentRun
 
     rows = AgentRun.objects.filter(pk__in=ids).values_list("created_at", "started_at")
@@ -177,7 +177,7 @@ def _step_counts(ids: list[UUID]) -> dict[UUID, int]:
 
 
 def _transactions(workspace: Workspace, seconds: float) -> float:
-    """Return the committed transactions per second in the database, without those of this process."""
+    """Return the committed transactions per second in the database, except those from this process."""
     statement = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
     with workspace.connect() as connection:
 
@@ -187,14 +187,14 @@ def _transactions(workspace: Workspace, seconds: float) -> float:
             assert row is not None
             return int(row[0])
 
-        # The statistics of other backends arrive with a delay of up to a second.
+        # Statistics of other connections arrive up to a second late.
         first, began = count(), time.monotonic()
         time.sleep(seconds)
         return (count() - first) / (time.monotonic() - began)
 
 
 def _connections(workspace: Workspace, programs: list[Program]) -> float:
-    """Return the open connections of one worker process to PostgreSQL."""
+    """Return the mean number of a worker process's open connections to PostgreSQL."""
     return fmean(program.connections(workspace.port()) for program in programs)
 
 

@@ -1,4 +1,4 @@
-"""`agentops watch`: the time from a line in a session file to its row in the browser, beside a site of one process."""
+"""`agentops watch` on a site with one process: the time from a line in a session file to its row in the browser."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bench.report import Row, heading, note, show
 from bench.stacks import MANAGE, PROJECT, Stack, embedded, embedded_environment
 from bench.workspace import Workspace
 
-#: Seconds from line to row that 95 of 100 lines may take.
+#: Limit in seconds from line to row, for 95 % of the lines.
 GOAL_S = 1.0
 PAUSE_S = 0.4
-#: Seconds until the last line must be shown.
+#: Seconds until the last line must be visible.
 PATIENCE_S = 15
 LINES, FEW_LINES = 150, 20
-#: Lines after which the rows are read: a page that follows a run keeps the last 300.
+#: Lines after which the rows are read, because a live page keeps only the last 300 rows.
 LOOK_EVERY = 50
-#: A line of a session before those that are measured: they give the file a length as in real use.
+#: Number of lines before the measured ones, so that the file has a realistic length.
 EARLIER = 400
 MARK = re.compile(r"mark (\d+) ")
 
@@ -74,7 +74,7 @@ def _watch(path: Path, reader: PageReader, stack: Stack, *, lines: int) -> list[
 
 
 def _open_run(reader: PageReader, stack: Stack) -> None:
-    """Open the page of the session once it is in the list."""
+    """Open the page of the session once it appears in the list."""
     link = reader.page.locator("table a[href*='/runs/']").first
     until = time.monotonic() + PATIENCE_S
     while not link.count():
@@ -85,7 +85,7 @@ def _open_run(reader: PageReader, stack: Stack) -> None:
 
 
 def _shown(reader: PageReader) -> dict[int, float]:
-    """Return by the number of each line when the first row with its text appeared."""
+    """Return for each line number when the first row with its text appeared."""
     texts: dict[str, str] = reader.page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("#timeline > [data-seq]")].map(
             (row) => [row.dataset.seq, row.textContent]))"""
@@ -98,7 +98,7 @@ def _shown(reader: PageReader) -> dict[int, float]:
 
 
 def _lines(count: int) -> Iterator[bytes]:
-    """Yield the lines of a session of Claude Code: by turns a prompt and an answer, each with its mark."""
+    """Yield the lines of a session of Claude Code: prompts and answers in turn, each with its mark."""
     parent = None
     for number in range(count):
         line = {

@@ -24,7 +24,7 @@ LIMIT_MS = 300
 AGENT = {"agent_id": "talker", "provider": "llm", "model": "anthropic:claude-opus-4-8", "max_steps": 2}
 FIRST = "I will look at the list first, and then say what is in it. "
 REST = "It holds three entries."
-#: Longer than what a worker or a page does right after a request.
+#: Longer than the work of a worker or a page after a request.
 SETTLED_S = 1.0
 PATIENCE_S = 15.0
 
@@ -36,7 +36,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
         return
     samples = 2 if steps < 1000 else 5 if quick else 20
     with _provider() as provider, embedded(workspace, AGENT) as stack, reading(stack) as reader:
-        _measure_answer(reader, stack.url, provider, -1)  # the first run loads what a process and a browser load once
+        _measure_answer(reader, stack.url, provider, -1)  # Warm-up: one-time work of the process and the browser.
         measurements = [_measure_answer(reader, stack.url, provider, number) for number in range(samples)]
     in_page, painted = ([each[index] for each in measurements] for index in (0, 1))
     median = mid(painted)
@@ -55,7 +55,7 @@ def _measure_answer(reader: PageReader, url: str, provider: ScriptedProvider, nu
     page.wait_for_url(RUN_PAGE, wait_until="commit")
     page.wait_for_selector("#connection[data-state=live]", state="attached")
     provider.wait_for_request()
-    # Not a divisor of anything that ticks here: each answer finds the worker and the page at another moment.
+    # Not a divisor of any interval, so that each answer meets the worker and the page at another moment.
     page.wait_for_timeout(SETTLED_S * 1000 + 37 * number)
     sent_at = provider.say_first()
     page.wait_for_selector("html[data-bench-words]", state="attached")
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
     provider: ScriptedProvider
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: only the table is printed."""
+        """Log nothing, because only the table is printed."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))

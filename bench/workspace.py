@@ -1,6 +1,6 @@
 """The databases and folders of the benchmarks, created before Django reads its settings.
 
-Imports nothing of agentops before `prepare_workspace`.
+Imports nothing from agentops before `prepare_workspace`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from psycopg import sql
 
 DEFAULT_URL = "postgresql://postgres@127.0.0.1:5432/agentops_bench"
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/9"
-#: Names a migrated database that the benchmark's is copied from: to migrate takes seconds.
+#: The variable with the name of a migrated database to copy, because migrating takes seconds.
 TEMPLATE = "BENCH_TEMPLATE"
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 #: Prefixes of environment variables that are removed, so that the shell does not change a measurement.
@@ -78,7 +78,7 @@ def migrated_template() -> Iterator[str]:
 
 @contextmanager
 def database(url: str, template: str = "") -> Iterator[str]:
-    """Create a database like `template`, by default an empty one. One that an earlier run has left is dropped."""
+    """Create a database like `template`, or an empty database. Drop a database that an earlier run left."""
     name = urlsplit(url).path.lstrip("/")
     _drop(url, name)
     create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
@@ -92,7 +92,7 @@ def database(url: str, template: str = "") -> Iterator[str]:
 def _url() -> str:
     url = os.environ.get("BENCH_DATABASE_URL", DEFAULT_URL)
     if "bench" not in urlsplit(url).path:
-        # Somebody's own data must not be lost by a wrong URL.
+        # Protects a developer's data from a wrong URL.
         sys.exit("BENCH_DATABASE_URL: the database is dropped before and after, so its name must contain 'bench'.")
     return url
 
@@ -110,7 +110,7 @@ def redis_url() -> str:
 
 @contextmanager
 def sending_to_redis() -> Iterator[None]:
-    """Let this process send messages to that Redis, as a web process does."""
+    """Make this process send messages to that Redis, as a web process does."""
     from django.conf import settings
 
     from agentops.celery import app
@@ -145,7 +145,7 @@ def vacuum(workspace: Workspace) -> None:
 def _set_up(workspace: Workspace, *, is_migrated: bool) -> None:
     for name in [name for name in os.environ if name.startswith(RESET_PREFIXES)]:
         del os.environ[name]
-    # Requests are counted, as everywhere, and none is refused.
+    # Rate limits count requests as usual, but refuse none.
     os.environ |= {f"AGENTOPS_RATE_{name}": "1000000000" for name in ("KEY", "USER", "ADDRESS")}
     os.environ |= {
         "DATABASE_URL": workspace.url,

@@ -1,6 +1,6 @@
 """Eight writers of the log: two processes with four threads each, controlled by the benchmark.
 
-`serve` runs in its own process, where it sets Django up.
+`serve` runs in a separate process, where it sets up Django.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WriteOrder:
     batch: int = 1
     seconds: float = 1.0
     lists: Sequence[Sequence[Sequence[str]]] | None = None
-    #: Call the bare append of bench.append by plain psycopg, one statement and commit a batch.
+    #: Call the bare append of bench.append with plain psycopg, with one statement and one commit per batch.
     bare: bool = False
 
 
@@ -176,7 +176,7 @@ class Thread:
 
 
 def bare_append(connection: psycopg.Connection | None, log_id: UUID, ids: Sequence[str]) -> None:
-    """Append the same events with the bare function of bench.append: without validation, redaction and result."""
+    """Append the same events with the bare function of bench.append, without validation, redaction and result."""
     assert connection is not None
     payloads = [json.dumps(body(event_id)) for event_id in ids]
     hashes = [digest(event_id) for event_id in ids]

@@ -11,7 +11,7 @@ from django.urls import get_resolver
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 application = get_wsgi_application()
 
-# As timeline/live/server.py does: a full collection of Django's objects would take 0.15 s of one of the requests.
+# As in timeline/live/server.py: a full collection of Django's objects would add 0.15 s to a request.
 _ = get_resolver().url_patterns
 gc.collect()
 gc.freeze()

@@ -1,1 +1,1 @@
-"""Agent runs: what they are, how they are executed, and every way to watch and steer them."""
+"""Agent runs: their data, their execution, and all ways to observe and control them."""

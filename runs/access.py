@@ -1,4 +1,4 @@
-"""Access to a run or an import from a URL or a command: every entry point looks them up here."""
+"""Access to a run or an import from a URL or a command. Every entry point looks them up here."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def run_for(
 ) -> AgentRun:
     """Return the run if the principal may do `action` in its project. `among`: the queryset to load it from.
 
-    Raises `AuthRequired` for the anonymous, `RunNotFound` for a foreign and an unknown run alike, `RunExpired` for
-    a run deleted by retention, and `Forbidden` if the run is visible but the action is not allowed.
+    Raises `AuthRequired` for an anonymous principal, `RunNotFound` for both an inaccessible and an unknown run,
+    `RunExpired` for a run deleted by retention, and `Forbidden` if the run is visible but the action is not allowed.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
@@ -79,8 +79,7 @@ def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
 def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
     """Return the imports of a project that the principal may see, newest first.
 
-    The caller has checked VIEW_IMPORTS. Without READ, which keys of runners do not have, only those that the
-    principal uploaded.
+    The caller has checked VIEW_IMPORTS. Without READ, as with runner keys, returns only the principal's uploads.
     """
     imports = FileImport.objects.filter(project=project).order_by("-pk")
     if may(principal, Action.READ, project.pk):
@@ -99,7 +98,7 @@ def import_in(project: Project, principal: Principal, import_id: UUID) -> FileIm
 def require_edits(principal: Principal, run: AgentRun, changes: Mapping[str, Any]) -> None:
     """Raise `Forbidden` unless the principal may run the agent with these changes.
 
-    Settings say which files and hosts its tools reach and what it may spend, so changing them requires the
+    Settings determine the files and hosts that tools can reach, and the spending limits, so changing them requires the
     permission to configure agents.
     """
     if "settings" in changes:
@@ -128,6 +127,6 @@ def _missing_flow_run(stones: QuerySet[Tombstone], flow_run_id: UUID) -> FlowRun
 
 
 def _missing(stones: QuerySet[Tombstone], run_id: UUID) -> RunNotFound | RunExpired:
-    """Return the error for a run that is not there, for a principal who may see these tombstones."""
+    """Return the error for a missing run, for a principal who may see these tombstones."""
     stone = stones.filter(pk=run_id).first()
     return RunNotFound("no such run") if stone is None else expired_error(stone)

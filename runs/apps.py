@@ -9,14 +9,14 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Let the redactor know the site's own secrets, and have workers asked for what follows a change."""
+        """Register the site's secrets with the redactor, and connect signals that wake workers after changes."""
         from agentops.base.redaction import redact
         from runs.lifecycle import wake
         from timeline import notify
 
         redact.use_site_secrets(_site_secrets)
         notify.subscribe(wake.on_change)
-        # By signals, because projects and notifications know nothing of workers.
+        # By signals, because projects and notifications do not depend on workers.
         projects = apps.get_app_config("projects")
         post_save.connect(wake.on_notification, sender=projects.get_model("Notification"), dispatch_uid="runs.wake")
         post_save.connect(wake.on_project, sender=projects.get_model("Project"), dispatch_uid="runs.wake")
@@ -27,6 +27,6 @@ def _site_secrets() -> frozenset[str]:
 
     from runs import environment
 
-    # The key may stand in a file instead of the environment.
+    # The key may come from a file instead of the environment.
     keys = [str(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
     return environment.secret_values() | frozenset(filter(environment.is_unmistakable, keys))

@@ -48,18 +48,18 @@ POINTS = {
     "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }
-#: Those of a worker whose run waits for an approval.
+#: Crash points of a worker whose run waits for an approval.
 APPROVAL_POINTS = {
     "approval.before": "before an approval is requested",
     "approval.in_transaction": "in the transaction that requests an approval",
     "approval.requested": "approval requested, the run waits",
 }
-#: Those of whoever decides about an approval, and of a worker whose sweep ends it.
+#: Crash points of the process that decides an approval, and of a worker whose sweep expires it.
 DECISION_POINTS = {
     "decision.in_transaction": "in the transaction of a decision about an approval",
     "expiry.in_transaction": "in the transaction in which an approval expires",
 }
-#: Those of a worker whose run has child runs.
+#: Crash points of a worker whose run has child runs.
 TREE_POINTS = {
     "spawn.before": "before child runs are opened",
     "spawn.in_transaction": "in the transaction that opens child runs",
@@ -67,7 +67,7 @@ TREE_POINTS = {
     "child.ended": "child run ended or paused, before its parent is queued",
     "parent.in_transaction": "in the transaction that queues a parent",
 }
-#: Those of a worker that advances flows, and of whoever ends one of their runs.
+#: Crash points of a worker that advances flows, and of the process that ends a run of a flow.
 FLOW_POINTS = {
     "flow.before": "before a flow run is advanced",
     "flow.decided": "in the transaction of a flow run, before anything is written",
@@ -76,12 +76,12 @@ FLOW_POINTS = {
     "flow.committed": "flow run advanced, before the hints",
     "flow.hint_due": "a flow run has something to do, before the hint",
 }
-#: Those of a web process that stores the events of a runner.
+#: Crash points of a web process that stores the events of a runner.
 INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
     "ingest.committed": "events committed, before the answer",
 }
-#: Those of a worker whose run is a session of a program.
+#: Crash points of a worker whose run is a session of a program.
 SESSION_POINTS = {
     "session.stored": "ID of a session stored, before its program is started",
     "session.started": "program of a session started, before anything is said to it",
@@ -89,22 +89,22 @@ SESSION_POINTS = {
     "session.approval_requested": "approval of a sub-agent's call requested, before the program is answered",
     "session.said": "a message was said to the program, before it says anything",
 }
-#: Those of a worker, or a command, that writes the search index.
+#: Crash points of a worker, or a command, that writes the search index.
 INDEX_POINTS = {
     "index.in_transaction": "in the transaction of a batch of entries",
     "index.deleted": "a batch of old entries deleted",
 }
-#: Those of a worker that evaluates alert rules and sends alerts.
+#: Crash points of a worker that evaluates alert rules and sends alerts.
 ALERT_POINTS = {
     "alert.in_transaction": "in the transaction that stores what a rule has found",
     "alert.delivered": "alert accepted by a webhook, before that is stored",
 }
-#: Those of a worker that starts the runs of schedules.
+#: Crash points of a worker that starts the runs of schedules.
 SCHEDULE_POINTS = {
     "schedule.in_transaction": "in the transaction that decides due times of a schedule, after its run was created",
     "schedule.committed": "due times decided, before the next look",
 }
-#: Those of a worker that sends events to sinks.
+#: Crash points of a worker that sends events to sinks.
 EXPORT_POINTS = {
     "export.sent": "events accepted by a sink, before its cursor is moved",
     "export.delivered": "delivery accepted by a webhook, before that is stored",
@@ -116,7 +116,7 @@ RAISE = "RAISE"
 
 
 class InjectedError(RuntimeError):
-    """An error at a crash point, as if the code of the engine were wrong there."""
+    """An error raised at a crash point, to simulate a bug in the engine."""
 
 
 class _ArmedPoint:
@@ -138,14 +138,14 @@ class _ArmedPoint:
         self._lock = threading.Lock()
 
     def hit(self) -> None:
-        """Count a hit, and send the signal, or raise `InjectedError`, at the armed one."""
+        """Count a hit. At the armed hit, send the signal or raise `InjectedError`."""
         with self._lock:
             self._hits_left -= 1
             if self._hits_left != 0:
                 return
         if self._signal is None:
             raise InjectedError(self.name)
-        # Sent to this thread: with a signal to the process, this thread might continue for a moment.
+        # Sent to this thread: after a signal to the process, this thread might continue for a moment.
         signal.pthread_kill(threading.get_ident(), self._signal)
 
 

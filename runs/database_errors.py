@@ -1,4 +1,4 @@
-"""Which errors of the database concern everybody, and which of them say that it is not writable at present."""
+"""Classifies database errors: errors that affect all work, and errors that mean that writes are unavailable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from django.db import DataError, Error, IntegrityError, InterfaceError, Internal
 from agentops.base.http.storage_faults import PG_ENDED_SESSION, fault_of
 
 log = logging.getLogger(__name__)
-#: What a step catches, to wait and continue; `raise_unless_storage_error` raises those that are of another kind.
+#: The errors on which a step waits and continues. `raise_unless_storage_error` raises other kinds again.
 STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
-#: A statement that was cancelled or took too long, a transaction that was idle or took too long, and limits of the
-#: server that a statement has exceeded.
+#: SQLSTATEs of cancelled or slow statements, idle or slow transactions, and server limits exceeded by a statement.
 OF_ONE_TRANSACTION = PG_ENDED_SESSION | {"57014", "54000", "54001", "54011", "54023"}
 
 
@@ -24,20 +23,22 @@ def raise_unless_storage_error(error: Error) -> None:
 
 
 def concerns_all(error: Exception) -> bool:
-    """Return whether the database has failed, and not just refused the values of one row: others would fail too."""
+    """Return whether the database has failed, so that other rows would fail too; not if it refused one row's values."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
 
 
 def concerns_statement(error: BaseException) -> bool:
-    """Return whether an error that looks like one of the database is about the work of one transaction: it took too
-    long, or was too large. The next transaction can succeed."""
+    """Return whether a database error concerns only one transaction, which took too long or was too large.
+
+    The next transaction can succeed.
+    """
     return getattr(error.__cause__, "sqlstate", None) in OF_ONE_TRANSACTION
 
 
 def done_alone(act: Callable[[], bool], failure: str, **facts: str) -> bool:
-    """Return what `act` returns for one row of many. Its error is logged as `failure`, so that the others do not wait.
+    """Return the result of `act` for one row of many. Logs an error as `failure`, so that other rows are not blocked.
 
-    Returns False then, and raises an error that concerns all.
+    Returns False after an error, and raises an error that affects all rows.
     """
     try:
         return act()

@@ -55,7 +55,7 @@ PLAYERS = (
 
 #: The agents of the demo flow, each with the first prompt of its recording.
 FLOW_PLAYERS = (
-    # Its last edits waited more than six minutes for a permission, so that a slower pace would hold up the question.
+    # Its last edits waited more than six minutes for a permission, so a slower pace would delay the question.
     Player("flow-change", "claude-code-5c", pace=15),
     Player("flow-plan", "claude-code-7e", pace=5),
     Player("flow-review", "claude-code-b6", pace=60),
@@ -93,12 +93,12 @@ class DemoLogin(NamedTuple):
     """The login of an administrator."""
 
     name: str
-    #: The password if the user was created just now. It is not stored in plain text.
+    #: The password if the user was just created. It is not stored in plain text.
     password: str | None
 
 
 def first_login() -> DemoLogin:
-    """Return the login of the first superuser. If there is none, create the user `admin`."""
+    """Return the login of the first superuser. Without a superuser, create the user `admin`."""
     with transaction.atomic():
         users = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
         if users is not None:
@@ -125,7 +125,7 @@ def seed() -> bool:
 
 
 def start_one(actor: Principal, project: Project) -> AgentRun:
-    """Create the agent of the live demo in a project, unless it is there, and a run of it. It needs no provider."""
+    """Create the agent of the live demo in a project, unless it exists, and start a run of it. It needs no provider."""
     with transaction.atomic():
         agent, prompt = _agent(project, PLAYERS[0], by=actor)
         return run_actions.create(actor, project, agent, prompt, title=PLAYERS[0].title, labels=[LABEL])

@@ -40,22 +40,22 @@ SECRET_NAME = re.compile(
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
 #: Variables that match SECRET_NAME but are directories of the shell.
 NOT_SECRET = frozenset({"OLDPWD", "PWD"})
-#: Secrets that are comma lists, and those of them with NAME=VALUE.
+#: Secrets that are comma-separated lists, and lists of NAME=VALUE.
 LISTS = frozenset({"AGENT_RUNNER_SECRET", "AGENTOPS_ENCRYPTION_KEYS"})
 HEADERS = frozenset({"AGENTOPS_TELEMETRY_HTTP_HEADERS", "AGENTOPS_TELEMETRY_OTLP_HEADERS"})
-#: Names of headers with secrets, of which the values are masked in texts.
+#: Names of headers whose values are masked in texts.
 SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret|password", re.I)
-#: Ends of the names of variables that match SECRET_NAME but are no secrets themselves: they are masked in no text.
+#: Suffixes of variables that match SECRET_NAME but are not secrets: they are never masked in texts.
 ABOUT_SECRETS = re.compile(r"_(?:URL|NAME|ENDPOINT|ISSUER|HASHERS)$", re.I)
-#: Secrets that are URLs, of which only the password is one: the rest is in ordinary texts.
+#: Secrets that are URLs. Only the password is masked, because the rest occurs in ordinary texts.
 URLS = frozenset({"DATABASE_URL", "EMAIL_URL", "REDIS_URL"})
-#: Shorter values, in characters, are masked in no text.
+#: Shorter values, in characters, are never masked in texts.
 MIN_VALUE = 8
-#: A single word with a number, such as "gatewaykey1234", is masked in texts from this length on.
+#: The minimum length at which a single word with a number, such as "gatewaykey1234", is masked in texts.
 MIN_NUMBERED = 12
-#: Other words and numbers in a row, such as "postgres" or "scram-sha-256", are masked from this length on.
+#: The minimum length at which other words and numbers, such as "postgres" or "scram-sha-256", are masked.
 MIN_WORDS = 20
-#: Longer ones are files rather than keys; a private key has a shape that is recognised.
+#: Longer values are files rather than keys; private keys are recognised by their form.
 MAX_VALUE = 4096
 _BETWEEN_WORDS = re.compile(r"[-_.:/ ]")
 _NUMBERED = re.compile(r"[a-z]+[0-9]{1,4}", re.I | re.ASCII)
@@ -106,9 +106,9 @@ def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def secret_values() -> frozenset[str]:
-    """Return the values of this process's secret variables that are to be masked in texts.
+    """Return the values of this process's secret variables that must be masked in texts.
 
-    Those that also occur in ordinary texts are left out: see `is_unmistakable`.
+    Leaves out values that also occur in ordinary texts: see `is_unmistakable`.
     """
     variables = {**os.environ, **_removed}
     values = {part for name, value in variables.items() if is_secret(name, value) for part in _parts(name, value)}
@@ -116,9 +116,9 @@ def secret_values() -> frozenset[str]:
 
 
 def is_unmistakable(value: str) -> bool:
-    """Return whether a value hardly occurs in a text by accident: it is neither short nor a few words and numbers.
+    """Return whether a value is unlikely to occur in a text by accident: neither short nor a few words and numbers.
 
-    See `MIN_VALUE`, `MIN_NUMBERED` and `MIN_WORDS` for what is too short.
+    See `MIN_VALUE`, `MIN_NUMBERED` and `MIN_WORDS` for the limits.
     """
     if _NUMBERED.fullmatch(value):
         return MIN_NUMBERED <= len(value) <= MAX_VALUE
@@ -138,7 +138,7 @@ def _parts(name: str, value: str) -> Iterator[str]:
         yield value
     if "://" not in value:
         return
-    with contextlib.suppress(ValueError):  # no URL
+    with contextlib.suppress(ValueError):  # not a URL
         url = urlsplit(value)
         options = (each for option, each in parse_qsl(url.query) if SECRET_NAME.search(option))
         for secret in (url.password, *options):
@@ -146,7 +146,7 @@ def _parts(name: str, value: str) -> Iterator[str]:
 
 
 def _is_about_secrets(name: str, value: str) -> bool:
-    """Return whether a variable only says something about secrets, such as the address where they are issued."""
+    """Return whether a variable only describes secrets, such as the URL where they are issued."""
     return name not in SETTINGS and (ABOUT_SECRETS.search(name) is not None or _is_open_url(value))
 
 

@@ -90,7 +90,7 @@ class RunTerminal(RunRefusal):
 
 
 class RunIsExternal(RunRefusal):
-    """Somebody else executes the run, so that it cannot be controlled here."""
+    """Another program executes the run, so it cannot be controlled here."""
 
     code = "run_is_external"
 
@@ -164,19 +164,19 @@ class InvalidFlowInputs(InvalidInput):
 
 
 class FlowInputsTooExpensive(InvalidFlowInputs):
-    """To check the inputs against the flow's schema takes more work than one check may do."""
+    """Checking the inputs against the flow's schema exceeds the work that one check may do."""
 
     code = schema_checks.TOO_EXPENSIVE
 
 
 class UnknownField(InvalidInput):
-    """An object has a field that is not known."""
+    """An object has an unknown field."""
 
     code = "unknown_field"
 
 
 class RunIdRequired(InvalidInput):
-    """A command to a flow run does not say which of its runs it is for."""
+    """A command to a flow run does not name the run that should receive it."""
 
     code = "run_id_required"
 
@@ -230,7 +230,7 @@ class InvalidAgent(InvalidInput):
 
 
 class AgentSchemaTooExpensive(InvalidAgent):
-    """To check the agent's output schema takes more work than one check may do."""
+    """Checking the agent's output schema exceeds the work that one check may do."""
 
     code = schema_checks.TOO_EXPENSIVE
 

@@ -1,4 +1,4 @@
-"""Parts that other packages add to this site, found by entry point or in modules that a setting names."""
+"""Parts that other packages add to this site, found by entry point or in modules named by a setting."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TOOLS, PROVIDERS, IMPORTERS, HOOKS, SINKS = (
     "agentops.tools", "agentops.providers", "agentops.importers", "agentops.hooks", "agentops.sinks",
 )  # fmt: skip
 
-#: Where the parts of agentops itself come from.
+#: The source of agentops' built-in parts.
 BUILT_IN = "built in"
 
 logger = logging.getLogger(__name__)
 
 
 class ExtensionFailed(Exception):
-    """An extension cannot be used. The message names where it comes from and what is wrong with it."""
+    """An extension cannot be used. The message names its source and the fault."""
 
     def __init__(self, source: str, reason: str) -> None:
         super().__init__(f"{source}: {reason}")
@@ -30,11 +30,11 @@ class ExtensionFailed(Exception):
 
 @dataclass(frozen=True)
 class Extension:
-    """An extension that is installed, but not loaded yet."""
+    """An installed extension that is not loaded yet."""
 
     #: The name of the entry point, or of the module.
     name: str
-    #: Where it comes from, for messages.
+    #: Its source, for messages.
     source: str
     read: Callable[[], object]
 
@@ -57,7 +57,7 @@ def installed(group: str, modules: Sequence[str] = (), setting: str = "") -> lis
 
 
 def load_each(extensions: Sequence[Extension], faults: list[ExtensionFailed]) -> Iterator[tuple[Extension, object]]:
-    """Yield the extensions that can be loaded with what they load. The others are logged and added to `faults`."""
+    """Yield each loadable extension with its loaded object. The others are logged and added to `faults`."""
     for extension in extensions:
         try:
             value = extension.load()
@@ -68,7 +68,7 @@ def load_each(extensions: Sequence[Extension], faults: list[ExtensionFailed]) ->
 
 
 def build(extension: Extension, factory: object, members: Sequence[str]) -> object:
-    """Call what an extension names, a class or a function, and return what it makes. Raises `ExtensionFailed`.
+    """Call the class or function that an extension names, and return the result. Raises `ExtensionFailed`.
 
     `members` are the attributes that the result must have.
     """

@@ -68,16 +68,16 @@ class WaitReason(StrEnum):
 
 
 class OnChildPause(StrEnum):
-    """What a pause of a child run means for the call of its parent that waits for it."""
+    """The effect of a child run's pause on the parent's call that waits for the child."""
 
-    RETURN = "return"  # it is a result of the call
+    RETURN = "return"  # the pause is a result of the call
     WAIT = "wait"  # the call waits until the child run is resumed and has ended
 
 
 #: Waits that end with a resume by a policy: another run continues, and this one is not queued again.
 POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
 
-#: Why a run is queued again, an attempt ended or a model call was abandoned after an error inside agentops.
+#: The reason if a run is queued again, an attempt ends or a model call is abandoned after an error inside agentops.
 ENGINE_ERROR = PauseReason.ENGINE_ERROR.value
 
 #: The end reasons of attempts that did not release the run. "died": the lease expired, possibly together with other
@@ -86,7 +86,7 @@ ENGINE_ERROR = PauseReason.ENGINE_ERROR.value
 DIED, DIED_ALONE, FENCED = "died", "died_alone", "fenced"
 DEATHS = (DIED, DIED_ALONE)
 LOST = (*DEATHS, FENCED)
-#: The end reasons of the previous attempt after which a worker has to handle a death.
+#: The end reasons of the previous attempt after which a worker must handle a death.
 AFTER_A_DEATH = (*LOST, WaitReason.RETRY_ALONE)
 
 

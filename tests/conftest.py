@@ -1,6 +1,6 @@
-"""What the whole suite stands on: real databases, no model requests, services that may be missing.
+"""Configuration of the whole test suite: real databases, no model requests, and optional services.
 
-The environment is prepared here, before the settings load; nothing of the product may be imported above that.
+The environment is prepared here, before the settings load; do not import product modules above that point.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ pytest_plugins = [
     "tests.support.plugins.summary",
     "tests.support.plugins.web_fixtures",
 ]
-#: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
+#: "gw0", "gw1", …; empty without pytest-xdist and in its controller process.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TEST_REDIS_URL = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
-#: Prefixes of environment variables that are removed, so that a developer's shell does not change the tests.
+#: Prefixes of environment variables that are removed, so that the developer's shell does not affect the tests.
 CONTROLLED_PREFIXES = (
     "AGENTOPS_",
     "ALLOWED_HOSTS",
@@ -58,7 +58,7 @@ CONTROLLED_PREFIXES = (
 
 
 def make_home() -> Path:
-    """A directory of this process alone; those of xdist's workers lie in that of the process that started them."""
+    """Create a directory for this process; xdist workers use subdirectories of their controller's directory."""
     if WORKER:
         home = Path(os.environ["AGENTOPS_HOME"]) / WORKER
         home.mkdir(mode=0o700)
@@ -67,21 +67,21 @@ def make_home() -> Path:
 
 
 def memory_directory() -> str | None:
-    """A directory in memory: a commit of SQLite there waits for no disk. None where there is none with a GiB free."""
+    """Return a directory in memory, so that SQLite commits need no disk access, or None if less than 1 GiB is free."""
     path = Path("/dev/shm")
     has_space = os.access(path, os.W_OK) and shutil.disk_usage(path).free > 2**30
     return str(path) if has_space and not os.environ.get("TMPDIR") else None
 
 
 def own_redis_database(url: str) -> str:
-    """The same server, another database for each worker, counted down from the one that `url` names."""
+    """Return the URL of a separate Redis database for each worker, counted down from the number in `url`."""
     parts = urlsplit(url)
     number = int(parts.path.strip("/") or 0) - int(WORKER.removeprefix("gw") or 0)
     return urlunsplit(parts._replace(path=f"/{number % 16}"))
 
 
 def prepare(home: Path) -> None:
-    """Fill the environment, load the settings and name the databases that tests run on."""
+    """Set the environment, load the settings and name the test databases."""
     if django_settings.configured:
         raise pytest.UsageError("Unset DJANGO_SETTINGS_MODULE: the suite prepares the settings' environment itself.")
     for name in [name for name in os.environ if name.startswith(CONTROLLED_PREFIXES)]:
@@ -96,25 +96,26 @@ def prepare(home: Path) -> None:
         os.environ["REDIS_URL"] = own_redis_database(os.environ["REDIS_URL"])
     database = django_settings.DATABASES["default"]
     if database["ENGINE"].endswith("sqlite3"):
-        # A file: other threads and other processes must reach it.
+        # A file, because other threads and processes must reach the database.
         name = str(home / "test.sqlite3")
-        # Tests send the same statements: to plan those of the invariants again takes three quarters of their time.
+        # Tests repeat the same statements; without the cache, planning takes three quarters of the time of invariant
+        # checks.
         database.setdefault("OPTIONS", {})["cached_statements"] = 2000
     else:
-        # A name of its own for each run, so that two runs can share a server; pytest-django adds the worker.
+        # A separate name for each run, so that two runs can share a server; pytest-django appends the worker ID.
         name = f"test_{(home.parent if WORKER else home).name}".replace("-", "_")
     database.setdefault("TEST", {})["NAME"] = name
 
 
-# Until the tests are collected: see tests/support/plugins/garbage.py.
+# Enabled again after collection: see tests/support/plugins/garbage.py.
 gc.disable()
 HOME = make_home()
 prepare(HOME)
 django.setup()
-# Tests move the clock of this process; the database's would not follow. Processes that tests start measure it.
+# Tests change the clock of this process but not the database clock. Processes started by tests measure the difference.
 connection_created.disconnect(dispatch_uid="agentops.base.database_clock")
 pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
-# Hypothesis itself loads its profile "ci" where CI is set. Deadlines measure the machine, not the code.
+# Hypothesis loads its profile "ci" if CI is set. Deadlines would measure the machine instead of the code.
 hypothesis.settings.register_profile("agentops", deadline=None)
 if not os.environ.get("CI"):
     hypothesis.settings.load_profile("agentops")
@@ -122,7 +123,7 @@ if not os.environ.get("CI"):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Workers prepare themselves; finding this variable, pytest-django would load their settings before that."""
+    """Unset the settings module, so that pytest-django in the workers does not load the settings before `prepare`."""
     del os.environ["DJANGO_SETTINGS_MODULE"]
 
 
@@ -140,7 +141,7 @@ def pytest_unconfigure() -> None:
 
 
 def scan_static_files_once() -> None:
-    """Each test client loads the middleware anew; without this, each would look through all static files too."""
+    """Scan the static files once instead of once per test client, which loads the middleware anew."""
     scan = WhiteNoiseMiddleware.add_files_from_finders
     files: dict[str, Any] = {}
 
@@ -160,7 +161,7 @@ scan_static_files_once()
 
 
 def redis_target() -> str:
-    """Where tests find Redis, also in a run whose settings name none."""
+    """Return the URL of Redis for tests, also if the settings have none."""
     return os.environ.get("REDIS_URL") or own_redis_database(TEST_REDIS_URL)
 
 
@@ -183,7 +184,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def redis_url(settings: Any) -> Iterator[str]:
-    """An empty Redis database of this worker alone, put into the settings too; mark the test `redis`."""
+    """Provide an empty Redis database for this worker and set it in the settings; mark the test `redis`."""
     if not redis_answers():
         missing("Redis does not answer")
     url = redis_target()
@@ -193,19 +194,19 @@ def redis_url(settings: Any) -> Iterator[str]:
         client.flushdb()
         settings.REDIS_URL = url
         yield url
-        # The rest of the suite has the same one: what a test has spoilt must not count the requests of the next.
+        # Other tests use this database too; leftover data must not affect their rate limits.
         client.flushdb()
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The directory `shared` beside the project: recorded material that is not part of it."""
+    """Return the directory `shared` next to the project, with recordings that are not part of the repository."""
     return shared_directory()
 
 
 @pytest.fixture
 def process_env(transactional_db: None) -> dict[str, str]:
-    """The environment for a process of its own (a worker, say) that works on the database of this test."""
+    """Return the environment for a separate process, such as a worker, that uses the database of this test."""
     from django.db import connection
 
     name = str(connection.settings_dict["NAME"])

@@ -1,6 +1,6 @@
-"""Who may ask the API what: every address × every kind of caller × their own, a foreign and an unknown object.
+"""Access to the API: every URL × every kind of caller × own, foreign and unknown objects.
 
-The addresses are read off the site's own list, so that a new one fails here until it says who may have it.
+The URLs come from the URL configuration, so a new URL fails here until the table lists its permissions.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from tests.support.web.addresses import addresses, bare, headers_of
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
-#: The import has ended.
+#: Answers 409, because the import has ended.
 CANCEL = "cancel"
 CONFIGURE, ADD, REMOVE, SEND, SUPER = "configure", "add", "remove", "send", "super"
-#: Admins are told to confirm.
+#: Answers 422 to admins, because the confirmation is missing.
 UNCONFIRMED = "unconfirmed"
-#: What belongs to somebody else here: nobody may change it. OWN: everyone may who may read, OWN_RUN: operate.
+#: Objects that belong to another user, so no caller may change them. OWN requires read access, OWN_RUN requires
+#: operate.
 OWN, OWN_RUN, SAVE = "own", "own of a run", "save"
 SCHEDULE, UNSCHEDULE = "schedule", "unschedule"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
@@ -77,7 +78,7 @@ API: dict[str, dict[str, str]] = {
     f"{_PROJECT}/keys/<uuid:key_id>": {"GET": CONFIGURE},
     f"{_PROJECT}/keys/<uuid:key_id>/rotate": {"POST": ADD},
     f"{_PROJECT}/keys/<uuid:key_id>/revoke": {"POST": CONFIGURE},
-    # One after the other, because nobody may act in an archived project.
+    # Archive and restore in this order, because an archived project refuses every action.
     f"{_PROJECT}/archive": {"POST": CONFIGURE},
     f"{_PROJECT}/unarchive": {"POST": CONFIGURE},
     "api/projects/<str:project>/agents": {"GET": READ},
@@ -106,7 +107,7 @@ API: dict[str, dict[str, str]] = {
     _SCHEDULES: {"GET": READ, "POST": SCHEDULE},
     f"{_SCHEDULES}/<uuid:schedule_id>/starts": {"GET": READ},
     f"{_SCHEDULES}/<uuid:schedule_id>/run": {"POST": SCHEDULE},
-    # Last, because it removes the schedule.
+    # Last, because it deletes the schedule.
     f"{_SCHEDULES}/<uuid:schedule_id>": {"GET": READ, "PATCH": OPERATE, "DELETE": UNSCHEDULE},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
@@ -174,9 +175,9 @@ API: dict[str, dict[str, str]] = {
     f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/resend": {"POST": SEND},
     f"{_WEBHOOKS}/<uuid:webhook_id>": {"GET": CONFIGURE, "PATCH": CONFIGURE, "DELETE": REMOVE},
 }
-#: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
+#: HTML pages of the API, tested in tests/runs/api/test_openapi.py.
 PAGES = {"api/docs"}
-#: The parameters that an address requires.
+#: Required query parameters of each URL.
 QUERIES = {
     "api/projects/<str:project>/search": "?q=go",
     f"{_CLAUDE}/entries": "?project_key=work&session_id=theirs",
@@ -301,7 +302,7 @@ def parts_of(run: AgentRun) -> Parts:
 
 
 def managed_parts(project: Project) -> Parts:
-    """A member to change and to remove, an invitation to withdraw, a key to rotate and to revoke; and who may join."""
+    """Create a member, an invitation and a key for the requests to change or remove, and a user to add."""
     name = f"member of {project.slug}"
     if not User.objects.filter(username=name).exists():
         add_member(project, User.objects.create_user(name), Role.VIEWER, actor=SYSTEM)
@@ -314,7 +315,7 @@ def managed_parts(project: Project) -> Parts:
 
 
 def sinks_of(project: Project) -> list[tuple[object, object]]:
-    """A sink and a webhook, each with a delivery."""
+    """Return the IDs of a sink and a webhook, each with a delivery."""
     existing = list(Sink.objects.filter(project=project, name__in=["sink", "webhook"]).order_by("name"))
     config: dict[str, dict[str, str]] = {"jsonl": {}, "webhook": {"url": "https://example.org/hook"}}
     made = existing or [make_sink(project, kind, config[kind], name=kind.replace("jsonl", "sink")) for kind in config]
@@ -337,7 +338,7 @@ def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
 
 
 def of_somebody_else(served: str, method: str, who: str) -> set[int]:
-    """Admins may delete others' notes and shared views."""
+    """Return the expected statuses for an object of another user: admins may delete such notes and shared views."""
     return {204} if method == "DELETE" and who in ADMINS else {403 if served == OWN_RUN else 404}
 
 
@@ -346,7 +347,7 @@ def expected(address: str, method: str, who: str) -> set[int]:
     if who == "anonymous":
         return {401}
     if served == INGEST:
-        # Into the project of the key. A session is no credential of a runner.
+        # The event goes into the key's project. A session does not authenticate a runner.
         return {200} if who in RUNNERS else {403} if who.startswith("key:") else {401}
     if served == ANYONE:
         return {200}
@@ -355,18 +356,18 @@ def expected(address: str, method: str, who: str) -> set[int]:
     if who not in ALLOWED[served]:
         return {403}
     if who == "key:ingest" and "import_id" in address:
-        return {404}  # another key has uploaded it
+        return {404}  # another key uploaded it
     if served in (OWN, OWN_RUN):
         return of_somebody_else(served, method, who)
     if served in DONE:
         return {DONE[served]}
     if address == f"{_FLOW_RUN}/fixtures":
-        return {409}  # no agent node has run
-    # The run has ended: what may be asked of it is refused for that alone.
+        return {409}  # no agent node ran
+    # The run has ended, so an allowed request may still answer 409.
     return {200, 201, 409} if served == OPERATE else {200, 201, 204} if served == CONFIGURE else {200}
 
 
-def test_every_address_is_in_the_table() -> None:
+def test_every_url_is_in_the_table() -> None:
     every = addresses(get_resolver("agentops.urls").url_patterns)
     known = {address for address in every if address.startswith(("api/", "v1/"))}
 
@@ -374,7 +375,7 @@ def test_every_address_is_in_the_table() -> None:
 
 
 def wrong_answers(who: str, client: Client, parts: Parts) -> dict[tuple[str, str], int]:
-    """The statuses that the caller should not have got, of every method that an address serves."""
+    """Return the unexpected statuses of every method of every URL."""
     statuses = {
         (address, method): ask(client, method, address, parts).status_code for address in API for method in API[address]
     }
@@ -382,24 +383,24 @@ def wrong_answers(who: str, client: Client, parts: Parts) -> dict[tuple[str, str
 
 
 @pytest.mark.parametrize("who", sorted(OPERATORS))
-def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
+def test_each_caller_gets_the_expected_status(who: str, project: Project, foreign: Project) -> None:
     client, parts = caller(who, project, foreign), parts_of(ended_run(project))
 
     assert not wrong_answers(who, client, parts)
     assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 4
 
 
-def test_who_may_not_act_changes_nothing(project: Project, foreign: Project) -> None:
+def test_a_caller_without_permission_changes_nothing(project: Project, foreign: Project) -> None:
     parts = parts_of(ended_run(project))
 
     wrong = {who: wrong_answers(who, caller(who, project, foreign), parts) for who in CALLERS if who not in OPERATORS}
     assert not any(wrong.values()), wrong
-    # Ingest keys have opened runs, each in its own project.
+    # Ingest keys created runs, each in the key's project.
     assert AgentRun.objects.filter(external_id=None).count() == 1
 
 
-def test_another_method_is_refused_to_everyone(project: Project, foreign: Project) -> None:
-    """Before the credential is read (test_another_method_is_told_which_there_are): with one, one method of each."""
+def test_an_unsupported_method_is_refused_for_every_caller(project: Project, foreign: Project) -> None:
+    """The method is checked before the credentials: all are tried without credentials, and one per URL with them."""
     parts = parts_of(ended_run(project))
     others = {address: [method for method in METHODS if method not in served] for address, served in API.items()}
 
@@ -410,7 +411,7 @@ def test_another_method_is_refused_to_everyone(project: Project, foreign: Projec
                 assert ask(client, method, address, parts).status_code == 405, (who, method, address)
 
 
-def test_who_may_kill_and_who_may_resume_everything(project: Project, foreign: Project) -> None:
+def test_only_admins_may_kill_runs_and_resume_all_runs(project: Project, foreign: Project) -> None:
     run = ended_run(project)
     base = "/api/projects/alpha/agent-runs"
     for who in sorted(READERS):
@@ -421,10 +422,12 @@ def test_who_may_kill_and_who_may_resume_everything(project: Project, foreign: P
 
 
 @pytest.mark.parametrize("who", ["viewer", "admin"])
-def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project) -> None:
-    """Byte for byte, but for the id of the request. At each address an operator has the rights of one of these two."""
+def test_a_foreign_object_looks_like_an_unknown_one(who: str, project: Project, foreign: Project) -> None:
+    """The responses are identical except for the request ID. An operator has the same rights as either a viewer or an
+    admin.
+    """
     client, theirs = caller(who, project, foreign), parts_of(ended_run(foreign))
-    ours = {**theirs, "project": "alpha"}  # their run under our project's address
+    ours = {**theirs, "project": "alpha"}  # the ID of their run in a URL of our project
     with time_machine.travel(1_795_000_000, tick=False):
         for address, served in API.items():
             if "<" not in address:
@@ -444,7 +447,7 @@ def same(one: Any, other: Any) -> bool:
     return (one.status_code, bare(one), headers_of(one)) == (other.status_code, bare(other), headers_of(other))
 
 
-def test_answers_are_the_same_whether_another_project_is_empty_or_full(project: Project, foreign: Project) -> None:
+def test_responses_do_not_depend_on_the_content_of_another_project(project: Project, foreign: Project) -> None:
     client, parts = caller("operator", project, foreign), parts_of(ended_run(project))
 
     def seen() -> list[str]:

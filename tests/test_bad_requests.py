@@ -1,4 +1,4 @@
-"""Requests that neither pages nor programs send: bytes that are no text, methods that are not there, other hosts."""
+"""Malformed requests: bytes that are not UTF-8, unsupported methods, unknown hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.second_pass import cases
 from tests.support.web.addresses import NOWHERE, PAGES, addresses, filled
 from tests.support.web.server import WebThread
 
-#: A lone surrogate, a byte of no character, an overlong slash, a character that is cut off.
+#: A lone surrogate, an invalid byte, an overlong slash, a truncated character.
 NOT_UTF8 = ["%ED%A0%80", "%FF", "%C0%AF", "abc%E2%82"]
 RUNS = "/api/projects/alpha/agent-runs"
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
@@ -29,7 +29,7 @@ HOSTS = [
     *("rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"),
     *("localhost:65536", "localhost:0", "localhost:" + "9" * 5000, "[::1]:99999"),
 ]
-#: Of every application that answers: pages, API, OTLP, MCP, streams, files, probes.
+#: URLs of every kind of endpoint: pages, API, OTLP, MCP, streams, files, probes.
 DOORS = [
     *("/login", "/api/projects", "/v1/traces", "/mcp", f"{PAGE}/stream", f"{RUN}/events/stream"),
     *("/static/css/timeline.css", "/healthz", "/metrics"),
@@ -44,7 +44,7 @@ def client(db: None) -> Client:
     return client
 
 
-# --- What is not UTF-8 ------------------------------------------------------------------------------------------
+# --- Text that is not UTF-8 -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", NOT_UTF8)
@@ -60,8 +60,8 @@ def client(db: None) -> Client:
         ("/api/{}", "path"),
     ],
 )
-def test_programs_are_told_what_is_no_text(text: str, url: str, pointer: str, client: Client) -> None:
-    """One code wherever it stands, and whoever asks."""
+def test_the_api_reports_invalid_text_with_its_location(text: str, url: str, pointer: str, client: Client) -> None:
+    """One error code for every location and every caller."""
     for caller in (client, Client()):
         answer = caller.get(url.format(text))
         assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
@@ -83,7 +83,7 @@ def test_programs_are_told_what_is_no_text(text: str, url: str, pointer: str, cl
         "/nowhere/{}",
     ],
 )
-def test_people_get_a_page_that_says_so(text: str, url: str, client: Client) -> None:
+def test_pages_show_an_error_for_invalid_text(text: str, url: str, client: Client) -> None:
     answer = client.get(url.format(text))
 
     assert (answer.status_code, answer["Content-Type"]) == (400, "text/html; charset=utf-8")
@@ -92,7 +92,7 @@ def test_people_get_a_page_that_says_so(text: str, url: str, client: Client) -> 
 
 @pytest.mark.parametrize("text", NOT_UTF8)
 @pytest.mark.parametrize("url", ["/login", f"{PAGE}/send", "/p/alpha/runs/new"])
-def test_forms_are_text_too(text: str, url: str, client: Client) -> None:
+def test_forms_refuse_invalid_text(text: str, url: str, client: Client) -> None:
     kind = "application/x-www-form-urlencoded"
     for body in (f"message={text}", f"{text}=message"):
         answer = client.post(url, body, content_type=kind)
@@ -102,24 +102,24 @@ def test_forms_are_text_too(text: str, url: str, client: Client) -> None:
     assert b"invalid_text" in client.post(url, parts, content_type="multipart/form-data; boundary=b").content
 
 
-def test_all_other_text_goes_through(client: Client) -> None:
-    """Also a replacement character that somebody sends, and one beyond the basic plane."""
+def test_valid_text_is_accepted(client: Client) -> None:
+    """Including the replacement character and characters outside the basic multilingual plane."""
     for text in ("é", "日本", "🙂", "\ufffd", "100%", "a b+c"):
         answer = client.get(f"{RUNS}?q={quote(text)}")
         assert answer.status_code == 200, text
-    assert client.get(f"{RUNS}?q=a%2").status_code == 200  # half an escape is text
+    assert client.get(f"{RUNS}?q=a%2").status_code == 200  # an incomplete escape is plain text
     assert Client().post("/login", "username=%C3%A9&password=x", content_type="application/x-www-form-urlencoded")
     assert client.get("/p/%C3%A9/runs").status_code == 404
 
 
 def raw(web: WebThread, target: bytes, *more: bytes) -> tuple[int, bytes]:
-    """The status and the body of the answer to a request line as it stands here."""
+    """Send a request line without changes; return the status and the body."""
     lines = [b"GET " + target + b" HTTP/1.1", b"Host: localhost", *more, b""]
     return exchange(web, b"\r\n".join(lines))
 
 
 def exchange(web: WebThread, head: bytes) -> tuple[int, bytes]:
-    """The status and the body of the answer to a request line and its headers."""
+    """Send a request line and headers; return the status and the body."""
     with socket.create_connection(("127.0.0.1", web.port), timeout=10) as line:
         line.sendall(head + b"Connection: close\r\n\r\n")
         whole = b""
@@ -129,8 +129,8 @@ def exchange(web: WebThread, head: bytes) -> tuple[int, bytes]:
     return int(begin.split()[1]), body
 
 
-def test_a_real_server_passes_on_what_was_sent(web: WebThread) -> None:
-    """Servers decode addresses in ways of their own; streams are let in by another handler than the rest."""
+def test_a_real_server_refuses_invalid_text(web: WebThread) -> None:
+    """Servers decode URLs differently, and a separate handler serves the streams."""
     project = make_project("alpha")
     [(name, value)] = with_key(project).items()
     key = f"{name}: {value}".encode()
@@ -146,22 +146,22 @@ def test_a_real_server_passes_on_what_was_sent(web: WebThread) -> None:
         status, body = raw(web, target, key)
         assert (status, b"invalid_text" in body) == (400, True), target
     assert raw(web, b"%s?q=%%C3%%A9" % runs, key)[0] == 200
-    # As bytes, without escapes: the server itself may refuse them, and nobody falls over them.
+    # Raw bytes without escapes: the server itself may refuse them.
     for target in (b"%s?q=\xff" % runs, b"%s/events/stream?q=\xff" % RUN.encode(), b"/api/projects/\xff/agent-runs"):
         assert raw(web, target, key)[0] == 400, target
 
 
-# --- Methods that are not there ---------------------------------------------------------------------------------
+# --- Unsupported methods ----------------------------------------------------------------------------------------
 
 WRONG = ["PUT", "PATCH", "DELETE", "TRACE", "OPTIONS", "CONNECT", "BREW"]
 
 
 @pytest.mark.slow
-def test_pages_refuse_other_methods_before_they_ask_for_a_token(client: Client) -> None:
-    """Whoever asks, with a token or without, and whether the object is there or not."""
+def test_pages_refuse_unsupported_methods_before_the_csrf_check(client: Client) -> None:
+    """For every caller, with and without a CSRF token, for known and unknown objects."""
     wrong = []
     methods = [*WRONG, "POST", "GET", "HEAD"]
-    # Two of the methods that the protection against forgery looks at.
+    # POST and PUT represent all methods that the CSRF check covers.
     for caller, tried in ((client, methods), (Client(enforce_csrf_checks=True), ["POST", "PUT"])):
         for address, served in cases(list(PAGES.items())):
             allowed = {"GET", "HEAD"} & set(served) | set(served) | ({"HEAD"} if _safe(address) else set())
@@ -191,7 +191,7 @@ def _safe(address: str) -> bool:
         ("/admin/projects/apikey/add/", "GET, HEAD, POST"),
     ],
 )
-def test_so_do_those_of_no_project(url: str, allowed: str, client: Client) -> None:
+def test_urls_outside_projects_refuse_unsupported_methods(url: str, allowed: str, client: Client) -> None:
     for method in ("PUT", "DELETE", "PATCH", "TRACE"):
         answer = client.generic(method, url)
         assert answer.status_code == 405, method
@@ -199,8 +199,8 @@ def test_so_do_those_of_no_project(url: str, allowed: str, client: Client) -> No
         assert "method_not_allowed" in answer.content.decode()
 
 
-def test_no_page_is_without_a_word_on_its_methods() -> None:
-    """A page that takes its decorators from Django would be asked for a token first."""
+def test_every_page_declares_its_methods() -> None:
+    """With Django's own decorators, the CSRF check would come before the method check."""
     pages = [*PAGES, "", "csp-report", "api/docs"]
     known = {address: view for address, view in _views(get_resolver("agentops.urls").url_patterns) if address in pages}
 
@@ -220,18 +220,18 @@ def _views(patterns: list[Any], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def test_what_a_method_leads_to_is_still_the_token(client: Client) -> None:
-    assert methods_of(client.get) == ("GET", "HEAD", "POST")  # said nowhere
+def test_a_supported_method_still_requires_a_csrf_token(client: Client) -> None:
+    assert methods_of(client.get) == ("GET", "HEAD", "POST")  # methods without a declaration
     answer = client.post(f"{PAGE}/stop")
     assert (answer.status_code, b"csrf_failed" in answer.content) == (403, True)
 
 
-# --- Other hosts, and the log -----------------------------------------------------------------------------------
+# --- Unknown hosts, and the log ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def logged() -> Any:
-    """The lines of the site's log, as they are written."""
+    """Collect the formatted lines of the site's log."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.setFormatter(LogLine("%(levelname)s %(name)s %(message)s"))
@@ -243,7 +243,7 @@ def logged() -> Any:
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("url", ["/login", "/api/projects", "/static/css/timeline.css", "/p/alpha/runs/stream"])
-def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> None:
+def test_an_unknown_host_is_one_log_line(host: str, url: str, logged: list[str]) -> None:
     answer = Client().get(url, HTTP_HOST=host)
 
     assert answer.status_code == 400
@@ -255,25 +255,25 @@ def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> Non
     assert len(line) < 300
 
 
-def test_every_door_requires_one_host_with_a_port_that_exists(web: WebThread) -> None:
+def test_every_endpoint_requires_one_host_with_a_valid_port(web: WebThread) -> None:
     for door in DOORS:
         for hosts in ([], ["localhost:65536"], ["localhost:" + "9" * 5000], ["localhost", "localhost"]):
             lines = b"".join(f"Host: {host}\r\n".encode() for host in hosts)
-            if not (len(hosts) == 2 and door in ("/healthz", "/metrics")):  # probes may use any name
+            if not (len(hosts) == 2 and door in ("/healthz", "/metrics")):  # probes may use any host
                 assert exchange(web, f"GET {door} HTTP/1.1\r\n".encode() + lines)[0] == 400, (door, hosts)
-        # HTTP/1.0 has no Host.
+        # HTTP/1.0 requires no Host header.
         assert exchange(web, f"GET {door} HTTP/1.0\r\n".encode())[0] != 400, door
 
 
-def test_it_is_refused_before_it_is_redirected_to(settings: Any, logged: list[str]) -> None:
+def test_an_unknown_host_is_refused_before_the_https_redirect(settings: Any, logged: list[str]) -> None:
     settings.SECURE_SSL_REDIRECT = True
     assert Client().get("/login", HTTP_HOST="rebound.example").status_code == 400
     assert len(logged) == 1
     assert Client().get("/healthz", HTTP_HOST="10.0.0.7").status_code == 200
 
 
-def test_a_clients_mistake_leaves_no_traceback(db: None, logged: list[str]) -> None:
-    """More fields, or a longer form, than Django takes; a form that is none."""
+def test_a_client_error_logs_no_traceback(db: None, logged: list[str]) -> None:
+    """Too many fields, a form over the size limit, and a malformed form."""
     client = Client()
     kind = "application/x-www-form-urlencoded"
     assert client.post("/login", "&".join(f"f{n}=" for n in range(2000)), content_type=kind).status_code == 400
@@ -284,11 +284,11 @@ def test_a_clients_mistake_leaves_no_traceback(db: None, logged: list[str]) -> N
     assert not [line for line in logged if "Traceback" in line]
 
 
-# --- Bodies about another run, and names that are none ----------------------------------------------------------
+# --- Bodies with another run, and invalid names -----------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_an_agents_name_that_can_be_none_is_refused_at_its_field() -> None:
+def test_an_invalid_agent_name_is_refused_with_its_field() -> None:
     project = make_project("alpha")
     make_agent(project)
     client = Client(headers=with_key(project, "write"))

@@ -1,4 +1,4 @@
-"""The measurements run through, on a small scale and without other people's programs; no figure is judged here."""
+"""The benchmarks run, on a small scale and without third-party programs; their figures are not checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_migrated_database() -> Iterator[None]:
-    """All benchmarks of this process get copies of one database."""
+    """Create one migrated template database for all benchmarks of this process."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("BENCH_DATABASE_URL", own_url())
         with workspace.migrated_template() as template:
@@ -38,12 +38,12 @@ def _one_migrated_database() -> Iterator[None]:
     ],
     ids="-".join,
 )
-def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
+def test_benchmarks_run(names: tuple[str, ...]) -> None:
     said = bench(*names)
 
     assert [name for name in names if f"\n== {name}: " not in said] == []
     assert ("steps" in names) == ("psycopg, the same rows and commits" in said)
-    # All goals once more at the end, those that are missed last.
+    # All goals are repeated at the end, the missed ones last.
     _, _, goals = said.partition("\n== goals reached: ")
     assert "\n== goals missed: " in goals
     assert ("steps" in names) == ("\nsteps  " in goals)
@@ -88,7 +88,7 @@ def test_pages_and_servers_are_measured() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.bench
-def test_full_sinks_have_refused_what_they_were_sent() -> None:
+def test_a_full_sink_fails_its_deliveries() -> None:
     said = bench("sinks")
 
     assert "full receiver: the receiver answered 507" in said
@@ -124,7 +124,7 @@ def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.bench
-def test_first_words_and_watched_lines_are_measured_in_chromium() -> None:
+def test_the_first_words_and_new_lines_are_measured_in_chromium() -> None:
     chromium_path()
     said = bench("words", "watch")
 
@@ -144,7 +144,7 @@ def own_url() -> str:
 
 
 def bench(*names: str, **variables: str) -> str:
-    """What the benchmarks say, on a small scale."""
+    """Run benchmarks on a small scale and return their output."""
     done = subprocess.run(
         [sys.executable, "-m", "bench", *names, "--quick", "--no-peers", "--steps", "50"],
         cwd=ROOT,

@@ -1,6 +1,6 @@
-"""Rules for the code that no linter knows: sizes, docstrings, class names, parts without a database; and for tests.
+"""Rules that no linter checks: sizes, docstrings, class names, modules without database access; and rules for tests.
 
-Which room may import which is checked by `lint-imports` (pyproject.toml).
+`lint-imports` checks which package may import which (pyproject.toml).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_FUNCTION_LINES = 50
 MAX_POSITIONAL = 5
 FORBIDDEN_NAMES = {"utils", "helpers"}
 NEED_NO_DOCSTRING = {"apps", "urls"}
-#: Public ones.
+#: Public classes.
 CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
-#: The class that every management command has.
+#: The class name that every management command has.
 SHARED_CLASSES = {"Command"}
-#: The client is a program of its own, which runs elsewhere: its names are those that its users expect.
+#: The client is a separate program that runs elsewhere; its class names may repeat names of the product.
 CLIENT = "agentops/client"
-#: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
+#: Modules that read no table (runs.providers and others: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
 #: The only module that calls Django's `on_commit`.
 AFTER_COMMIT = "agentops/base/database/after_commit.py"
-#: The modules of tests that other tests may import, and who else may import the second.
+#: Packages that all tests may import, and a package that only tests/chaos may import.
 SHARED_BY_TESTS, CHAOS = "tests.support", "tests.chaos"
 
 
@@ -71,7 +71,7 @@ def faults_of(path: str, source: str) -> Iterator[str]:
     if path.startswith(PARTS) and re.search(r"^\s*(from|import) django\.db\b", source, re.MULTILINE):
         yield f"{path} is a part and imports django.db"
     if path != AFTER_COMMIT and "on_commit(" in source:
-        # Of Django's robust calls, those of a functools.partial are not: its message about an error fails.
+        # Django's robust calls cannot log the error of a functools.partial: formatting the message fails.
         yield f"{path} calls on_commit, not after_commit"
     yield from function_faults(path, tree)
 
@@ -90,7 +90,7 @@ def test_every_module_follows_the_rules() -> None:
     assert not faults, "\n" + "\n".join(faults)
 
 
-def test_no_two_classes_share_a_name() -> None:
+def test_class_names_are_unique() -> None:
     paths_of = defaultdict(list)
     for path in modules():
         for name in CLASS.findall((ROOT / path).read_text()):
@@ -131,12 +131,12 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
 
 # --- Migrations -------------------------------------------------------------------------------------------------
 
-#: Modules of the product that migrations may import, because what they do there never changes.
+#: Product modules that migrations may import, because the parts they use never change.
 USED_BY_MIGRATIONS = {"agentops.base.database.vendor_sql", "runs.conversation.long_outputs"}
 
 
-def test_migrations_that_have_landed_are_not_edited() -> None:
-    """Databases have applied them: another text would give new databases another schema than those."""
+def test_released_migrations_are_not_edited() -> None:
+    """Existing databases have applied them; after an edit, new databases would have a different schema."""
     assert landed_migrations.faults(landed_migrations.current_digests(), landed_migrations.landed_digests()) == []
 
     landed = {"runs/migrations/0001_initial.py": "1", "runs/migrations/0002_records.py": "2"}
@@ -148,7 +148,7 @@ def test_migrations_that_have_landed_are_not_edited() -> None:
     ]
 
 
-def test_migrations_do_not_depend_on_code_that_changes() -> None:
+def test_migrations_do_not_import_code_that_may_change() -> None:
     imports = {
         f"{path} imports {module}"
         for path in landed_migrations.current_digests()
@@ -168,13 +168,13 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            # `from tests import support` names its modules behind the word import.
+            # `from tests import support` names the modules after the keyword import.
             names = [f"{module}.{alias.name}" for alias in node.names] if module == "tests" else [module]
             yield from ((node.lineno, name) for name in names)
 
 
 def faults_of_test_module(path: str, tree: ast.Module) -> Iterator[str]:
-    """What a module of tests does against the rules of tests/support."""
+    """Yield the violations of the rules for imports and file names in a test module."""
     allowed = {SHARED_BY_TESTS} | ({CHAOS} if path.startswith("tests/chaos/") else set())
     for line, module in imported_modules(tree):
         package = ".".join(module.split(".")[:2])
@@ -201,7 +201,7 @@ def faults_of_test_module(path: str, tree: ast.Module) -> Iterator[str]:
         ("tests/web/forms.py", "x = 1", "neither a test module nor a conftest.py"),
     ],
 )
-def test_a_test_module_that_shares_code_another_way_is_reported(path: str, source: str, fault: str) -> None:
+def test_a_forbidden_import_in_a_test_module_is_reported(path: str, source: str, fault: str) -> None:
     [reported] = faults_of_test_module(path, ast.parse(source))
 
     assert fault in reported
@@ -220,13 +220,13 @@ def test_support_and_the_chaos_rig_may_be_imported() -> None:
 
 
 PRODUCT_NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})\.[\w.]*\b_(?!_)\w+")
-#: Names that libraries have for others to use, in spite of their underscore; or that have no other way.
+#: Names with an underscore that libraries document or that have no public alternative.
 OF_LIBRARIES = {
     *("_meta", "_base_manager", "_default_manager", "_raw_delete", "_registry"),  # Django
     *("_replace", "_asdict", "_exit", "_shutdown", "_run_exitfuncs"),  # Python
     *("_is_prefork", "_parts_manager"),  # Celery, pydantic-ai
 }
-#: Switches off one protection of the product at a time, inside of the functions that give it.
+#: Disables protections of the product one at a time, inside the functions that implement them.
 REPLACES_FUNCTIONS = {"tests/chaos/environment/sabotage.py"}
 
 
@@ -240,7 +240,7 @@ def called_name(call: ast.Call) -> str:
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Names with an underscore that a test takes from what is not its own."""
+    """Yield the names with an underscore that a test uses from other modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
             yield from ((node.lineno, alias.name) for alias in node.names if is_private(alias.name))
@@ -257,7 +257,7 @@ def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.slow
 def test_tests_share_code_only_through_tests_support_and_use_no_private_names() -> None:
-    """Each file is parsed once for both rules: there are hundreds of them."""
+    """One loop for both rules, because there are hundreds of files to parse."""
     faults = []
     for file in sorted((ROOT / "tests").rglob("*.py")):
         path, tree = file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())

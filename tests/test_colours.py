@@ -1,4 +1,6 @@
-"""Text can be read: every pair of colours that the stylesheet puts together has the contrast of WCAG AA, both ways."""
+"""Every pair of text and background colours in the stylesheet has the contrast of WCAG AA, in the light and dark
+scheme.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 CSS = Path(__file__).resolve().parent.parent / "static/css/tokens.css"
 CONTENT = CSS.with_name("content.css")
 AA = 4.5
-#: How much of a status's colour its badge is tinted with; see .status.
+#: The share of the status colour in the background of its badge; see .status.
 TINT = 0.11
 
 Colour = tuple[float, float, float]
@@ -46,21 +48,21 @@ def tinted(colour: Colour, ground: Colour) -> Colour:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_words_can_be_read(scheme: int) -> None:
+def test_text_has_enough_contrast(scheme: int) -> None:
     for word, ground in product(WORDS, GROUNDS):
         assert contrast(colour(word, scheme), colour(ground, scheme)) >= AA, (word, ground)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_statuses_can_be_read(scheme: int) -> None:
+def test_statuses_have_enough_contrast(scheme: int) -> None:
     for status, ground in product(STATUSES, ["page", "raised", "hover"]):
         ink = colour(status, scheme)
         assert contrast(ink, tinted(ink, colour(ground, scheme))) >= AA, (status, ground)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_code_and_terminal_output_can_be_read(scheme: int) -> None:
-    """Every colour of content.css on the ground of a payload, and on the lines of a diff."""
+def test_code_and_terminal_output_have_enough_contrast(scheme: int) -> None:
+    """Every colour of content.css on the background of a payload and of a diff line."""
     ground = colour("sunken", scheme)
     names = set(re.findall(r"^\.(?:hl|tty)-\w+ \{[^}]*?\bcolor: var\(--([\w-]+)\)", CONTENT.read_text(), re.MULTILINE))
     assert len(names) > 6
@@ -72,7 +74,7 @@ def test_code_and_terminal_output_can_be_read(scheme: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_buttons_and_marks_can_be_read(scheme: int) -> None:
+def test_buttons_and_marks_have_enough_contrast(scheme: int) -> None:
     assert contrast((1, 1, 1), colour("accent-fill", scheme)) >= AA
     assert contrast(colour("text", scheme), colour("mark", scheme)) >= AA
     assert contrast(colour("text-3", scheme), colour("mark", scheme)) >= AA

@@ -1,4 +1,4 @@
-"""The documentation: links that lead somewhere, a README of one page, and settings that are those of the code."""
+"""The documentation: valid links, a README of one page, and settings that exist in the code."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.support.markdown_pages import Page, anchor_of
 ROOT = Path(__file__).resolve().parent.parent
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
-#: Of a page about one decision.
+#: Limit for a decision page.
 MAX_DECISION_LINES = 60
 MAX_README_LINES = 150
 MAX_IMAGE_BYTES = 200_000
 PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 VARIABLE = re.compile(r"\b(AGENTOPS_[A-Z_]+)\b(?!…)")
-#: Prefixes of names, in "AGENTOPS_RATE_…" and the like.
+#: Prefixes of setting names, such as "AGENTOPS_RATE_…".
 PARTIAL = re.compile(r"`AGENTOPS_[A-Z_]*…`|`AGENTOPS_…`")
-#: The package without a path before it, where an installer reads it. A package index has another project of the name.
+#: The bare package name in install commands. A package index has an unrelated project with the same name.
 FROM_INDEX = re.compile(r"(?<![\w./-])agentops\[|pip install [^\n`]*(?<![\w./-])agentops(?![\w./-])")
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_is_valid() -> None:
     assert [fault for path in PAGES for fault in Page.read(path).faults()] == []
 
 
@@ -34,7 +34,7 @@ def test_every_documented_setting_exists() -> None:
         assert documented - env.registered.keys() == set(), path
 
 
-def test_nothing_installs_a_stranger_s_package_of_the_name() -> None:
+def test_no_command_installs_the_unrelated_package_of_the_same_name() -> None:
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         lines = [text[match.start() :].partition("\n")[0] for match in FROM_INDEX.finditer(text)]
@@ -47,11 +47,11 @@ def test_the_readme_is_one_page() -> None:
     assert len(text.splitlines()) <= MAX_README_LINES
     assert "\nmake up " in text
     assert "\nmake test " in text
-    # The first screen is a sentence and the commands; the pictures come below.
+    # The introduction and the commands come first, the pictures later.
     assert text.index("\nmake test ") < text.index("(docs/images/run.png)")
 
 
-def test_pictures_are_small_and_shown() -> None:
+def test_images_are_small_and_used() -> None:
     pictures = sorted((ROOT / "docs" / "images").iterdir())
     shown = {(page.parent / link).resolve() for page in PAGES for link in PICTURE.findall(page.read_text())}
 
@@ -59,7 +59,7 @@ def test_pictures_are_small_and_shown() -> None:
     assert [path.name for path in pictures if path.stat().st_size > MAX_IMAGE_BYTES] == []
 
 
-def test_the_readme_leads_to_every_guide_and_reference() -> None:
+def test_the_readme_links_to_every_guide_and_reference() -> None:
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in Page.read(ROOT / "README.md").links}
     wanted = {path for folder in ("guides", "reference") for path in (ROOT / "docs" / folder).glob("*.md")}
 
@@ -90,7 +90,7 @@ def test_a_decision_is_one_page() -> None:
 # --- The checker itself -----------------------------------------------------------------------------------------
 
 
-def test_it_sees_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+def test_a_broken_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# Other\n\n## `agentops up`\n\n## Same\n\n## Same\n")
     page = tmp_path / "page.md"
     page.write_text(
@@ -104,7 +104,7 @@ def test_it_sees_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     ]
 
 
-def test_anchors_as_forges_make_them() -> None:
+def test_anchors_equal_the_anchors_of_github() -> None:
     for heading, anchor in {
         "What happens when a worker dies": "what-happens-when-a-worker-dies",
         "agentops post_restore": "agentops-post_restore",

@@ -21,9 +21,9 @@ from agentops.cli import ALIASES
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^ *```(?P<language>\w+)\n(?P<text>.*?)^ *```", re.MULTILINE | re.DOTALL)
-#: To the end of the command: a comment, a pipe, a redirection, or the end of a substitution.
+#: Up to the end of the command: a comment, a pipe, a redirection, or the end of a substitution.
 COMMAND = re.compile(r"(?<![/\w.-])agentops (?P<words>[a-z_]+(?: '[^']*'| \"[^\"]*\"| [^\s#|>)&;\"']+)*)")
-#: What a definition that is shown in part is completed with.
+#: Default fields for incomplete definitions.
 REST = {"agent_id": "example", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
 
 
@@ -36,7 +36,7 @@ def blocks(*languages: str) -> Iterator[tuple[str, str]]:
 
 def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
     for place, text in blocks("toml"):
-        # A package, or its agent and its flow, which tests/processes/embedded/test_own_package.py runs.
+        # Skip packages, and an agent and a flow that tests/processes/embedded/test_own_package.py runs.
         if not any(part in text for part in ("[project", 'provider = "shop_rules"', "flow_id = ")):
             yield place, tomllib.loads(text)
     for place, text in blocks("json"):
@@ -76,7 +76,7 @@ def test_every_agent_can_be_applied(settings: Any, tmp_path: Path) -> None:
         assert out.getvalue().startswith("created"), place
 
 
-def test_every_command_has_these_arguments() -> None:
+def test_every_command_has_valid_arguments() -> None:
     for place, words in commands():
         try:
             parse(words)
@@ -84,11 +84,11 @@ def test_every_command_has_these_arguments() -> None:
             pytest.fail(f"{place}: agentops {words}: {error}")
 
 
-def test_there_are_examples() -> None:
+def test_examples_exist() -> None:
     assert len(list(definitions())) > 5
     assert {words.split()[0] for _, words in commands()} >= {"agent", "key", "retention", "backup", "budget"}
 
 
-def test_an_argument_that_does_not_exist_is_seen() -> None:
+def test_an_unknown_argument_is_reported() -> None:
     with pytest.raises(CommandError, match="--after-all"):
         parse("agent tail RUN --after-all")

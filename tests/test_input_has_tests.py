@@ -1,4 +1,4 @@
-"""Each kind of bad input, and each promise about events and streams, has a test that is about it."""
+"""Each kind of bad input, and each guarantee for events and streams, has a test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ FLOWS = "runs/api/test_flows_api.py::test_"
 RESUME, WRITES = "runs/api/test_resume_api.py::test_", "runs/api/test_writes.py::test_"
 EXPORTS, FIXTURE = "runs/api/test_hostile_exports.py::test_", "runs/fixtures/test_format.py::test_"
 
-#: Of runners that send events, programs that read and act, readers of streams, pages and files, people at the command
-#: line, models, tools and hooks, by their numbers.
+#: Numbered inputs of runners, API clients, stream readers, pages, files, the command line, models, tools and hooks.
 ROWS = {
     1: ("no credential", f"{INGEST}without_a_credential_nothing_is_stored"),
     2: ("a wrong, long or strange key", f"{INGEST}other_credentials_are_invalid"),
@@ -30,7 +29,7 @@ ROWS = {
     8: ("another content type", f"{HOSTILE}a_refusal_changes_nothing"),
     9: ("another charset", f"{BODIES}only_utf8_is_taken"),
     10: ("a compressed bomb", f"{BODIES}a_bomb_is_inflated_no_further"),
-    11: ("a length that is wrong, a body without an end", f"{SLOW}an_endless_body_is_not_taken"),
+    11: ("a length that is wrong, a body without an end", f"{SLOW}an_endless_body_is_read_only_to_the_limit"),
     12: ("two lengths", f"{SLOW}two_lengths_are_refused"),
     13: ("bytes that are not UTF-8", f"{STRICT}it_refuses_what_is_not"),
     14: ("what is not JSON", f"{STRICT}a_refusal_says_where"),
@@ -63,7 +62,7 @@ ROWS = {
     42: ("too many requests", f"{HOSTILE}the_rate_limit_leaves_what_was_accepted"),
     43: (
         "a client that leaves before the answer",
-        "processes/ingest/test_killed_ingest.py::test_a_poster_whose_server",
+        "processes/ingest/test_killed_ingest.py::test_a_request_to_a_killed_server",
     ),
     44: ("other methods", f"{HOSTILE}a_method_in_a_header_is_ignored"),
     46: ("cursors that no list has given", f"{LISTS}what_is_no_cursor_is_refused"),
@@ -84,7 +83,7 @@ ROWS = {
     63: ("a run that has ended", f"{TAIL}a_run_that_has_ended_is_replayed"),
     64: ("rights that end", "live/test_access_ends.py::test_whoever_loses_the_right_is_told_at_once"),
     65: ("too many streams", f"{LIMITS}the_twenty_first_stream_of_a_person_is_refused"),
-    67: ("many tabs of a browser", "browser/run/test_scripts.py::test_a_hidden_page_gives_its_connection_back"),
+    67: ("many tabs of a browser", "browser/run/test_scripts.py::test_a_hidden_page_closes_its_stream"),
     68: ("parameters of the library below", f"{STREAM}parameters_of_the_library_below_choose_nothing"),
     69: ("a page of another site", f"{STREAM}a_page_of_another_site_cannot_read"),
     70: ("other methods, HTTP/1.0", f"{STREAM}it_speaks_http_1_0"),
@@ -135,7 +134,7 @@ ROWS = {
     ),
     115: ("a hook that fails or hangs", "runs/hooks/test_resolution.py::test_a_hook_that_hangs_counts_as_failed"),
 }
-#: The same inputs at other doors.
+#: The same inputs at other endpoints.
 DOORS = {
     "OTLP": ("a key in the address", "runs/external/otlp/test_hostile_bodies.py::test_a_key_in_the_address_is_no_key"),
     "OTLP bodies": ("bodies of every kind", "runs/external/otlp/test_hostile_bodies.py::test_a_body_that_is_refused"),
@@ -172,7 +171,7 @@ SCENARIOS = {
 }
 
 
-def test_each_has_its_test() -> None:
+def test_each_input_has_a_test() -> None:
     for number, (_, place) in [*ROWS.items(), *DOORS.items(), *SCENARIOS.items()]:
         path, _, name = place.partition("::")
         assert f"def {name}" in (TESTS / path).read_text(), number

@@ -1,4 +1,4 @@
-"""What a run says of the tests that it left out in a clone without ../shared."""
+"""The summary of tests that were left out in a clone without ../shared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def test_tests_without_shared_recordings_are_counted_in_one_sentence() -> None:
     assert left_out(reasons).startswith("Left out: 2 tests, each of which needs the recordings in ../shared")
 
 
-def test_nothing_is_said_where_nothing_was_left_out() -> None:
+def test_the_summary_is_empty_if_no_test_was_left_out() -> None:
     assert left_out(["Skipped: Redis does not answer"]) == ""
 
 
-def test_a_module_that_looks_for_them_while_it_is_loaded_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_reads_the_recordings_during_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "is_collecting", True)
 
     with pytest.raises(RuntimeError, match="while it is loaded"):

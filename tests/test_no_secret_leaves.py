@@ -1,6 +1,6 @@
-"""Canaries of every kind stand raw in the rows of a run; no address gives any of them, unless it is asked to.
+"""The rows of a run contain canary secrets of every kind; no response contains a canary unless secrets are requested.
 
-The addresses are read off the site's own list, so that a new one fails here until it says how it is looked at.
+The URLs come from the URL configuration, so a new URL fails here until the table lists it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from timeline.models import Source
 
 pytestmark = pytest.mark.django_db
 
-#: The pages of one message and of one call.
+#: The pages of a single message and a single call.
 PAYLOADS = ("runs/<uuid:run_id>/messages/<uuid:message_id>", "runs/<uuid:run_id>/calls/<uuid:call_id>")
-#: Of the API, below /api/projects/<p>/ or above it.
+#: URLs of the API, below /api/projects/<p>/ or outside it.
 RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 FLOWS = "api/projects/<str:project>/flows"
 FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
@@ -116,7 +116,7 @@ API = {
 _DELIVERIES = ("/deliveries", "/deliveries/<uuid:delivery_id>", "/deliveries/<uuid:delivery_id>/resend")
 SINK_PARTS = ("", *(f"/<uuid:sink_id>{part}" for part in ("", "/test", *_DELIVERIES)))
 WEBHOOK_PARTS = ("", *(f"/<uuid:webhook_id>{part}" for part in ("", "/test", "/rotate", *_DELIVERIES)))
-#: They answer a POST with the rows that the others show, or show no run.
+#: URLs whose POST returns the same rows as the URLs above, or that return no run.
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     f"{RUN}/approvals/<uuid:call_id>",
@@ -131,12 +131,12 @@ OTHERS = {
     *(f"api/public/{part}" for part in ("otel/v1/traces", "projects")),
     *("api/schema/events", "api/schema/fixtures", "api/schema/flows", f"{FLOWS}/validate"),
     *(f"{FLOW_RUN}/{part}" for part in ("commands", "pause", "resume", "stop", "events/stream")),
-    # The events of `events` under other names.
+    # The events of `events` with other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
-    f"{RUN}/events/stream",  # the events of `events`, one by one
-    "api/projects/<str:project>/agents/<str:agent>/ag-ui",  # as the stream with dialect=ag-ui, see tests/live
-    # Who may enter a project, and its keys without themselves.
+    f"{RUN}/events/stream",  # the events of `events`, streamed
+    "api/projects/<str:project>/agents/<str:agent>/ag-ui",  # like the stream with dialect=ag-ui, see tests/live
+    # Members of a project, and its keys without the key values.
     *(
         f"api/projects/<str:project>{part}"
         for part in (
@@ -145,17 +145,17 @@ OTHERS = {
             *("/keys", "/keys/<uuid:key_id>", "/keys/<uuid:key_id>/rotate", "/keys/<uuid:key_id>/revoke"),
         )
     ),
-    # Where events are sent; what is sent: test_no_sink_is_sent_a_canary.
+    # Destinations of events; test_no_sink_receives_a_canary checks the payloads.
     *(f"api/projects/<str:project>/sinks{part}" for part in SINK_PARTS),
     *(f"api/projects/<str:project>/webhooks{part}" for part in WEBHOOK_PARTS),
-    # Names of sessions, and their entries as they are, for the scope `secrets`.
+    # Names of sessions, and their unmasked entries for keys with the scope `secrets`.
     *(f"api/projects/<str:project>/claude-sessions{part}" for part in ("", "/entries", "/subpaths")),
 }
 
 
 @pytest.fixture
 def run() -> AgentRun:
-    """A run that ended, with canaries in whatever a model, a tool or an earlier version may have put there."""
+    """Return an ended run with canaries in all data of a model, a tool or an earlier version."""
     run = drive(make_run(make_agent(make_project("alpha"))))
     add_rules(run.project)
     fill_alerts(run.project, run, 1, "alert")
@@ -180,7 +180,7 @@ def run() -> AgentRun:
     AgentRunMessage.objects.filter(pk=message.pk).update(
         content={**message.content, "kind": "response", "parts": parts}
     )
-    # As in a project that does not mask what models receive.
+    # As stored in a project that does not mask model input.
     for other in AgentRunMessage.objects.filter(run=run).exclude(role=AgentRunMessage.Role.ASSISTANT):
         inputs = [{**part, "content": TEXT} for part in other.content["parts"]]
         AgentRunMessage.objects.filter(pk=other.pk).update(content={**other.content, "parts": inputs})
@@ -212,7 +212,7 @@ def run() -> AgentRun:
 
 
 def store_raw_flow(run: AgentRun) -> None:
-    """A flow and a run of it with canaries wherever somebody may have put them. One of its nodes is `run`."""
+    """Store a flow and a flow run with canaries in every text field. One node of the flow run is `run`."""
     flow_run = make_ended_flow_run(run.project)
     node = {"id": "b", "title": TEXT, "type": "agent", "agent": "any", "prompt": TEXT}
     definition = {**flow_run.definition, "description": TEXT, "nodes": [*flow_run.definition["nodes"], node]}
@@ -229,7 +229,7 @@ def store_raw_flow(run: AgentRun) -> None:
 
 
 def parts(run: AgentRun) -> dict[str, object]:
-    """What addresses name: the run, its message and its call with canaries."""
+    """Return the values for URL parameters: the run, and its message and call with canaries."""
     slug = run.agent.slug if run.agent else ""
     flow_run = FlowRun.objects.get(project=run.project)
     own = {"str:project": "alpha", "str:agent": slug, "str:session": run.pk}
@@ -239,32 +239,32 @@ def parts(run: AgentRun) -> dict[str, object]:
 
 def url_of(address: str, run: AgentRun) -> str:
     named = parts(run)
-    # What is searched for stands before each of the canaries.
+    # The query matches the text before each canary.
     query = "?q=." if address.endswith("/search") else ""
     return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address) + query
 
 
 def text_of(answer: Any) -> str:
-    """What an answer holds, or all files of an archive."""
+    """Return the content of a response, or of all files in a zip archive."""
     if answer["Content-Type"] != "application/zip":
         return str(answer.getvalue().decode())
     archive = zipfile.ZipFile(BytesIO(answer.content))
     return "".join(archive.read(name).decode() for name in archive.namelist())
 
 
-def test_there_are_enough_kinds_and_the_rows_have_them(run: AgentRun) -> None:
+def test_the_rows_contain_every_canary(run: AgentRun) -> None:
     assert len(CANARIES) >= 30
     message = answer_of(run)
     assert len(seen_in("\n".join(message.content["parts"][0]["content"].split("\n")))) == len(CANARIES)
 
 
-def test_every_address_is_looked_at() -> None:
+def test_every_url_of_the_api_is_covered() -> None:
     known = {one for one in addresses(get_resolver("agentops.urls").url_patterns) if one.startswith("api/")}
 
     assert known == API | OTHERS
 
 
-def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
+def test_no_response_to_a_read_key_contains_a_canary(run: AgentRun) -> None:
     headers = with_key(run.project, "read")
     leaks = {}
     for address in sorted(API):
@@ -276,8 +276,8 @@ def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
     assert not {address: kinds for address, kinds in leaks.items() if kinds}
 
 
-def test_no_sink_is_sent_a_canary(run: AgentRun, settings: Any) -> None:
-    """Whatever its kind: rows of earlier versions, and answers of models, are masked on the way out."""
+def test_no_sink_receives_a_canary(run: AgentRun, settings: Any) -> None:
+    """Every kind of sink masks rows of earlier versions and answers of models on export."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with receiving() as receiver:
         langfuse = {"base_url": receiver.url.removesuffix("/in"), "public_key": "pk-lf-1"}
@@ -299,7 +299,7 @@ def test_no_sink_is_sent_a_canary(run: AgentRun, settings: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
-def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
+def test_no_page_contains_a_canary(run: AgentRun, role: Role) -> None:
     client = Client()
     client.force_login(make_person(run.project, role))
     named = parts(run) | {"int:seq": run.log.last_seq}
@@ -317,19 +317,19 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
 
 
 def store_raw_deliveries(run: AgentRun) -> None:
-    """What a receiver answered, as an earlier version may have stored it."""
+    """Store the response of a receiver unmasked, like an earlier version."""
     sink = Sink.objects.get(project=run.project)
     Sink.objects.update(disabled_reason=TEXT[:500], is_enabled=False, config={"url": f"https://example.org/?{TEXT}"})
     SinkCursor.objects.update(last_error=TEXT[:500], failures=1)
     texts = [shown for _, shown in CANARIES.values()]
-    # Two in each, so that one page has them all.
+    # Two canaries in each delivery, so that one page shows them all.
     for error, response in itertools.zip_longest(texts[::2], texts[1::2], fillvalue=""):
         made = {"error": error[:500], "response": response[:1000], "state": "dead"}
         Delivery.objects.create(sink=sink, message_id="m", event_type="x.note", **made)
     assert Delivery.objects.count() <= DELIVERIES
 
 
-def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:
+def test_no_admin_page_contains_a_canary(run: AgentRun) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     rows: list[Any] = [run, answer_of(run), run.tool_calls.first(), RunError.objects.get(run=run)]
@@ -343,7 +343,7 @@ def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("kind", ["messages/<uuid:message_id>", "tool-calls/<uuid:call_id>"])
-def test_who_may_is_shown_the_secrets_on_request_and_it_is_audited(run: AgentRun, kind: str) -> None:
+def test_a_permitted_caller_can_request_the_secrets_and_it_is_audited(run: AgentRun, kind: str) -> None:
     url = url_of(f"{RUN}/{kind}", run)
     for scopes, code in ((("read",), "scope_required"), (("read", "write"), "scope_required")):
         refused = Client().get(f"{url}?secrets=show", headers=with_key(run.project, *scopes))
@@ -367,7 +367,7 @@ def test_who_may_is_shown_the_secrets_on_request_and_it_is_audited(run: AgentRun
 
 
 @pytest.mark.parametrize("page", PAYLOADS)
-def test_an_admin_shows_the_secrets_on_a_page_by_a_button_and_it_is_audited(run: AgentRun, page: str) -> None:
+def test_an_admin_can_show_secrets_on_a_page_with_a_button_and_it_is_audited(run: AgentRun, page: str) -> None:
     url = "/" + filled(page, parts(run)).lstrip("/")
     for role in (Role.VIEWER, Role.OPERATOR):
         other = Client()
@@ -384,7 +384,7 @@ def test_an_admin_shows_the_secrets_on_a_page_by_a_button_and_it_is_audited(run:
     assert len(set(seen_in(shown.content.decode()))) > 30
     assert shown.headers["Cache-Control"] == "no-store"
     assert b"The audit log records that you viewed them" in shown.content
-    # What is downloaded stays masked.
+    # Downloads stay masked.
     assert not seen_in(admin.get(f"{url}?secrets=show&download=json").content.decode())
     entry = AuditEntry.objects.get(action="secrets.revealed", project=run.project)
     assert (entry.actor.partition(":")[0], entry.object_id) == ("user", url.rpartition("/")[2])
@@ -395,7 +395,7 @@ def test_no_command_prints_a_canary(run: AgentRun) -> None:
     commands.append(("replay", str(run.pk), "--at-once"))
     for command, form in itertools.product(commands, ([], ["--json"])):
         out = StringIO()
-        with suppress(SystemExit):  # `show` and `tail` say by their code how the run ended
+        with suppress(SystemExit):  # `show` and `tail` exit with the code of the run's end
             call_command(*command, *form, stdout=out)
 
         assert out.getvalue(), (command, form)
@@ -403,8 +403,8 @@ def test_no_command_prints_a_canary(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_no_list_of_agents_or_calls_prints_a_canary(run: AgentRun, form: list[str]) -> None:
-    """Definitions keep what runs need; a model makes up names and ids of calls."""
+def test_lists_of_agents_and_calls_print_no_canary(run: AgentRun, form: list[str]) -> None:
+    """Agent definitions are stored unmasked, and a model invents the names and IDs of calls."""
     token = CANARIES["npm"][1]
     assert run.agent is not None
     Agent.objects.filter(pk=run.agent.pk).update(
@@ -422,8 +422,8 @@ def test_no_list_of_agents_or_calls_prints_a_canary(run: AgentRun, form: list[st
 
 
 @pytest.mark.parametrize("kind", ["stripe", "rule_plain"])
-def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun, kind: str) -> None:
-    """Only what is shown is found: no part of a masked secret, but what stands beside it."""
+def test_no_search_reveals_parts_of_a_secret(run: AgentRun, kind: str) -> None:
+    """Only visible text matches: the text before and after a masked secret, but no part of the secret."""
     message = answer_of(run)
     secret, shown = CANARIES[kind]
     texts = [f"first {shown}", f"the words beside {shown} are found"]
@@ -438,8 +438,8 @@ def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun, ki
         )
 
 
-def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: AgentRun) -> None:
-    """Titles of an earlier version may hold what is masked now. They come back page by page, so more than one."""
+def test_no_search_of_the_run_list_reveals_a_secret_in_a_title(run: AgentRun) -> None:
+    """Titles of an earlier version may contain unmasked secrets. There are more of them than one page holds."""
     secret, shown = CANARIES["stripe"]
     AgentRun.objects.filter(pk=run.pk).update(title=f"the words beside {shown}")
     others = [make_run(run.agent) for _ in range(PAGE_SIZE + 5)]
@@ -461,7 +461,7 @@ def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: Agen
 KINDS = ["stripe", "github", "jwt", "url", "password_env", "mysql", "cookie", "netrc", "pem", "rule_format"]
 
 
-def test_no_refusal_repeats_a_secret(run: AgentRun) -> None:
+def test_no_error_message_repeats_a_secret(run: AgentRun) -> None:
     url, headers = "/api/projects/alpha/agent-runs", with_key(run.project, "read", "write")
     program, client = Client(headers=headers), Client()
     client.force_login(make_person(run.project, Role.OPERATOR))
@@ -481,7 +481,7 @@ def test_no_refusal_repeats_a_secret(run: AgentRun) -> None:
         assert [seen for answer in answers if (seen := seen_in(answer.content.decode().replace("\\n", "\n")))] == []
 
 
-def test_the_form_that_starts_a_run_shows_no_secret_of_an_agent(run: AgentRun) -> None:
+def test_the_start_form_shows_no_secret_of_an_agent(run: AgentRun) -> None:
     assert run.agent is not None
     Agent.objects.filter(pk=run.agent.pk).update(model=f"openai:{CANARIES['stripe'][1]}", tools=[CANARIES["npm"][1]])
     client = Client()
@@ -494,11 +494,11 @@ def test_the_form_that_starts_a_run_shows_no_secret_of_an_agent(run: AgentRun) -
 
 
 @pytest.mark.parametrize("kind", ["stripe", "basic", "url", "password_env", "curl_user", "cookie", "rule_percent"])
-def test_no_line_of_the_log_has_a_secret(kind: str) -> None:
-    """Django writes the address of whatever it refuses, and errors of libraries say what was sent."""
+def test_no_log_line_contains_a_secret(kind: str) -> None:
+    """Django logs the URL of refused requests, and library errors quote the request."""
     secret, shown = CANARIES[kind]
     add_rules(make_project())
-    assert CACHE.has_rules  # known to this process
+    assert CACHE.has_rules  # loads the rules into this process
     try:
         raise ValueError(shown)
     except ValueError as error:
@@ -513,7 +513,7 @@ def test_no_line_of_the_log_has_a_secret(kind: str) -> None:
     assert secret not in line
 
 
-def test_labels_and_keys_are_cleaned_before_they_are_stored(run: AgentRun) -> None:
+def test_labels_and_keys_are_masked_before_they_are_stored(run: AgentRun) -> None:
     token = CANARIES["stripe"][0]
     other = token[:-1] + ("a" if token[-1] != "a" else "b")
     url, headers = "/api/projects/alpha/agent-runs", with_key(run.project, "read", "write")

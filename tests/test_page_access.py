@@ -1,6 +1,6 @@
-"""Who may open which page: every address × everyone × their own, a foreign and an unknown object.
+"""Access to the pages: every URL × every role × own, foreign and unknown objects.
 
-The addresses are read off the site's own list, so that a new page fails here until it says who may have it.
+The URLs come from the URL configuration, so a new page fails here until the table lists its permissions.
 """
 
 from __future__ import annotations
@@ -34,33 +34,32 @@ from tests.support.web.addresses import (
     parts_of,
 )
 
-#: Belong to no project: tests/accounts/test_login.py, tests/test_security_headers.py,
+#: Pages outside projects, tested in tests/accounts/test_login.py, tests/test_security_headers.py,
 #: tests/accounts/settings_pages, tests/accounts/test_addresses.py, tests/runs/pages/test_approvals_page.py,
-#: tests/runs/pages/test_annotations.py,
-#: tests/runs/pages/test_system_page.py, tests/web/test_mcp.py and
-#: tests/runs/telemetry/test_metrics.py have them.
+#: tests/runs/pages/test_annotations.py, tests/runs/pages/test_system_page.py,
+#: tests/web/test_mcp.py and tests/runs/telemetry/test_metrics.py.
 OF_NO_PROJECT = {
     *("", "metrics", "system", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"),
     *("mcp", "account", "account/sessions/end", "projects", "invitations/<str:token>"),
     *("account/address", "account/address/send", "account/address/verify/<str:token>"),
     "shared/<str:token>",
 }
-#: Have principals of their own.
+#: URLs with a separate authentication.
 ELSEWHERE = ("admin/", "api/", "v1/")
 
-#: First who is shown everything: see tests/support/second_pass.py.
+#: The role with all permissions comes first: see tests/support/second_pass.py.
 EVERYONE = ["admin", "anonymous", "outsider", "viewer", "operator", "superuser"]
 READERS = {"viewer", "operator", "admin", "superuser"}
 OPERATORS = READERS - {"viewer"}
 ADMINS = OPERATORS - {"operator"}
 METHODS = ["GET", "POST"]
-#: What pages answer that need to be told more than their address says.
+#: Statuses of pages that need more input than the URL.
 ANSWERS = {
-    "/new": {"GET": 302, "POST": 422},  # the form has an address of its own
-    "/views/<uuid:view_id>": {"POST": 404},  # it is somebody else's
+    "/new": {"GET": 302, "POST": 422},  # the form has a separate URL
+    "/views/<uuid:view_id>": {"POST": 404},  # the view belongs to another user
     "/notifications/read": {"POST": 400},
     "/approvals/dismiss": {"POST": 400},
-    "/imports": {"POST": 422},  # it has no file
+    "/imports": {"POST": 422},  # the form has no file
     "/redaction/add": {"POST": 400},
     "/redaction/model-input": {"POST": 400},
     "/redaction/remove": {"POST": 400},
@@ -68,15 +67,15 @@ ANSWERS = {
     "/fork": {"POST": 422},
     "/settings": {"POST": 422},
     "/settings/archive": {"POST": 422},
-    "/settings/telemetry": {"POST": 400},  # it says neither on nor off
-    "/settings/delete": {"POST": 422},  # it is not confirmed
+    "/settings/telemetry": {"POST": 400},  # neither on nor off is chosen
+    "/settings/delete": {"POST": 422},  # the confirmation is missing
     "/members/add": {"POST": 422},
     "/members/role": {"POST": 400},
-    "/members/remove": {"GET": 400, "POST": 400},  # it names no member
+    "/members/remove": {"GET": 400, "POST": 400},  # no member is named
     "/invitations/withdraw": {"POST": 400},
     "/keys/create": {"POST": 422},
     "<uuid:key_id>/rotate": {"POST": 422},
-    "/settings/approvals": {"POST": 400},  # it says not which rules were seen
+    "/settings/approvals": {"POST": 400},  # the version of the rules is missing
     "/alerts/mute": {"POST": 400},
     "/alerts/save": {"POST": 400},
     "/alerts/switch": {"POST": 400},
@@ -84,23 +83,23 @@ ANSWERS = {
     "/alerts/test": {"POST": 400},
     "<uuid:schedule_id>/edit": {"POST": 422},
     "<uuid:schedule_id>/switch": {"POST": 400},
-    "<uuid:schedule_id>/run": {"POST": 400},  # the form has a token
+    "<uuid:schedule_id>/run": {"POST": 400},  # the form needs a token
     "/new-schedule": {"POST": 422},
     "/prices/set": {"POST": 422},
     "/prices/remove": {"POST": 400},
     "<uuid:sink_id>/edit": {"POST": 422},
     "<uuid:sink_id>/switch": {"POST": 400},
     "<uuid:sink_id>/resend": {"POST": 400},
-    "<uuid:sink_id>/delete": {"POST": 400},  # it names no sink
+    "<uuid:sink_id>/delete": {"POST": 400},  # no sink is named
     "/new-sink": {"POST": 400},
     "/edit": {"POST": 400},
     "/new-agent": {"POST": 422},
     "/new-flow": {"POST": 422},
-    "/new-flow/drawing": {"POST": 200},  # it answers with what is wrong
-    "/start": {"GET": 302, "POST": 422},  # the form has an address of its own
-    "flow_run_id>/fixtures": {"GET": 409},  # no agent node has run
-    "flow_run_id>/changes": {"GET": 286},  # the flow run has ended, so that the page stops asking
-    "/runs/resume": {"POST": 200},  # and so shows none
+    "/new-flow/drawing": {"POST": 200},  # answers with the validation errors
+    "/start": {"GET": 302, "POST": 422},  # the form has a separate URL
+    "flow_run_id>/fixtures": {"GET": 409},  # no agent node ran
+    "flow_run_id>/changes": {"GET": 286},  # the flow run has ended; 286 stops the polling
+    "/runs/resume": {"POST": 200},  # no run is named, so the page shows none
 }
 
 
@@ -136,7 +135,7 @@ def enter(who: str, project: Project, foreign: Project) -> Client:
 
 
 def expected(address: str, method: str, who: str) -> set[int]:
-    """The statuses that this is answered with, for an object that there is."""
+    """Return the expected statuses for an existing object."""
     served = PAGES[address].get(method)
     if served is None:
         return {405}
@@ -153,7 +152,7 @@ def expected(address: str, method: str, who: str) -> set[int]:
 # --- The whole table ---------------------------------------------------------------------------------------------
 
 
-def test_every_address_is_in_the_table() -> None:
+def test_every_url_is_in_the_table() -> None:
     known = {
         address
         for address in addresses(get_resolver("agentops.urls").url_patterns)
@@ -164,10 +163,10 @@ def test_every_address_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("who", EVERYONE)
-def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentRun) -> None:
-    """The run has ended, so that nobody's act changes what the next one may do.
+def test_each_role_gets_the_expected_status(who: str, project: Project, foreign: Project, run: AgentRun) -> None:
+    """The run has ended, so no request affects the next one.
 
-    Methods that an address does not have are refused before it is known who asks (tests/test_bad_requests.py).
+    Unsupported methods are refused before authentication (tests/test_bad_requests.py).
     """
     parts = parts_of(run)
     urls = {address: filled(address, parts) for address in PAGES}
@@ -178,11 +177,11 @@ def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentR
         for method in (METHODS if who == "anonymous" else PAGES[address])
     }
     answers = {request: response.status_code for request, response in responses.items()}
-    # The top of every page of the project links to its settings, for those who may change them.
+    # The header of every project page links to the project settings, for users who may change them.
     pages = {
         request: page
         for request, page in responses.items()
-        # Error pages have the bar of a project of the reader's own.
+        # Error pages have the header of a project of the user.
         if page.status_code < 400 and b'aria-label="Project"' in getattr(page, "content", b"")
     }
     linked = {address for (address, _), page in pages.items() if b'<a href="/p/alpha/settings"' in page.content}
@@ -196,10 +195,12 @@ def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentR
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["viewer", "admin"])
-def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project, their_run: AgentRun) -> None:
-    """Byte for byte, but for the id of the request: not even the code tells them apart.
+def test_a_foreign_object_looks_like_an_unknown_one(
+    who: str, project: Project, foreign: Project, their_run: AgentRun
+) -> None:
+    """The responses are identical except for the request ID, including the error code.
 
-    At each address an operator has the rights of one of these two.
+    An operator has the same rights as either a viewer or an admin.
     """
     client = enter(who, project, foreign)
     theirs = parts_of(their_run)
@@ -214,7 +215,7 @@ def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign:
 
 
 @pytest.mark.slow
-def test_pages_are_the_same_whether_another_project_is_empty_or_full(
+def test_pages_do_not_depend_on_the_content_of_another_project(
     project: Project, foreign: Project, run: AgentRun
 ) -> None:
     client = enter("admin", project, foreign)
@@ -234,15 +235,15 @@ def test_pages_are_the_same_whether_another_project_is_empty_or_full(
     assert seen() == before
 
 
-#: What differs from one rendering of a page to the next: tokens against forgery, and the ids of forms.
+#: Parts that differ between two renderings of a page: CSRF tokens and form IDs.
 SECRETS = r'name="csrfmiddlewaretoken" value="\w+"|"X-CSRFToken": "\w+"|name="(token|key)" value="[0-9a-f-]+"'
 
 
-# --- Ways in that are none ---------------------------------------------------------------------------------------
+# --- Invalid access ----------------------------------------------------------------------------------------------
 
 
-def test_a_page_of_one_run_shows_no_parts_of_another(project: Project, foreign: Project, run: AgentRun) -> None:
-    """Both in one project: an id in the address belongs to the run that is named before it."""
+def test_a_page_of_a_run_refuses_ids_of_another_run(project: Project, foreign: Project, run: AgentRun) -> None:
+    """Both runs are in one project: the message or call must belong to the run in the URL."""
     client = enter("admin", project, foreign)
     other = parts_of(drive(make_run(run.agent)))
     mixed = {**parts_of(run), "uuid:message_id": other["uuid:message_id"], "uuid:call_id": other["uuid:call_id"]}
@@ -254,7 +255,7 @@ def test_a_page_of_one_run_shows_no_parts_of_another(project: Project, foreign: 
     assert client.post(resolve, {"choice": "retry"}).status_code == 404
 
 
-def test_a_key_opens_no_page(project: Project, run: AgentRun) -> None:
+def test_an_api_key_opens_no_page(project: Project, run: AgentRun) -> None:
     client, parts = Client(headers=with_key(project, "read", "write")), parts_of(run)
 
     for address, served in PAGES.items():
@@ -262,14 +263,14 @@ def test_a_key_opens_no_page(project: Project, run: AgentRun) -> None:
             assert client.generic(method, filled(address, parts)).status_code == 302
 
 
-def test_a_key_does_not_stand_in_for_a_session(project: Project, foreign: Project, run: AgentRun) -> None:
+def test_an_api_key_does_not_replace_a_session(project: Project, foreign: Project, run: AgentRun) -> None:
     plain = create_key(project, name="k", scopes=["read"], actor=SYSTEM).plain
     outsider = enter("outsider", project, foreign)
 
     assert outsider.get(f"/runs/{run.pk}", headers={"Authorization": f"Bearer {plain}"}).status_code == 404
 
 
-def test_a_role_that_changes_holds_at_the_next_click(project: Project, run: AgentRun) -> None:
+def test_a_changed_role_applies_to_the_next_request(project: Project, run: AgentRun) -> None:
     bob = make_person(project, Role.OPERATOR)
     client = Client()
     client.force_login(bob)
@@ -287,12 +288,12 @@ def test_a_role_that_changes_holds_at_the_next_click(project: Project, run: Agen
     assert client.get(f"/runs/{run.pk}").status_code == 302
 
 
-def test_the_anonymous_come_back_to_where_they_were(db: None) -> None:
+def test_an_anonymous_user_returns_to_the_same_page_after_login(db: None) -> None:
     def sent_to(method: str, url: str, **headers: str) -> str:
         return str(Client().generic(method, url, headers=headers)["Location"])
 
     assert sent_to("GET", "/p/alpha/runs?status=paused") == "/login?next=%2Fp%2Falpha%2Fruns%3Fstatus%3Dpaused"
-    # A form was sent from a page: that page, not the form's address, is where to go on.
+    # After a form was submitted, the login leads back to the page of the form, not to its target URL.
     page = f"http://testserver/runs/{UNKNOWN}?event=3"
     assert sent_to("POST", f"/runs/{UNKNOWN}/stop", Referer=page) == f"/login?next=%2Fruns%2F{UNKNOWN}%3Fevent%3D3"
     for elsewhere in ("https://evil.example/runs", "//evil.example", "javascript:alert(1)", ""):
@@ -305,7 +306,7 @@ HOSTILE += ["/runs/01a1f86c1b1a72f0b8080c8f1390c3f4", f"/runs/{UNKNOWN}/events/-
 HOSTILE += [f"/runs/{UNKNOWN}/events/9999999999999999999999"]
 
 
-def test_hostile_addresses_lead_nowhere(project: Project, foreign: Project) -> None:
+def test_malformed_urls_are_not_found(project: Project, foreign: Project) -> None:
     client = enter("superuser", project, foreign)
 
     for url in cases(HOSTILE):

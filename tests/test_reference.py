@@ -1,4 +1,4 @@
-"""docs/reference is written from the code: `manage.py write_reference`, and its check in `make check`."""
+"""docs/reference is generated from the code by `manage.py write_reference`, and `make check` verifies it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def checkout(settings: Any, tmp_path: Path) -> Path:
-    """An empty directory for the pages, in place of this checkout's."""
+    """Create an empty directory for the pages instead of the real docs/reference."""
     settings.BASE_DIR = tmp_path
     directory = tmp_path / "docs" / "reference"
     directory.mkdir(parents=True)
     return directory
 
 
-def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
+def test_it_writes_every_page_and_detects_a_stale_page(checkout: Path) -> None:
     call_command("write_reference", stdout=io.StringIO())
     call_command("write_reference", "--check", stdout=io.StringIO())
     page = checkout / "settings.md"
@@ -47,7 +47,7 @@ def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
     assert "`AGENTOPS_LEASE_S` | `30`" in page.read_text()
 
 
-def test_it_refuses_where_there_is_no_checkout(checkout: Path) -> None:
+def test_it_fails_outside_a_checkout(checkout: Path) -> None:
     checkout.rmdir()
 
     with pytest.raises(CommandError, match="this is not a checkout") as refused:
@@ -86,12 +86,12 @@ def test_every_command_is_on_its_page() -> None:
     assert "agentops agent run AGENT_ID --project SLUG [OPTIONS]" in page
     assert "| `--limit N` | only the newest N (default: 200) |" in page
     assert "\nagentops check_runs [RUN …] [OPTIONS]\n" in page
-    # A command with subcommands that may be left out.
+    # A command whose subcommand is optional.
     assert "\nagentops retention [OPTIONS]\n" in page
     assert "\nagentops retention hold RUN --reason TEXT [OPTIONS]\n" in page
 
 
-def test_every_event_is_on_its_page_with_a_sentence() -> None:
+def test_every_event_is_on_its_page_with_a_description() -> None:
     page = events_page()
     lines = page.splitlines()
 
@@ -112,16 +112,16 @@ def test_every_event_is_on_its_page_with_a_sentence() -> None:
         ({}, "any"),
     ],
 )
-def test_types_in_words(schema: dict[str, object], words: str) -> None:
+def test_schema_types_are_described_in_words(schema: dict[str, object], words: str) -> None:
     assert json_types.type_of(schema) == words
 
 
-def test_a_bar_does_not_end_a_cell() -> None:
+def test_a_pipe_in_a_cell_is_escaped() -> None:
     assert markdown.table(["A"], [["x|y"]]).endswith("| x\\|y |")
     assert markdown.table(["A"], []) == ""
 
 
-def test_the_client_page_describes_what_a_program_imports() -> None:
+def test_the_client_page_describes_the_public_names() -> None:
     page = client_page()
 
     missing = [name for name in client.__all__ if f"`{name}`" not in page]

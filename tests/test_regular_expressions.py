@@ -1,4 +1,4 @@
-"""Regular expressions of the product match the same text by every Python that it supports."""
+"""Regular expressions of the product match the same text on every supported Python version."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from agentops.base.redaction.vendor_formats import FORMATS
 
-#: Nothing to choose: each takes one character.
+#: Patterns that match exactly one character.
 ONE_CHARACTER = {_constants.IN, _constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY}
 
 
 def possessive_groups(parsed: _parser.SubPattern) -> Iterator[_parser.SubPattern]:
-    """Yield the parts of a parsed expression that are repeated possessively, or atomic, and longer than a character."""
+    """Yield the subpatterns that are repeated possessively or atomic, and longer than one character."""
     for kind, value in parsed:
         parts = list(_parts_of(value))
         if kind is _constants.ATOMIC_GROUP or (kind is _constants.POSSESSIVE_REPEAT and not _takes_one(parts[0])):
@@ -40,7 +40,7 @@ def _parts_of(value: object) -> Iterator[_parser.SubPattern]:
 
 
 def patterns_of(module: ModuleType) -> Iterator[re.Pattern[str]]:
-    """Yield the compiled expressions of a module, its tables and its classes."""
+    """Yield the compiled expressions of a module, including its tables and classes."""
     for value in vars(module).values():
         yield from _patterns_in(value)
         if isinstance(value, type) and value.__module__ == module.__name__:
@@ -69,14 +69,14 @@ EXPRESSIONS = ("(?:a|bc)++", "(?:ab){1,3}+", "(?>ab?)", "x((?:a?b)*+)", "(?:a|(?
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_possessive_groups_are_found(expression: str) -> None:
+def test_possessive_groups_are_detected(expression: str) -> None:
     assert list(possessive_groups(_parser.parse(expression)))
 
 
-def test_nothing_longer_than_a_character_is_repeated_possessively() -> None:
-    """Before Python 3.11.5 a possessive group may match what it should not (github.com/python/cpython/issues/106052).
+def test_no_possessive_group_is_longer_than_a_character() -> None:
+    """Before Python 3.11.5 a possessive group may match too much (github.com/python/cpython/issues/106052).
 
-    With the 3.11.2 of Debian 12, a private key kept its last line, and a token took the full stop after it.
+    With 3.11.2 of Debian 12, a private key kept its last line, and a token included the following full stop.
     """
     compiled = {(each.pattern, each.flags) for module in product_modules() for each in patterns_of(module)}
     compiled |= {(text, 0) for form in FORMATS for text in (form.pattern(), form.head())}

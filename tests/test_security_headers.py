@@ -1,4 +1,4 @@
-"""What every answer says to a browser, whatever was asked; the error pages; static files; reports of the policy."""
+"""Security headers of every response; error pages; static files; CSP reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HEADERS = {
 }
 REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 
-# --- Views that break, beside the site's own ---------------------------------------------------------------------
+# --- Failing views, in addition to the site's --------------------------------------------------------------------
 
 SECRET = "hunter2-in-an-exception"
 
@@ -104,7 +104,7 @@ ASKED = [
 
 @with_broken_views
 @pytest.mark.parametrize(("method", "url", "status"), ASKED)
-def test_every_answer_has_the_headers(method: str, url: str, status: int, db: None) -> None:
+def test_every_response_has_the_security_headers(method: str, url: str, status: int, db: None) -> None:
     accept = {"Accept": "text/event-stream"} if url.endswith("/stream") else {}
 
     answer = client().generic(method, url, headers=accept)
@@ -123,7 +123,7 @@ def test_every_answer_has_the_headers(method: str, url: str, status: int, db: No
     assert "Access-Control-Allow-Origin" not in answer
 
 
-def test_pages_behind_the_login_have_them_too(db: None) -> None:
+def test_pages_after_login_have_the_security_headers(db: None) -> None:
     boss = Client()
     boss.force_login(User.objects.create_superuser("boss"))
 
@@ -134,7 +134,7 @@ def test_pages_behind_the_login_have_them_too(db: None) -> None:
         assert "no-store" in answer["Cache-Control"]
 
 
-def test_cookies_are_not_for_scripts(db: None) -> None:
+def test_cookies_are_not_readable_by_scripts(db: None) -> None:
     browser = Client()
     token = browser.get("/login").cookies["csrftoken"]
     User.objects.create_user("alice", password="correct horse battery staple")
@@ -146,7 +146,7 @@ def test_cookies_are_not_for_scripts(db: None) -> None:
         assert cookie["samesite"] == "Lax"
 
 
-def test_behind_https_cookies_are_bound_to_the_host(tmp_path: Path) -> None:
+def test_cookies_are_bound_to_the_host_with_https(tmp_path: Path) -> None:
     code = (
         "from django.conf import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME,"
         " s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_HSTS_SECONDS, s.SECURE_HSTS_INCLUDE_SUBDOMAINS)"
@@ -158,11 +158,11 @@ def test_behind_https_cookies_are_bound_to_the_host(tmp_path: Path) -> None:
     assert done.stdout.split() == ["__Host-sessionid", "__Host-csrftoken", "True", "True", "31536000", "True"]
 
 
-# --- The id of a request -----------------------------------------------------------------------------------------
+# --- Request IDs -------------------------------------------------------------------------------------------------
 
 
 @with_broken_views
-def test_each_request_has_an_id_of_our_own() -> None:
+def test_each_request_has_a_new_id_from_the_server() -> None:
     first = client().get("/breaks", headers={"X-Request-ID": "from-the-client"})
     second = client().get("/breaks")
 
@@ -173,7 +173,7 @@ def test_each_request_has_an_id_of_our_own() -> None:
 
 
 @with_broken_views
-def test_a_log_line_names_the_request_and_is_one_line() -> None:
+def test_a_log_record_is_one_line_with_the_request_id() -> None:
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(LogLine("%(levelname)s %(message)s").format(record))  # type: ignore[method-assign]
@@ -188,7 +188,7 @@ def test_a_log_line_names_the_request_and_is_one_line() -> None:
 
 
 @with_broken_views
-def test_the_traceback_is_logged_under_the_id(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_traceback_is_logged_with_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
     caplog.handler.setFormatter(LogLine("%(message)s"))
 
     answer = client().get("/breaks")
@@ -209,8 +209,8 @@ def test_the_traceback_is_logged_under_the_id(caplog: pytest.LogCaptureFixture) 
         ("/no/<script>alert(1)</script>", 404, "not_found"),
     ],
 )
-def test_error_pages_ask_the_database_nothing(url: str, status: int, code: str) -> None:
-    """Not even who is signed in: this test may not touch the database at all."""
+def test_error_pages_need_no_database(url: str, status: int, code: str) -> None:
+    """Error pages do not even read the session; the test has no database access."""
     browser = client()
     browser.cookies["sessionid"] = "x" * 32
 
@@ -233,7 +233,7 @@ def test_error_pages_ask_the_database_nothing(url: str, status: int, code: str) 
         ("/api/no/such/path", 404, "not_found"),
     ],
 )
-def test_programs_get_a_problem_document(url: str, status: int, code: str) -> None:
+def test_api_clients_get_a_problem_document(url: str, status: int, code: str) -> None:
     answer = client().get(url)
 
     assert answer["Content-Type"] == "application/problem+json"
@@ -244,7 +244,7 @@ def test_programs_get_a_problem_document(url: str, status: int, code: str) -> No
 
 
 @with_broken_views
-def test_a_database_that_is_down_says_when_to_try_again() -> None:
+def test_a_response_without_a_database_has_retry_after() -> None:
     assert client().get("/database-down")["Retry-After"] == "5"
 
 
@@ -256,7 +256,7 @@ def test_an_unknown_host_is_refused() -> None:
 
 
 @with_broken_views
-def test_an_error_page_that_breaks_itself_is_still_an_answer(settings: Any) -> None:
+def test_a_failing_error_page_falls_back_to_plain_text(settings: Any) -> None:
     settings.TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": []}]
 
     answer = client().get("/breaks")
@@ -268,7 +268,7 @@ def test_an_error_page_that_breaks_itself_is_still_an_answer(settings: Any) -> N
 # --- Static files ------------------------------------------------------------------------------------------------
 
 
-def test_a_static_file_comes_whole_and_then_not_again() -> None:
+def test_a_static_file_is_sent_once_and_then_not_modified() -> None:
     first = client().get("/static/css/timeline.css")
     assert not first.streaming
     assert first.content == (Path(__file__).parent.parent / "static/css/timeline.css").read_bytes()
@@ -288,7 +288,7 @@ def test_a_static_file_comes_whole_and_then_not_again() -> None:
 @pytest.mark.parametrize(
     "url", ["/static/", "/static/js", "/static/../agentops/settings.py", "/static/%2e%2e/manage.py", "/static/nope.js"]
 )
-def test_nothing_else_is_served_as_a_file(url: str) -> None:
+def test_other_files_are_not_served(url: str) -> None:
     assert client().get(url).status_code == 404
 
 
@@ -296,7 +296,7 @@ def test_a_static_file_cannot_be_posted_to() -> None:
     assert client().post("/static/css/timeline.css").status_code == 405
 
 
-# --- Reports of the policy ---------------------------------------------------------------------------------------
+# --- CSP reports -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def report(body: bytes, kind: str = "application/csp-report", address: str = "12
     return Client(enforce_csrf_checks=True, REMOTE_ADDR=address).post("/csp-report", body, content_type=kind)
 
 
-def test_a_report_is_one_line_in_the_log(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_csp_report_is_one_line_in_the_log(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
     answer = report(b'{"csp-report": {"blocked-uri": "inline\r\nFORGED \x1b[2J \xff \xe2\x80\xa8"}}')
 
     assert (answer.status_code, answer.content) == (204, b"")
@@ -318,24 +318,24 @@ def test_a_report_is_one_line_in_the_log(no_reports_yet: None, caplog: pytest.Lo
     assert r"inline\r\nFORGED \x1b[2J" in line
 
 
-def test_a_report_shows_no_secrets(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_csp_report_logs_no_secrets(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
     report(b'{"document-uri": "https://user:hunter2-hunter2@agentops.example/"}')
 
     assert "hunter2-hunter2" not in caplog.text
 
 
 @pytest.mark.parametrize(("size", "status"), [(0, 204), (8192, 204), (8193, 413), (1_000_000, 413)])
-def test_a_report_is_limited(size: int, status: int, no_reports_yet: None) -> None:
+def test_the_size_of_a_csp_report_is_limited(size: int, status: int, no_reports_yet: None) -> None:
     assert report(b"x" * size).status_code == status
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_reports_are_posted(method: str) -> None:
+def test_csp_reports_accept_only_post(method: str) -> None:
     assert Client().generic(method, "/csp-report").status_code == 405
 
 
-def test_reports_do_not_flood_the_log(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
-    """From one address, or from the addresses of one IPv6 network, of which a client has 2^64."""
+def test_csp_reports_do_not_flood_the_log(no_reports_yet: None, caplog: pytest.LogCaptureFixture) -> None:
+    """The limit applies to one address and to one IPv6 network, in which a client has 2^64 addresses."""
     for number in range(LOGGED.limit + 5):
         assert report(b"{}", address=f"2001:db8::{number:x}").status_code == 204
 

@@ -1,4 +1,4 @@
-"""Settings that cannot be used stop the start: the variable is named, its value never shown."""
+"""Invalid settings prevent the start: the error names the variable and never shows its value."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_with(monkeypatch: pytest.MonkeyPatch, home: Path, **variables: str) -> 
     return runpy.run_path(str(settings.BASE_DIR / "agentops" / "settings.py"))
 
 
-def test_tool_roots_are_directories_apart_from_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_roots_must_not_overlap_with_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, roots = tmp_path / "home", [tmp_path / "one", tmp_path / "two"]
     for each in (*roots, home / "inside"):
         each.mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_tool_roots_are_directories_apart_from_the_home(tmp_path: Path, monkeypa
             read_with(monkeypatch, home, AGENTOPS_TOOL_ROOTS=str(bad))
 
 
-def test_a_mail_server_is_one_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_configures_the_mail_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = read_with(monkeypatch, tmp_path, **MAIL, **SITE)
 
     assert (found["AGENTOPS_EMAIL"], found["AGENTOPS_BASE_URL"]) == (True, "https://ops.test")
@@ -91,7 +91,7 @@ def test_a_mail_server_is_one_address(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (found["EMAIL_HOST_USER"], found["EMAIL_HOST_PASSWORD"]) == ("robot", "p@ss")
 
 
-def test_without_one_there_is_no_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_is_off_without_a_mail_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_with(monkeypatch, tmp_path)["AGENTOPS_EMAIL"] is False
 
 
@@ -100,7 +100,7 @@ def test_without_one_there_is_no_mail(tmp_path: Path, monkeypatch: pytest.Monkey
     [("mail.test", False, ["agentops.W003"]), ("mail.test", True, []), ("127.0.0.1", False, [])],
     ids=["in the clear", "encrypted", "on this machine"],
 )
-def test_a_mail_password_in_the_clear_is_doubted(
+def test_a_mail_password_over_an_unencrypted_connection_is_warned_about(
     host: str, tls: bool, doubts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "EMAIL_HOST", host)
@@ -111,16 +111,14 @@ def test_a_mail_password_in_the_clear_is_doubted(
 
 
 @pytest.mark.parametrize("missing", ["DEFAULT_FROM_EMAIL", "AGENTOPS_BASE_URL"])
-def test_mail_needs_a_sender_and_an_address_to_link_to(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mail_requires_a_sender_and_a_base_url(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {name: value for name, value in (MAIL | SITE).items() if name != missing}
 
     with pytest.raises(BadSetting, match=missing):
         read_with(monkeypatch, tmp_path, **given)
 
 
-def test_the_start_ends_with_78(tmp_path: Path) -> None:
+def test_an_invalid_setting_exits_with_78(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("AGENTOPS_")}
     env |= {"AGENTOPS_HOME": str(tmp_path), "AGENTOPS_MAX_TOTAL_STEPS": "-1"}
     words = [sys.executable, "-c", "from agentops.cli import main; main()", "check"]

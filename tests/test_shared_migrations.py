@@ -1,4 +1,4 @@
-"""Where the database of a worker comes from: see tests/support/plugins/shared_migrations.py."""
+"""The database of each xdist worker: see tests/support/plugins/shared_migrations.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.plugins.shared_migrations import OPTIONS, migrates_once
 
 
 class Options(argparse.Namespace):
-    """The options of a run, as pytest gives them."""
+    """The options of a test run, with pytest's interface."""
 
     def getvalue(self, name: str) -> bool:
         return name in self and bool(getattr(self, name))
@@ -27,17 +27,17 @@ def decide(monkeypatch: pytest.MonkeyPatch, workers: str | None, **options: bool
     return migrates_once(cast(pytest.Config, Options(**options)))
 
 
-def test_workers_share_the_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xdist_workers_share_the_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decide(monkeypatch, "2")
 
 
 @pytest.mark.parametrize("workers", [None, "1"])
-def test_a_process_by_itself_migrates_its_own(monkeypatch: pytest.MonkeyPatch, workers: str | None) -> None:
+def test_a_single_process_migrates_its_database(monkeypatch: pytest.MonkeyPatch, workers: str | None) -> None:
     assert not decide(monkeypatch, workers)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_the_options_of_pytest_django_are_obeyed(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+def test_the_options_of_pytest_django_take_precedence(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     assert not decide(monkeypatch, "4", **{option: True})
 
 

@@ -1,4 +1,4 @@
-"""What is written in one place only stays there: a run's status, a tool call's result, the memory of the step loop."""
+"""Data with a single writing module: a run's status, a tool call's result, the state of the step loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATHS = [path for package in ("runs", "timeline", "agentops") for path in sorted
 
 
 def moves_a_status(node: ast.AST) -> bool:
-    """Whether it is an UPDATE that sets a member of RunStatus."""
+    """Return whether the node is an UPDATE that sets a member of RunStatus."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -23,12 +23,12 @@ def moves_a_status(node: ast.AST) -> bool:
 
 
 def closes_a_call(node: ast.AST) -> bool:
-    """Whether it makes the event that ends a tool call."""
+    """Return whether the node creates the event that ends a tool call."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "ToolEnd"
 
 
 def changes_the_drive(node: ast.AST) -> bool:
-    """Whether it assigns to an attribute of a drive, or of the run in it."""
+    """Return whether the node assigns to an attribute of a drive or of its run."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return isinstance(node, ast.Assign | ast.AugAssign) and any(
         isinstance(target, ast.Attribute) and ast.unparse(target.value) in ("drive", "drive.run") for target in targets
@@ -39,7 +39,7 @@ def writers(writes: Callable[[ast.AST], bool], source: str) -> bool:
     return any(writes(node) for node in ast.walk(ast.parse(source)))
 
 
-#: What is written → the only module that may write it.
+#: Kind of write → the only module that may do it.
 ONLY = {
     moves_a_status: "runs/lifecycle/transitions.py",
     closes_a_call: "runs/conversation/tool_results.py",
@@ -47,9 +47,9 @@ ONLY = {
 }
 
 
-def test_one_module_alone_writes() -> None:
+def test_each_kind_of_write_is_in_one_module() -> None:
     writing: dict[Callable[[ast.AST], bool], set[str]] = {writes: set() for writes in ONLY}
-    # Importers make the events that a runner would have sent; they store none.
+    # Importers create the events that a runner would have sent; they do not store them.
     for path in (path for path in PATHS if "importers" not in path.parts):
         for node in ast.walk(ast.parse(path.read_text())):
             for writes, paths in writing.items():
@@ -68,5 +68,5 @@ def test_one_module_alone_writes() -> None:
         (changes_the_drive, "drive.steps_made += 1"),
     ],
 )
-def test_another_writer_is_noticed(writes: Callable[[ast.AST], bool], source: str) -> None:
+def test_a_second_writer_is_detected(writes: Callable[[ast.AST], bool], source: str) -> None:
     assert writers(writes, source)

@@ -1,4 +1,4 @@
-"""Static files are kept by browsers for as long as their content stays the same, and no longer."""
+"""Browsers cache static files until their content changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def addresses(page: HttpResponse) -> list[str]:
 
 @pytest.fixture
 def sheet(tmp_path: Path, settings: Any) -> Path:
-    """A file of the site, instead of all others."""
+    """Replace all static files of the site with one file."""
     settings.STATICFILES_DIRS = [tmp_path]
     path = tmp_path / "a.css"
     path.write_bytes(OLD)
@@ -35,14 +35,14 @@ def sheet(tmp_path: Path, settings: Any) -> Path:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write another version, of the same size and date."""
+    """Write new content of the same size and with the same date."""
     before = path.stat()
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 class Process:
-    """The parts of a web process that know static files."""
+    """The parts of a web process that serve static files."""
 
     def __init__(self, path: Path) -> None:
         self.address = HashedAddresses().url
@@ -53,7 +53,7 @@ class Process:
 
 
 @pytest.mark.parametrize("url", ["/", "/admin/", "/api/docs"])
-def test_every_file_of_a_page_is_kept_under_the_address_that_the_page_names(url: str, db: None) -> None:
+def test_every_file_of_a_page_is_cached_under_its_versioned_url(url: str, db: None) -> None:
     boss = Client()
     boss.force_login(User.objects.create_superuser("boss"))
     urls = set(addresses(boss.get(url)))
@@ -66,8 +66,8 @@ def test_every_file_of_a_page_is_kept_under_the_address_that_the_page_names(url:
         assert answer["Content-Security-Policy"]
 
 
-def test_a_page_names_the_files_that_lie_there(db: None) -> None:
-    """The list of files in the templates: tests/test_static_rules.py."""
+def test_a_page_links_to_the_existing_files(db: None) -> None:
+    """test_static_rules.py checks the list of files in the templates."""
     names = {url.partition("?")[0] for url in addresses(Client().get("/login"))}
 
     assert {f"/static/css/{path.name}" for path in (ROOT / "static/css").iterdir()} <= names
@@ -77,7 +77,7 @@ def test_a_page_names_the_files_that_lie_there(db: None) -> None:
 @pytest.mark.parametrize(
     "query", ["", "?", "?v=", "?v=00000000", "?w=1", "?{0}&", "?x&{0}", "?v=%00", "?v=" + "f" * 999]
 )
-def test_under_any_other_address_a_file_is_kept_briefly(query: str) -> None:
+def test_a_file_is_cached_briefly_under_any_other_url(query: str) -> None:
     path, _, version = static("css/timeline.css").partition("?")
 
     answer = Client().get(path + query.format(version))
@@ -86,7 +86,7 @@ def test_under_any_other_address_a_file_is_kept_briefly(query: str) -> None:
     assert answer["Cache-Control"] == BRIEFLY
 
 
-def test_another_content_has_another_address(sheet: Path) -> None:
+def test_new_content_has_a_new_url(sheet: Path) -> None:
     before = Process(sheet)
     old = before.address("a.css")
     replace(sheet, NEW)
@@ -101,7 +101,7 @@ def test_another_content_has_another_address(sheet: Path) -> None:
     assert (after.get(old).content, after.get(old)["Cache-Control"]) == (NEW, BRIEFLY)
 
 
-def test_a_process_that_was_not_restarted_gives_nobody_the_new_content_for_ever(sheet: Path) -> None:
+def test_a_process_without_a_restart_caches_new_content_briefly(sheet: Path) -> None:
     process = Process(sheet)
     old = process.address("a.css")
     replace(sheet, NEW)
@@ -112,8 +112,8 @@ def test_a_process_that_was_not_restarted_gives_nobody_the_new_content_for_ever(
     assert (answer.content, answer["Cache-Control"]) == (NEW, BRIEFLY)
 
 
-def test_a_version_that_the_old_process_served_is_not_taken_for_unchanged(sheet: Path) -> None:
-    """While processes are replaced one by one, a new page may get an old file, of the date and size of the new one."""
+def test_a_file_of_the_old_process_does_not_validate_as_unchanged(sheet: Path) -> None:
+    """During a rolling restart a new page may get an old file with the date and size of the new one."""
     before = Process(sheet)
     kept = before.get("/static/a.css?v=00000000")
     replace(sheet, NEW)
@@ -125,7 +125,7 @@ def test_a_version_that_the_old_process_served_is_not_taken_for_unchanged(sheet:
     assert (answer.status_code, answer.content, answer["Cache-Control"]) == (200, NEW, FOREVER)
 
 
-def test_a_part_of_a_file_is_not_kept_as_the_whole(sheet: Path) -> None:
+def test_a_range_request_gets_the_whole_file(sheet: Path) -> None:
     process = Process(sheet)
 
     answer = process.get(process.address("a.css"), Range="bytes=0-3")
@@ -133,7 +133,7 @@ def test_a_part_of_a_file_is_not_kept_as_the_whole(sheet: Path) -> None:
     assert (answer.status_code, answer.content) == (200, OLD)
 
 
-def test_while_developing_a_file_has_a_new_address_at_once(sheet: Path, settings: Any) -> None:
+def test_a_changed_file_has_a_new_url_immediately_in_debug_mode(sheet: Path, settings: Any) -> None:
     settings.DEBUG = True
     process = Process(sheet)
     old = process.address("a.css")
@@ -144,7 +144,7 @@ def test_while_developing_a_file_has_a_new_address_at_once(sheet: Path, settings
 
 
 @pytest.mark.parametrize("name", ["missing.css", "directory", ""])
-def test_what_is_no_file_has_a_plain_address(name: str, sheet: Path) -> None:
+def test_a_missing_file_has_a_url_without_a_version(name: str, sheet: Path) -> None:
     (sheet.parent / "directory").mkdir()
 
     assert HashedAddresses().url(name) == f"/static/{name}"

@@ -1,6 +1,6 @@
-"""What the policy and the browser forbid stands in no template and no script, before a browser ever says so.
+"""Templates and scripts contain nothing that the CSP or a browser would block.
 
-No inline script, style or handler, no way around autoescape, no file that nobody loads, no address of another host.
+No inline script, style or handler, no bypass of autoescape, no unused file, no URL of another host.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 STATIC = ROOT / "static"
 VENDOR = STATIC / "vendor"
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-#: The report of a run is a file of its own, with its style sheet inside and a policy that allows no other.
+#: The run report is a standalone file with an inline stylesheet and a policy for it.
 REPORT = ROOT / "templates/runs/report/head.html"
 SCRIPTS = sorted((STATIC / "js").glob("*.js"))
-#: Code that makes HTML: the templates, and the Python that fills them.
+#: Code that creates HTML: the templates, and the Python code that fills them.
 PYTHON = sorted(path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py"))
 
-#: Characters in a line of a template.
+#: Maximum length of a template line, in characters.
 TEMPLATE_WIDTH = 160
-#: Names of things, never fetched.
+#: XML namespaces, which are never fetched.
 NAMESPACES = ("http://www.w3.org/2000/svg",)
 HOST = re.compile(r"""(?:\bhttps?:|["'(\s])//[\w-]+\.[\w.-]+""")
 
@@ -42,11 +42,11 @@ IN_SCRIPTS = {
     "code from text": re.compile(r"\beval\s*\(|\bnew Function\b|setTimeout\s*\(\s*[\"'`]"),
     "HTML from text": re.compile(r"\.outerHTML\s*=|insertAdjacentHTML|document\.write"),
 }
-#: What scripts must not decide by, as tests/browser/test_every_page.py loads each page once for all looks.
+#: Conditions that scripts must not use, because tests/browser/test_every_page.py loads each page once for all layouts.
 BY_WIDTH = {"the width": re.compile(r"matchMedia|\b(?:inner|outer)Width\b|\bscreen\.width|[\"']resize[\"']")}
 WIDE_STYLES = {"run.css", "tabs.css"}
 BY_SCHEME = {"a query for the colour scheme": re.compile(r"prefers-color-scheme")}
-#: The documentation page of the API, somebody else's program, knows dark colours by a class only.
+#: The API documentation page is a third-party program whose dark scheme needs a class.
 FOLLOWS_SCHEME = STATIC / "js/docs.js"
 
 
@@ -60,52 +60,52 @@ def faults(paths: Iterable[Path], rules: dict[str, re.Pattern[str]]) -> list[str
     ]
 
 
-def test_templates_leave_scripts_styles_and_escaping_alone() -> None:
+def test_templates_have_no_inline_code_and_keep_autoescape() -> None:
     assert TEMPLATES
     assert faults(TEMPLATES, IN_TEMPLATES) == faults([REPORT], {"an inline style": IN_TEMPLATES["an inline style"]})
 
 
-def test_no_line_of_a_template_is_too_long_to_be_read() -> None:
-    """The formatter (djade) breaks none: a space between two elements may be seen, and it does not know where."""
+def test_no_template_line_is_too_long() -> None:
+    """The formatter (djade) breaks no lines, because a space between two elements may be visible."""
     lines = ((path, number, line) for path in TEMPLATES for number, line in enumerate(path.read_text().split("\n"), 1))
 
     assert not [f"{path.relative_to(ROOT)}:{number}" for path, number, line in lines if len(line) > TEMPLATE_WIDTH]
 
 
 def test_python_marks_no_text_as_safe() -> None:
-    """But for what has passed the sanitiser, in one place."""
+    """Except for sanitized text, in one module."""
     [*marked] = faults(PYTHON, {"a text marked as safe": IN_PYTHON})
 
     assert marked
     assert {fault.partition(":")[0] for fault in marked} == {"runs/pages/content/markup.py"}
 
 
-def test_scripts_run_no_text() -> None:
+def test_scripts_do_not_evaluate_text() -> None:
     assert not faults(SCRIPTS, IN_SCRIPTS)
 
 
-def test_scripts_leave_the_width_and_the_scheme_to_the_style_sheet() -> None:
-    """A page that gets narrow or dark is then what it would have been if it had been loaded so."""
+def test_scripts_do_not_depend_on_width_or_colour_scheme() -> None:
+    """A page that is resized or switches to the dark scheme then looks the same as after a reload."""
     assert not faults([path for path in SCRIPTS if path != FOLLOWS_SCHEME], BY_WIDTH | BY_SCHEME)
 
 
-def test_only_runs_use_more_width_than_1280_pixels() -> None:
-    """A wider window is looked at with the pages of runs only."""
+def test_only_run_pages_use_more_than_1280_pixels() -> None:
+    """Wider windows are tested only with run pages."""
     queries = {path.name: re.findall(r"@media[^{]*width: (\d+)rem", path.read_text()) for path in STATIC.rglob("*.css")}
 
     assert {name for name, widths in queries.items() if any(int(width) > 80 for width in widths)} == WIDE_STYLES
 
 
-def test_a_dark_page_differs_from_a_light_one_in_its_colours_only() -> None:
-    """All that the style sheet has for it is `light-dark()`, which takes colours."""
+def test_the_dark_scheme_changes_only_colours() -> None:
+    """The stylesheet uses only `light-dark()` for it, which accepts colours only."""
     sheets = sorted(STATIC.glob("*.css")) + sorted((STATIC / "css").glob("*.css"))
 
     assert sheets
     assert not faults(sheets, BY_SCHEME)
 
 
-def test_html_is_parsed_in_one_place_only() -> None:
-    """`innerHTML` is how a row becomes an element; nothing else needs it."""
+def test_html_is_parsed_in_one_script() -> None:
+    """`innerHTML` turns a row into an element; no other script needs it."""
     users = [path.name for path in SCRIPTS if ".innerHTML" in path.read_text()]
 
     assert users == ["edges.js"]
@@ -118,7 +118,7 @@ def test_every_script_is_loaded_by_a_template() -> None:
         assert f"{{% static '{script.relative_to(STATIC).as_posix()}' %}}" in markup
 
 
-def test_every_icon_that_is_shown_is_drawn() -> None:
+def test_every_icon_used_in_a_template_exists() -> None:
     drawn = set(re.findall(r'<symbol id="([\w-]+)"', (STATIC / "icons.svg").read_text()))
     shown = {name for path in TEMPLATES for name in re.findall(r"""\{% icon ["']([\w-]+)["'] %\}""", path.read_text())}
 
@@ -157,10 +157,10 @@ def test_no_file_refers_to_a_host() -> None:
         ("{% autoescape off %}", "unescaped text"),
     ],
 )
-def test_it_catches_a_planted_fault(markup: str, what: str) -> None:
+def test_a_planted_fault_is_detected(markup: str, what: str) -> None:
     assert IN_TEMPLATES[what].search(markup)
 
 
 @pytest.mark.parametrize("markup", ['<script defer src="a.js"></script>', '<p data-style="x">', "{{ a|safename }}"])
-def test_it_lets_pass_what_is_allowed(markup: str) -> None:
+def test_allowed_markup_is_accepted(markup: str) -> None:
     assert not any(rule.search(markup) for rule in IN_TEMPLATES.values())

@@ -1,4 +1,4 @@
-"""The programs of others in static/vendor are the files that were published, each with its licence."""
+"""The third-party programs in static/vendor equal the published files, and each has its licence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def checksums() -> dict[str, str]:
     return {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
 
 
-def test_every_file_is_the_one_that_was_published() -> None:
+def test_every_file_equals_its_published_version() -> None:
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in VENDOR.iterdir()

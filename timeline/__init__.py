@@ -1,1 +1,1 @@
-"""The ledger: append-only logs of events. It knows nothing of runs."""
+"""Append-only logs of events. This app does not depend on runs."""

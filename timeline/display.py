@@ -21,7 +21,7 @@ LOOKAHEAD = 32_768
 #: ANSI escape sequences: colours, cursor movement, titles, links, clipboard. An unterminated sequence is kept, with its
 #: escape character made visible, because text may follow it.
 ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
-#: The beginning of a sequence, and more characters than any has.
+#: The start of a sequence, and a length that exceeds every sequence.
 _ESCAPE, MAX_ESCAPE = re.compile("[\x1b\x9b]"), 2_100
 #: Invisible characters and bidirectional overrides. Joiners and marks of a single letter's direction are kept, because
 #: some scripts need them.
@@ -60,7 +60,7 @@ def make_legible(text: str) -> str:
 
 
 def make_pieces_legible(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield what `make_legible` makes of the whole text, in pieces that differ in length from the given ones."""
+    """Yield the result of `make_legible` for the whole text, in pieces of other lengths than the input pieces."""
     held = ""
     for piece in pieces:
         text = held + piece
@@ -71,7 +71,7 @@ def make_pieces_legible(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _settled_length(text: str) -> int:
-    """Return the length of the beginning that is shown the same, whatever follows the text."""
+    """Return the length of the start of a text that displays the same whatever text follows."""
     last = 0
     for match in ANSI.finditer(text):
         last = match.end()
@@ -81,7 +81,7 @@ def _settled_length(text: str) -> int:
 
 
 def clean(text: str) -> str:
-    """Return `text` legible and redacted. In this order: escape sequences inside a secret would hide it."""
+    """Return `text` legible and redacted. Escape sequences are removed first: one inside a secret would hide it."""
     return REDACTOR.clean_text(make_legible(text))[0]
 
 
@@ -91,7 +91,7 @@ def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip
     `size` is the number of bytes of the full text if `text` is only its beginning. With `secrets`, the text is not
     redacted: the caller checks the permission.
     """
-    # A text may have megabytes.
+    # A text may be several megabytes long.
     head = text[: limit + LOOKAHEAD]
     text_preview, is_cut = preview(make_legible(head) if secrets else clean(head), limit)
     if not is_cut and len(head) == len(text) and size <= len(text.encode(errors="replace")):
@@ -151,7 +151,7 @@ def format_ms(ms: float) -> str:
 
 
 def format_elapsed(seconds: float) -> str:
-    """Return how long something took that has ended: with a precision that a running clock does not show."""
+    """Return the duration of something that has ended, with more precision than a running clock."""
     return format_ms(seconds * 1000)
 
 

@@ -29,7 +29,7 @@ _WARNINGS = frozenset(
     | {EventType.IMPORT_LEFT_OUT}
 )
 
-#: Decisions that keep a call from running, or a run from going on by itself.
+#: Decisions that prevent a call from running, or stop a run from continuing automatically.
 _REFUSALS: dict[str, tuple[str, frozenset[str]]] = {
     EventType.APPROVAL_RESOLVED: ("decision", frozenset({"denied", "expired", "cancelled"})),
     EventType.POLICY_APPLIED: ("action", frozenset({"escalate", "fail"})),
@@ -93,7 +93,7 @@ class EventFields(dict[str, Any]):
 
 @dataclass(kw_only=True)
 class EventRow:
-    """An event that is displayed as a row of its own."""
+    """An event with a separate row in the timeline."""
 
     template: ClassVar[str] = "timeline/_row.html"
 
@@ -104,7 +104,7 @@ class EventRow:
     step: int | None = None
     family: str
     icon: str
-    #: What it says, in a sentence.
+    #: A sentence that describes the event.
     text: str
     #: The payload for the family's template. Every value is a truncated, redacted text, a number, a boolean or None.
     facts: EventFields = field(default_factory=EventFields)

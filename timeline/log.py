@@ -38,14 +38,14 @@ TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TU
 class Entry:
     """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type.
 
-    Never changed; frozen, it would take three times as long to make.
+    Never changed, but not frozen: a frozen dataclass takes three times as long to create.
     """
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""
     step: int | None = None
     ref_id: UUID | None = None
-    #: Empty: the node of the log, which is the ID of the run's agent.
+    #: Empty: the default node of the log, which is the ID of the run's agent.
     node_id: str = ""
     phase: Phase = Phase.RUNNING
     ts: datetime | None = None
@@ -54,7 +54,7 @@ class Entry:
     event_id: str | None = None
     #: SHA-256 of the body as sent. Distinguishes a repeat from another event with the same ID.
     body_sha256: bytes | None = None
-    #: What was replaced in the payload before, as in `Event.sanitized`.
+    #: Characters and secrets already replaced in the payload, as in `Event.sanitized`.
     replaced: frozenset[str] = frozenset()
     #: The payload contains no texts, or only redacted ones, and is not redacted again.
     clean: bool = False
@@ -84,8 +84,8 @@ def append(
 
     The row of the log stays locked until the commit, so events are committed in the order of their numbers. A reader
     that has event k has all events before it. Known `event_id`s are not stored again. `epoch` is the fencing token of
-    the writer. If it is lower than that of the log, `LeaseLost` is raised and the caller's transaction must roll back.
-    The events of a job's log are those of a job, whatever `run_kind` is. Raises `LogNotFound`.
+    the writer. If it is lower than the epoch of the log, `LeaseLost` is raised and the caller's transaction must roll
+    back. In the log of a job, all events have the kind of a job, whatever `run_kind` is. Raises `LogNotFound`.
     """
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
@@ -117,7 +117,7 @@ def redactor_of(log_id: UUID) -> Redactor:
 
 
 def redaction_scope(log_id: UUID) -> AbstractContextManager[None]:
-    """Have the rules of the log's project in scope, for threads that serve all projects. Raises `LogNotFound`."""
+    """Apply the rules of the log's project, for threads that serve all projects. Raises `LogNotFound`."""
     return project_scope.limited_to(project_of(log_id)) if RULES.has_rules else project_scope.limited_to()
 
 
@@ -219,7 +219,7 @@ def last_event_at(log_id: UUID) -> datetime | None:
 
 
 def note_last_event(log_id: UUID, at: datetime | None) -> None:
-    """Set when the last event has happened, of a log that was written later. Nothing changes if that is not known."""
+    """Set the time of the last event of a log that was written later. Does nothing if the time is unknown."""
     if at is not None:
         Log.objects.filter(pk=log_id, last_event_at__gt=at).update(last_event_at=at)
 

@@ -67,7 +67,7 @@ class Event(models.Model):
     seq = models.BigIntegerField()
     #: The message, tool call or child run that the event refers to.
     ref_id = models.UUIDField(null=True)
-    #: The sender's idempotency key. Null if there is none; the wire format then has "~<seq>".
+    #: The sender's idempotency key. Null without one; the wire format then has "~<seq>".
     event_id = models.CharField(max_length=128, null=True)
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     phase = models.CharField(max_length=9, choices=Phase.choices)
@@ -81,7 +81,7 @@ class Event(models.Model):
     epoch = models.IntegerField(null=True)
     #: Arrived after the log's terminal event.
     late = models.BooleanField(default=False)
-    #: What was replaced before storing: a comma-separated list of "nul", "surrogate" and "redacted".
+    #: Kinds of replacements made before storing: a comma-separated list of "nul", "surrogate" and "redacted".
     sanitized = models.CharField(max_length=32, default="", blank=True)
     #: SHA-256 of the body as sent, for events with an event_id. Distinguishes a repeat from a conflict.
     body_sha256 = models.BinaryField(max_length=32, null=True)

@@ -71,7 +71,7 @@ def _publish(channel: str, value: str, pending: str) -> None:
         try:
             listener(channel, value)
         except Exception:
-            # The others, and Redis, must hear of it all the same.
+            # The other listeners and Redis must still be notified.
             logger.exception("a listener to changes failed")
     if settings.REDIS_URL:
         _publisher().publish_later((PREFIX + channel, pending), value)

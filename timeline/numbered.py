@@ -1,7 +1,7 @@
-"""Appends of a writer that holds the lock of a log, and numbers its events itself: batches of runners, and imports.
+"""Appends by a writer that holds the lock of a log and numbers its events itself: batches of runners, and imports.
 
-`timeline.log.append` numbers in the database and drops known event IDs, for writers that know nothing of the log. None
-of it is needed here, so that PostgreSQL gets the rows by COPY.
+`timeline.log.append` numbers in the database and drops known event IDs, for writers that do not lock the log. These
+writers need neither, so PostgreSQL gets the rows by COPY.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ COPY {Event._meta.db_table} (log_id, run_kind, source, created_at, seq, ref_id, 
 """
 _NULL = "\\N"
 _BACKSLASH, _ESCAPED = "\\", r"\\"
-#: What phases are called in a line: to ask an enumeration for a value takes longer.
+#: The values of phases: reading one from the enumeration takes longer.
 _PHASES = {phase: phase.value for phase in Phase}
-#: What has a meaning in a line of COPY. The other texts of a line contain none of it.
+#: Characters with a meaning in a line of COPY. Other texts of a line contain none of them.
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -42,7 +42,7 @@ def append_numbered(
 ) -> None:
     """Store entries with the numbers from `first_seq` on, in the caller's transaction, which holds `log.lock`.
 
-    Listeners are notified after the commit. Raises `IntegrityError` if the log has one of the event IDs.
+    Listeners are notified after the commit. Raises `IntegrityError` if the log already contains an event ID.
     """
     if not entries:
         return
@@ -73,11 +73,11 @@ def _count(log_id: UUID, last_seq: int) -> tuple[datetime, str]:
 
 
 class _Common(NamedTuple):
-    """What the events of an append have in common."""
+    """Values shared by all events of an append."""
 
     #: The first columns of each line.
     columns: str
-    #: Of events without their own. The node is escaped.
+    #: Time for events without one. The node is escaped.
     ts: str
     node_id: str
 
@@ -97,7 +97,7 @@ def _line(common: _Common, seq: int, entry: Entry, payload: str, replaced: froze
 
 
 def _payloads(entries: Sequence[Entry], redactor: Redactor) -> list[tuple[str, frozenset[str]]]:
-    """Return the payload of each entry as JSON, validated and redacted, and what was replaced in it."""
+    """Return the payload of each entry as JSON, validated and redacted, and the kinds of replacements made."""
     try:
         texts = [_text(entry) for entry in entries]
     except ValueError:  # an unpaired surrogate, or too deep: so rare that all entries take the longer way

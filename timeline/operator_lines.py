@@ -1,4 +1,4 @@
-"""Log lines for operators about events: what happens at which level. The events themselves are for people."""
+"""Log lines for operators: which events are logged, and at which level. The events themselves are for users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timeline.events import EventType
 from timeline.models import Source
 
 log = logging.getLogger("agentops.runs")
-#: The events that are worth a line. Runs that open and end have lines of their own (runs.lifecycle.run_lines).
+#: Events with a log line. Starts and ends of runs are logged separately (runs.lifecycle.run_lines).
 LEVELS: Mapping[str, int] = {
     EventType.LLM_TURN_END: logging.DEBUG,
     EventType.TOOL_START: logging.DEBUG,
@@ -25,19 +25,19 @@ LEVELS: Mapping[str, int] = {
     EventType.RUN_ROLLED_BACK: logging.WARNING,
     EventType.LLM_TURN_ABANDONED: logging.WARNING,
 }
-#: Fields of payloads that are shown beside the sentence. None of them is a text that somebody wrote.
+#: Payload fields that a line contains in addition to the description. None of them is free text.
 _FACTS = (
     *("model", "input_tokens", "output_tokens", "duration_ms", "tool_calls", "call_id", "status", "error_type"),
     *("attempt", "delay_ms", "cause", "epoch", "budget"),
 )
 
 
-#: Events of others, some of them from long ago, are not what happens on this site.
+#: Only events from this site: imported and external events may be old or happen elsewhere.
 _OWN = frozenset({Source.WORKER, Source.POLICY, Source.WEB})
 
 
 def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> None:
-    """Log, after the commit, those of the stored events that are worth a line, unless a runner has sent them."""
+    """Log the stored events that have a line, after the commit, unless an external runner sent them."""
     for row in rows if source in _OWN else ():
         level = LEVELS.get(row["type"])
         if level is not None and log.isEnabledFor(level):
@@ -47,6 +47,6 @@ def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> Non
 def _write(level: int, log_id: UUID, row: Mapping[str, Any]) -> None:
     payload = row["payload"]
     facts = {name: payload[name] for name in _FACTS if isinstance(payload.get(name), str | int | float)}
-    # Without what people or models wrote: a log is kept elsewhere, and for longer.
+    # Without texts of people or models: logs are stored elsewhere, and for longer.
     sentence = events.describe(row["type"], {**payload, "error": None, "details": None, "message": ""})
     log.log(level, "%s", sentence, extra={"run_id": str(log_id), "step": row["step"], **facts})

@@ -1,16 +1,16 @@
-"""Phrases for the reason codes of statuses, attempts and events. Data keeps the codes; people read the phrases."""
+"""Phrases for the reason codes of statuses, attempts and events. Data contains the codes; pages display the phrases."""
 
 from __future__ import annotations
 
 import re
 
 OPERATOR = "operator"
-#: Why a recorded run ended: nothing has come of it for long, or an operator has stopped its recording.
+#: Why a recorded run ended: no event arrived for long, or an operator stopped the recording.
 ABANDONED, RECORDING_STOPPED = "abandoned", "recording_stopped"
 #: Why an abandoned run is running again.
 REOPENED = "reopened"
 
-#: A phrase follows a status ("paused, by an operator") or stands in parentheses ("Paused (step limit reached)").
+#: A phrase follows a status ("paused, by an operator") or is in parentheses ("Paused (step limit reached)").
 REASON_LABELS: dict[str, str] = {
     # Pauses
     "max_steps": "step limit reached",
@@ -87,6 +87,6 @@ _CODE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
 
 
 def reason_label(code: str) -> str:
-    """Return the phrase for a reason code. Of an unknown code, replace underscores; return other text unchanged."""
+    """Return the phrase for a reason code. Replace underscores in an unknown code; return other text unchanged."""
     label = REASON_LABELS.get(code)
     return label or (code.replace("_", " ") if _CODE.fullmatch(code) else code)

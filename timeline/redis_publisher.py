@@ -25,7 +25,7 @@ class Publisher:
         self._pending: dict[tuple[str, str], str] = {}
         self._publishing = False
         self._wake = threading.Condition()
-        # With timeouts, so that a hanging Redis does not block the thread. Readers poll for what was not published.
+        # With timeouts, so that a hanging Redis does not block the thread. Readers poll for unpublished changes.
         self._redis = redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
         threading.Thread(target=self._run, name="redis-publisher", daemon=True).start()
         atexit.register(self.flush)

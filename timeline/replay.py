@@ -100,7 +100,7 @@ class Frame:
     #: The number of model responses.
     turns: int = 0
     messages: list[MessageState] = field(default_factory=list)
-    #: The number of messages before those, in a state that was continued from a summary.
+    #: The number of earlier messages, in a state that was continued from a summary.
     omitted_messages: int = 0
     #: By their keys.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Frame:
     tokens: Counter[str] = field(default_factory=Counter)
     #: None if no turn has a known cost.
     cost_usd: Decimal | None = None
-    #: Model calls whose cost is not part of it, because it is unknown.
+    #: The number of model calls without a known cost. The cost does not include them.
     unpriced_calls: int = 0
     open_turn: OpenTurn | None = None
     #: The number of commands by idempotency key and type.
@@ -119,7 +119,7 @@ class Frame:
 
     @property
     def message_count(self) -> int:
-        """The number of messages, including those that were rolled back."""
+        """The number of messages, including messages that were rolled back."""
         return self.omitted_messages + len(self.messages)
 
 
@@ -156,7 +156,7 @@ def _set_status(status: str, *, why: str = "", terminal: bool = False) -> Fold:
 
 
 def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
-    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
+    """Set totals: external runners may report the usage of the whole run, instead of or besides that per turn."""
     usage = payload.get("usage") or {}
     for name in TOKENS:
         frame.tokens[name] += usage.get(name) or 0
@@ -174,7 +174,7 @@ def _phase(frame: Frame, event: FoldedEvent) -> None:
 def _waiting(frame: Frame, event: FoldedEvent) -> None:
     _set_status("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
-        # The event does not name the call. It is the one that has started and not ended.
+        # The event does not name the call: it is the call that has started and not ended.
         _lose_running_calls(frame)
 
 
@@ -266,7 +266,7 @@ def _tool_end(frame: Frame, event: FoldedEvent) -> None:
 
 
 def _is_repeat(frame: Frame, event: FoldedEvent) -> bool:
-    """Return whether a runner reports the start or the end of a call again. Such an event names no row."""
+    """Return whether a runner reports the start or end of a call again. Such an event names no row."""
     name = _name(event)
     if event.ref_id is not None:
         frame.calls_with_rows.add(name)

@@ -23,15 +23,15 @@ AND relation = 'agent_run_events'::regclass AND pid <> pg_backend_pid()"""
 
 
 def newest_event() -> int:
-    """Return the ID of the newest event that can be read; 0 if there is none."""
+    """Return the ID of the newest visible event; 0 without events."""
     return Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
 
 
 def settled_event(after: int, newest: int | None = None) -> int | None:
-    """Return the ID of the newest event below which no event can appear. None if that does not settle in a second.
+    """Return the ID of the newest event below which no event can appear. None if transactions stay open for a second.
 
-    Transactions that are appending while the newest event is read must end first; not waited for if there is nothing
-    after `after`. `newest`: the newest event, if the caller has read it.
+    Waits for transactions that are appending while the newest event is read, unless there are no events after `after`.
+    `newest`: the newest event, if the caller has read it.
     """
     newest = newest_event() if newest is None else newest
     if newest <= after or connection.vendor != "postgresql":

@@ -17,7 +17,7 @@ from timeline.models import Event, Log, MaintenanceDoor, Tombstone
 
 @contextmanager
 def allow_changes(reason: str) -> Iterator[None]:
-    """A transaction in which the append-only triggers allow UPDATE, DELETE and TRUNCATE.
+    """Open a transaction in which the append-only triggers allow UPDATE, DELETE and TRUNCATE.
 
     The permission ends with the transaction. On PostgreSQL it is a local setting. On SQLite it is a row that is deleted
     before the commit; SQLite's transactions are IMMEDIATE, so other connections cannot write while it exists.
@@ -80,10 +80,10 @@ def unfinished_tombstones() -> QuerySet[Tombstone]:
 
 
 def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Counter[str]]:
-    """Delete up to `BATCH` rows of a log in one transaction. Return whether to go on, and the number of rows by table.
+    """Delete up to `BATCH` rows of a log in one transaction. Return whether rows may be left, and row counts by table.
 
-    `parts` are processed in order. A batch that is not full is the last, even if somebody adds rows all the time:
-    `finish` locks the log and deletes those.
+    `parts` are processed in order. A batch that is not full is the last one, even if rows are being added: `finish`
+    locks the log and deletes the rest.
     """
     with allow_changes("retention"):
         # Locked, so that two processes do not delete and count the same rows.
@@ -95,8 +95,8 @@ def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Count
 def finish(family: UUID, parts: Sequence[OwnedTable], heads: Sequence[OwnedTable]) -> tuple[bool, Counter[str]]:
     """Delete the last rows of a run group, including the runs and logs. Return False if more than a batch is left.
 
-    `heads` are the tables of which one has a row for each log, with the same ID. Their rows refer to each other, so
-    those of a group are deleted in one transaction. Locked in reverse order.
+    `heads` are tables with one row per log, with the same ID. These rows refer to each other, so the rows of a group
+    are deleted in one transaction. They are locked in reverse order.
     """
     removed: Counter[str] = Counter()
     with allow_changes("retention"):

@@ -1,1 +1,1 @@
-"""Projects isolate teams: who may enter, with which keys, and what the audit log records."""
+"""Projects isolate teams: members, permissions, API keys and the audit log."""

@@ -1,7 +1,7 @@
-"""Authorization: who sends a request (Principal), what they want to do (Action), and whether they may.
+"""Authorization: who sends a request (Principal), the requested Action, and whether it is allowed.
 
 Every check reads the database, so that a changed role, a demoted superuser or a revoked key takes effect with the next
-check, also within an open stream. Who enters a project has its redaction rules in scope.
+check, also within an open stream. Entering a project puts its redaction rules in scope.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ M = TypeVar("M", bound=Model)
 
 
 class Action(enum.Enum):
-    """What a caller wants to do in a project: the rows of the authorization matrix."""
+    """A kind of operation in a project: the rows of the authorization matrix."""
 
     READ = "read"
     INGEST = "ingest"
-    #: Upload transcripts of other programs; view the imports of a project, of an ingest key only its own.
+    #: Upload transcripts of other programs; view imports. An ingest key only sees its own imports.
     IMPORT = "import"
     VIEW_IMPORTS = "view imports"
     #: Create, send, reply, pause, resume, stop; in bulk by ids.
@@ -75,18 +75,18 @@ class Principal:
     actor: str
     user_id: int | None = None
     key_id: UUID | None = None
-    #: A hint that saves a query for others: `may` checks it in the database.
+    #: A hint that saves queries elsewhere: `may` checks it in the database.
     is_superuser: bool = False
     #: The project of an API key.
     project_id: UUID | None = None
     scopes: frozenset[Scope] = frozenset()
-    #: IP address of the request, and where it was made, for the audit log.
+    #: IP address of the request, and its entry point, for the audit log.
     ip: str | None = None
     door: Door = field(default=Door.SYSTEM, compare=False)
 
     @property
     def is_authenticated(self) -> bool:
-        """As Django asks of a user."""
+        """Return whether the principal is authenticated, under the name that Django uses for users."""
         return self != ANONYMOUS
 
     @property
@@ -119,7 +119,7 @@ class EnteredProject:
     """A project that a principal may see, as read from the database for one request."""
 
     project: Project
-    #: What the principal may do in it.
+    #: The allowed actions of the principal in it.
     actions: frozenset[Action]
     #: The projects of the menu: all that the principal may see, without archived ones.
     visible: QuerySet[Project]
@@ -222,7 +222,7 @@ def allowed_pairs(pairs: Collection[tuple[Principal, UUID]], action: Action) -> 
 
 
 def projects_for(principal: Principal) -> QuerySet[Project]:
-    """Return the visible projects: those of a member with any role, and the own project of an API key."""
+    """Return the visible projects: for a user, the projects with any role; for an API key, its own project."""
     return _visible_projects(principal, is_superuser=_is_superuser(principal))
 
 
@@ -274,7 +274,7 @@ def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
     """Return the rows that `principal` may READ, of a model with a `project`. Without joins, so without duplicates."""
     rule = RULES[Action.READ]
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
-        # Nobody sees what is being deleted.
+        # A project that is being deleted is hidden from all.
         return queryset.exclude(project__in=Project._base_manager.exclude(removed_at=None).values("pk"))
     if principal.kind is PrincipalKind.KEY:
         key = _active_keys(principal).first()
@@ -320,7 +320,7 @@ def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
 
 
 def _memberships(principal: Principal) -> QuerySet[Membership]:
-    """Return the memberships of a user; none for an inactive one."""
+    """Return the memberships of a user; none if inactive."""
     if principal.user_id is None:
         return Membership.objects.none()
     return Membership.objects.filter(user_id=principal.user_id, user__is_active=True)

@@ -1,6 +1,6 @@
-"""Signed links of e-mails that ask for an approval. A link is for one recipient of one notification.
+"""Signed links in e-mails that request an approval. A link is for one recipient of one notification.
 
-It is valid while the address that it was sent to is the verified one of the recipient.
+It is valid while the address it was sent to is the verified address of the recipient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from agentops.accounts.login.addresses import is_verified, with_addresses
 
 SALT = "agentops.accounts.approval_links"
-#: Approvals may be pending this long. What a link may still do is decided by the approval that it names.
+#: Maximum age of a link: approvals may be pending this long. The approval itself decides which actions remain possible.
 VALID_FOR = timedelta(days=30)
 
 
@@ -30,7 +30,7 @@ def url_path(notification_id: UUID, recipient: Any) -> str:
 def read(token: str) -> tuple[UUID, Any] | None:
     """Return the notification and the recipient of a link.
 
-    None if it is forged, damaged or too old, if the recipient is not active, or the address is not theirs any more.
+    None if it is forged, damaged or too old, or if the recipient is inactive or has another address now.
     """
     try:
         notification_id, user_id, digest = signing.loads(token, salt=SALT, max_age=VALID_FOR)

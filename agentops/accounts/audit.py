@@ -74,7 +74,7 @@ def record(
 
 
 def name_of(actor: Actor) -> str:
-    """Return the name of an actor, as the audit log has it."""
+    """Return the name of an actor for the audit log."""
     return actor if isinstance(actor, str) else actor.actor
 
 

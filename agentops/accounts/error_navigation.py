@@ -1,4 +1,4 @@
-"""The top bar of error pages: the user's projects. agentops.base.http loads it by its name."""
+"""The top bar of error pages: the user's projects. agentops.base.http loads this module by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RUN = re.compile(r"/(?:flow-)?runs/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 
 
 def navigation_of(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the top bar: the project in the URL, or of the run there, if the user sees it.
+    """Return the context of the top bar: the project of the URL, or of its run, if the user may see it.
 
-    Or else their only project. Empty for a request without a user. It depends on nothing but the user and the URL, and
-    on what the user sees, so that the error pages of an unknown and of a foreign object do not differ.
+    Otherwise the user's only project. Empty for a request without a user. The result depends only on the user, the URL
+    and the user's permissions, so the error pages of unknown and of invisible objects are equal.
     """
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:

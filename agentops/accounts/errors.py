@@ -44,7 +44,7 @@ class AuthRevoked(AccessError):
 
     def __init__(self, text: str = "", *, project_id: UUID | None = None, prefix: str = "") -> None:
         super().__init__(text)
-        #: Whose key it was, for those who count refusals.
+        #: The project of the key, for counting refusals.
         self.project_id = project_id
         self.prefix = prefix
 
@@ -192,7 +192,7 @@ class AlreadyInvited(Conflict):
 
 
 class AddressTaken(Conflict):
-    """Another account has verified the e-mail address. Raised only for who has received a link at the address."""
+    """Another account has verified the e-mail address. Raised only for a user who received a link at the address."""
 
     code = "address_taken"
     text = "another account has verified this address: remove it there first, or use another one"
@@ -251,7 +251,7 @@ class InvalidEmail(Invalid):
 
 
 class UserIsAddress(Invalid):
-    """A member was named by an e-mail address. It says nothing about whether an account has the address."""
+    """A member was named by an e-mail address. The error does not reveal whether an account has the address."""
 
     code = "user_is_address"
 

@@ -1,10 +1,10 @@
-"""Invitations to a project by e-mail address: a signed link that is good once, for a week.
+"""Invitations to a project by e-mail address: a signed link that can be used once, within a week.
 
-The caller checks the permission to invite (Action.MANAGE). Whoever has the link may accept, so it is shown to admins of
-the project only, and sent by e-mail where a mail server is configured. The link of the e-mail differs from the one that
-is shown: it proves that its user receives mail at the address.
+The caller checks the permission to invite (Action.MANAGE). A user with the link can accept it, so only admins of the
+project see it; it is also sent by e-mail if a mail server is configured. The link in the e-mail differs from the
+displayed link: it proves that its user receives mail at the address.
 
-Nothing here depends on whether an account has the address, so that inviting does not tell.
+Invitations work the same whether or not an account has the address, so inviting does not reveal accounts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 SALT = "agentops.accounts.invitations"
 VALID_FOR = timedelta(days=7)
-#: Of one project at once: each may send an e-mail.
+#: Maximum number of open invitations of a project: each may send an e-mail.
 MAX_OPEN = 100
 
 
@@ -69,7 +69,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
 
 
 def withdraw(project: Project, invitation_id: UUID, *, actor: Actor) -> str:
-    """Delete an invitation, so that its link is not valid any more. Return its address. Raise InvitationNotFound."""
+    """Delete an invitation, which invalidates its link, and return its address. Raise InvitationNotFound."""
     with transaction.atomic():
         invitation = Invitation.objects.select_for_update().filter(project=project, pk=invitation_id).first()
         if invitation is None:
@@ -82,16 +82,16 @@ def withdraw(project: Project, invitation_id: UUID, *, actor: Actor) -> str:
 
 @dataclass(frozen=True)
 class InvitationLink:
-    """What a valid link says."""
+    """The content of a valid link."""
 
-    #: With its project.
+    #: The invitation, with its project loaded.
     invitation: Invitation
-    #: Whether it was sent to the address; admins see another one.
+    #: Whether the link was sent by e-mail; admins see a different link.
     was_mailed: bool
 
 
 def url_path(invitation: Invitation, *, is_mailed: bool = False) -> str:
-    """Return the path of the link that is shown to admins, or of the one that is sent to the address."""
+    """Return the path of the link that admins see, or of the link sent by e-mail."""
     value = [invitation.pk.hex, "mailed"] if is_mailed else invitation.pk.hex
     return reverse("invitation", args=[signing.dumps(value, salt=SALT)])
 
@@ -140,7 +140,7 @@ def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
 def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | None) -> User:
     """Create an account for the invited address and accept the invitation. The caller has checked both values.
 
-    Raise InvitationNotFound, and IntegrityError if the user name was taken meanwhile.
+    Raise InvitationNotFound, and IntegrityError if the user name was taken after that check.
     """
     with transaction.atomic():
         user = User.objects.create_user(username, email=link.invitation.email, password=password)

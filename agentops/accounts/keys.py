@@ -104,7 +104,7 @@ def authenticate(token: str) -> ApiKey:
 def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
     """Revoke a key with effect from the next request. Revoking it again changes nothing."""
     with transaction.atomic():
-        # Conditional, so that only one of two concurrent calls writes the time and the audit entry.
+        # Conditional, so that only one concurrent call writes the time and the audit entry.
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=database_clock.now())
         key.refresh_from_db(fields=["revoked_at"])
         if revoked:
@@ -116,7 +116,7 @@ def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
 def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey:
     """Create a key with the same name, scopes and lifetime. The old key expires after at most `overlap`.
 
-    A key that was rotated before gives the lifetime that it was created with, not what its overlap has left of it.
+    The new key gets the full lifetime of the original, even if the old key is in its overlap period.
 
     Raise KeyNotActive if the key is revoked or expired, InvalidExpiry for a negative overlap.
     """
@@ -243,7 +243,7 @@ def _checksum_fits(plain: str) -> bool:
 
 
 def checksum(body: str) -> str:
-    """Return the last six characters of a key, from those before them: what a scanner tells keys by."""
+    """Return the last six characters of a key, computed from those before them: scanners recognize keys by it."""
     return _base62(zlib.crc32(body.encode("ascii")).to_bytes(4, "big"), CHECKSUM_LENGTH)
 
 

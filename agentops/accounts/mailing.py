@@ -60,7 +60,7 @@ class Interrupted(Exception):
 def send_due(is_stopping: Callable[[], bool] = lambda: False, *, is_over: Callable[[], bool] = lambda: False) -> int:
     """Send all due notifications, in turns of their projects, and return how many were claimed.
 
-    `is_over` ends it between two notifications, `is_stopping` also between two recipients, which costs an attempt.
+    `is_over` is checked between notifications, `is_stopping` also between recipients; that costs an attempt.
     """
     claimed = 0
     for project_id in rounds(_projects_with_mail):
@@ -79,7 +79,7 @@ def _projects_with_mail() -> Iterable[UUID]:
 
 
 def take_due(project_id: UUID) -> Notification | None:
-    """Claim the notification of a project that is due for the longest time; None if none is due."""
+    """Claim the project's notification with the earliest due time; None if none is due."""
     while True:
         now = database_clock.now()
         due = Notification.objects.filter(project=project_id, email_due_at__lte=now).order_by("email_due_at")
@@ -105,9 +105,9 @@ def recipients(notification: Notification) -> list[Any]:
 
 
 def gets_mail(project: Project, user_id: int | None) -> bool:
-    """Whether a user is one of those whom mail about a project goes to, once their address is verified.
+    """Return whether a user gets mail about a project, once their address is verified.
 
-    Superusers who are no members may operate every project, and get no mail about it.
+    Superusers who are not members may operate every project, but get no mail about it.
     """
     return _members(project.pk).filter(user=user_id).exists()
 
@@ -160,7 +160,7 @@ def _problems(
 
 
 def _note(notification: Notification, person: Any) -> None:
-    """Record that the user has received the notification, unless it was deleted meanwhile."""
+    """Record that the user has received the notification, unless it was deleted in between."""
     with transaction.atomic():
         if Notification.objects.select_for_update(no_key=True).filter(pk=notification.pk).first() is not None:
             had = {"project_id": notification.project_id, "emailed_at": database_clock.now()}

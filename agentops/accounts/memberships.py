@@ -48,7 +48,7 @@ def create_project(slug: str, name: str, *, description: str = "", actor: Actor)
 def create_owned_project(
     slug: str, name: str, *, description: str = "", owner: AbstractBaseUser, actor: Actor
 ) -> Project:
-    """Create a project whose admin is `owner`. Raise as `create_project`."""
+    """Create a project with `owner` as its admin. Raise the same errors as `create_project`."""
     with transaction.atomic():
         project = create_project(slug, name, description=description, actor=actor)
         add_member(project, owner, Role.ADMIN, actor=actor)
@@ -92,12 +92,12 @@ def unarchive_project(project: Project, *, actor: Actor) -> Project:
 
 
 def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) -> None:
-    """Hide a project for good, in the caller's transaction: nobody enters it, and its slug is free.
+    """Hide a project for good, in the caller's transaction: all access ends, and its slug becomes free.
 
-    The caller holds its row, has checked that it may be deleted, and has its rows deleted (runs.upkeep). `found`: the
-    numbers of rows, for the audit log. The entry does not belong to the project, so it outlives it.
+    The caller holds a lock on its row, has checked that it may be deleted, and has its rows deleted (runs.upkeep).
+    `found`: row counts for the audit log. The audit entry does not belong to the project, so it is not deleted with it.
     """
-    # One by one, because their signals close the open streams of whoever had access.
+    # One by one, because their signals close the open streams of the former members and keys.
     for rows in (Membership.objects.filter(project=project), ApiKey.objects.filter(project=project)):
         rows.delete()
     before = {"slug": project.slug, "name": project.name}
@@ -109,10 +109,10 @@ def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) ->
 
 
 def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
-    """Archive or unarchive a project. Again, it changes nothing."""
+    """Archive or unarchive a project. Repeating it changes nothing."""
     action = AuditAction.PROJECT_ARCHIVED if is_archived else AuditAction.PROJECT_UNARCHIVED
     with transaction.atomic():
-        # Conditional, so that only one of two concurrent calls writes the audit entry.
+        # Conditional, so that only one concurrent call writes the audit entry.
         rows = Project.objects.filter(pk=project.pk, archived_at__isnull=is_archived)
         if rows.update(archived_at=database_clock.now() if is_archived else None):
             record(actor, action, project=project, obj=project)
@@ -123,8 +123,8 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
 def find_user(name: str) -> User:
     """Return the user with this name. Raise MemberNotFound, or UserIsAddress for an e-mail address.
 
-    Addresses are invited: whether an account has one, verified or not, is not told, and an account that has typed
-    another person's address becomes no member in their place.
+    E-mail addresses are invited instead: this neither reveals whether an account has the address, nor adds an account
+    that has entered someone else's address.
     """
     if is_email(name):
         raise UserIsAddress(f"{name[:64]!r} is an e-mail address: invite it, or enter a username")

@@ -121,7 +121,7 @@ def count_of_runs(run_ids: Iterable[UUID]) -> int:
 def forget_runs(run_ids: Iterable[UUID]) -> Counter[UUID]:
     """Delete the notifications of runs that are being deleted, and return their numbers by run."""
     with transaction.atomic():
-        # Locked, so that no receipt is added meanwhile.
+        # Locked, so that no receipt is added concurrently.
         locked = Notification.objects.select_for_update().filter(run_id__in=list(run_ids)).order_by("pk")
         pairs = list(locked.values_list("pk", "run_id"))
         _delete([pk for pk, _ in pairs])

@@ -1,7 +1,7 @@
 """Count requests in fixed windows of a minute, which start with the first request of a holder.
 
-What is refused costs nothing, or only until the minute ends: see `Counter.give_back`. With Redis, all processes share
-the counts; without it, each process counts separately.
+Refused requests are not counted, or only until the minute ends: see `Counter.give_back`. With Redis, all processes
+share the counts; without it, each process counts separately.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PREFIX = "agentops:rate"
 #: batch per reporting thread; small limits are exact.
 BATCH = 0.01
 WINDOW_S = 60
-#: How often the limit one process may let pass in its own minute, which can overlap two of the shared ones.
+#: Multiple of the limit that a process allows in its own minute, which can overlap two of the shared ones.
 OWN_SHARE = 2
 #: Seconds after which the store is queried again.
 FRESH_S = 1.0
-#: Seconds that each process counts separately after Redis has failed.
+#: Seconds for which each process counts separately after a failure of Redis.
 DOWN_S = 5.0
 TIMEOUT_S = 0.3
 #: Number of windows in memory above which expired ones are removed.
@@ -73,7 +73,7 @@ class Counter:
 
     def __init__(self, url: str = "") -> None:
         self._limiter = FixedWindowRateLimiter(store_of(url) if url else MemoryStorage())
-        # Of two threads that count at once in memory, one may start the other's timer: RuntimeError, once in thousands.
+        # In memory, a thread may start the timer of a concurrent one: RuntimeError, once in thousands of requests.
         self._one_by_one: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
         self._alone = Counter() if url else self
         self._down_until = 0.0
@@ -82,7 +82,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def take(self, limit: int, holder: str, cost: int = 1) -> Standing:
-        """Count a request, or `cost` of what it may send, and return the standing of the holder."""
+        """Count a request, or `cost` requests or events, and return the holder's standing."""
         if clock() < self._down_until:
             return self._alone.take(limit, holder, cost)
         item, window = _per_minute(limit), self._window(holder)
@@ -116,9 +116,10 @@ class Counter:
         return self._alone.take(limit, holder, cost) if standing is None else standing
 
     def give_back(self, holder: str, cost: int, ends_at: float) -> None:
-        """Take back what was counted, because it was refused for another reason. It counts less in the next report.
+        """Take back a counted cost, because it was refused for another reason. The next report to the store omits it.
 
-        `ends_at`: the end of the window in which it was counted, by `clock`. Later it would be a credit in the next.
+        `ends_at`: the end of the window in which it was counted, by `clock`. After that, it would be a credit in the
+        next.
         """
         if clock() >= ends_at:
             return
@@ -138,7 +139,7 @@ class Counter:
 
 
 def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
-    """Count requests in this process, and refuse far too many: who can write to Redis can delete its counters."""
+    """Count requests in this process, and refuse far too many: clients with access to Redis can delete its counters."""
     now = clock()
     if now >= window.own_ends_at:
         window.own, window.own_ends_at = 0, now + WINDOW_S
@@ -171,7 +172,7 @@ def store_of(url: str) -> Storage:
 def _count_in_store(
     limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int, cost: int
 ) -> Standing:
-    """Count requests, of which the last one costs `cost`: if that exceeds the limit, the others alone."""
+    """Count requests, the last of which costs `cost`. If that exceeds the limit, count only the others."""
     try:
         allowed = limiter.test(item, holder, cost=requests)
     except ValueError as error:  # no number: no process of the site has written it
@@ -181,7 +182,7 @@ def _count_in_store(
     ends_at, remaining = limiter.get_window_stats(item, holder)
     left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
     if not allowed and not 0 < left_s <= WINDOW_S:
-        # It would outlast its minute: no process of the site has written it.
+        # It would outlast its minute, so no process of the site wrote it.
         limiter.clear(item, holder)
     return Standing(item.amount, remaining, min(WINDOW_S, max(1, ceil(left_s))), exceeded=not allowed)
 

@@ -40,9 +40,9 @@ class RateLimited(AccessError):
 
 
 def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> Standing | None:
-    """Count a request of `holder`, or `cost` of what it may send. Raise RateLimited above `limit` per minute.
+    """Count a request of `holder`, or `cost` requests or events. Raise RateLimited above `limit` per minute.
 
-    A limit of 0 is none. Return the standing, if there is a limit.
+    A limit of 0 means unlimited. Return the standing if there is a limit.
     """
     if not limit:
         return None
@@ -56,7 +56,7 @@ def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int
 
 
 def count_address(request: HttpRequest) -> None:
-    """Count a request of its client's network. Raise RateLimited."""
+    """Count a request by the network of its client. Raise RateLimited."""
     count(request, "address", network_of_client(request), settings.AGENTOPS_RATE_ADDRESS)
 
 
@@ -83,7 +83,7 @@ def count_run_events(request: HttpRequest, run: str, events: int) -> None:
 
 
 def give_back_run_events(request: HttpRequest, run: str, events: int) -> None:
-    """Take back events of a run that this request has counted and that are refused, until their minute ends."""
+    """Take back refused events of a run that this request has counted, until their minute ends."""
     ends_at = request.__dict__.get("event_windows", {}).get(run)
     if ends_at is not None:
         counter_of(settings.REDIS_URL).give_back(f"events:{run}", events, ends_at)

@@ -19,7 +19,7 @@ from agentops.accounts.models import ApiKey, Membership, keys_changed, membershi
 from agentops.base import database_clock
 from agentops.base.database.after_commit import after_commit
 
-#: Sent after the commit with `holder`, see access.key_holder and access.user_holder.
+#: Sent after the commit with `holder`: see access.holder_of_key and access.holder_of_user.
 rights_changed = Signal()
 #: Columns that do not affect permissions.
 UNRELATED_COLUMNS = frozenset({"last_login", "last_used_at"})

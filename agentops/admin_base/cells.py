@@ -17,7 +17,7 @@ from agentops.templatetags import badges
 from timeline.display import clean, clip, format_json
 from timeline.reasons import reason_label
 
-#: Maximum bytes of a text; the site's page of the payload has all of it.
+#: Maximum bytes of a text; the site's page of the payload displays all of it.
 MAX_PAYLOAD = 64 * 1024
 MAX_LINE = 120
 NOTHING = "–"
@@ -134,7 +134,7 @@ def payload(name: str, title: str = "", *, whole: Callable[[Any], str] | None = 
 
 
 def cost(name: str = "cost_usd", source: str = "", unpriced: str = "") -> Cell:
-    """A cost in dollars, with all known digits. `unpriced`: the column with the number of calls that it leaves out."""
+    """A cost in dollars, with all known digits. `unpriced`: the column with the number of calls of unknown cost."""
 
     def render(row: Any) -> str:
         value = _of(row, name)

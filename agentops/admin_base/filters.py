@@ -89,7 +89,7 @@ class ProjectFilter(BoundedFilter):
         selected = self.used_parameters.get("project")
         choices = [(str(pk), line(slug)) for pk, slug in scope.projects]
         if selected is not None and selected not in dict(choices):
-            # A project beyond the menu. A foreign and an unknown project get the same response.
+            # A project that the menu does not list. Invisible and unknown projects get the same response.
             key = uuid_of(selected)
             if not scope.has_project(key):
                 raise IncorrectLookupParameters

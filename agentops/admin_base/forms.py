@@ -31,7 +31,7 @@ class ActionForm(_ModelForm):
     request: ClassVar[HttpRequest]
     #: Code of a refusal → field that displays it. Other refusals are displayed above the form.
     fields_of: ClassVar[dict[str, str]] = {}
-    #: Of an attempt that was refused without being tried: seconds until another one is allowed.
+    #: Seconds until another attempt is allowed, if this one was refused without checking the password.
     retry_after_s = 0
 
     @property

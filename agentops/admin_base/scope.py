@@ -52,7 +52,7 @@ class AdminScope:
 
     @cached_property
     def _hidden(self) -> list[UUID]:
-        """Return the projects that are being deleted. Nobody sees their rows."""
+        """Return the projects that are being deleted. Their rows are hidden."""
         return list(Project._base_manager.exclude(removed_at=None).values_list("pk", flat=True))
 
     def has_project(self, project_id: UUID) -> bool:
@@ -63,7 +63,7 @@ class AdminScope:
     def within(self, rows: QuerySet[M], path: str) -> QuerySet[M]:
         """Return the visible rows. `path` is the lookup from a row to its project; "pk" for projects."""
         if self.sees_all:
-            # Most often there are none: a condition would cost the long lists their indexes.
+            # Usually empty: a condition would keep long lists from using their indexes.
             return rows.exclude(Q(**{f"{path}__in": self._hidden})) if self._hidden else rows
         if path == "project":
             return visible_rows(rows, self.principal)

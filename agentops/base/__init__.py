@@ -1,1 +1,1 @@
-"""The ground: HTTP, redaction, the database and the broker, for all apps. Imports Django and libraries only."""
+"""The lowest layer for all apps: HTTP, redaction, the database and the broker. Imports only Django and libraries."""

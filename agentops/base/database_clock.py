@@ -30,7 +30,7 @@ class Now(functions.Now):
     """The current time.
 
     On SQLite, Django's own function writes three digits ("12:00:05.000"). SQLite compares times as text: read and sent
-    again, such a time would not be equal to itself, and a search that continues after it would find it again.
+    again, such a time would not equal itself, and a search that continues after it would return it again.
     """
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **extra: Any) -> Any:
@@ -43,9 +43,9 @@ def clock() -> float:
 
 
 def now() -> datetime:
-    """Return the current time by the database's clock as this process has last measured it. Sends no query.
+    """Return the current time of the database's clock, from this process's last measurement. Sends no query.
 
-    It differs from the database's own answer by half the time of a query at most. Without a connection so far, it is
+    It differs from the database's own answer by at most half the time of a query. Before the first connection, it is
     the time of this machine.
     """
     if measured is None:

@@ -1,4 +1,4 @@
-"""Strict readers of environment variables: an invalid value stops the start and is named, but never shown."""
+"""Strict readers of environment variables. An invalid value prevents the start; the error names only the variable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false
 
 
 class BadSetting(ImproperlyConfigured):
-    """An environment variable is invalid. The text names it and what is accepted."""
+    """An environment variable is invalid. The text names it and the accepted values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Setting:
 
 
 class Reader:
-    """Reads variables and remembers them, so that a misspelt `AGENTOPS_*` name is refused."""
+    """Reads variables and remembers their names, so that a misspelt `AGENTOPS_*` name is refused."""
 
     def __init__(self) -> None:
         #: Variable name → setting, in the order of reading.
@@ -100,7 +100,7 @@ class Reader:
         return self.read(name, [], parse, "a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
 
     def secrets(self, name: str, *, at_least: int) -> list[str]:
-        """Return secrets of at least so many characters."""
+        """Return secrets of at least `at_least` characters."""
 
         def parse(raw: str) -> list[str]:
             secrets = [part.strip() for part in raw.split(",") if part.strip()]
@@ -111,7 +111,7 @@ class Reader:
         return self.read(name, [], parse, f"a comma list of secrets with at least {at_least} characters")
 
     def directories(self, name: str, default: list[str]) -> list[str]:
-        """Return existing directories by their absolute paths. Those of the kernel, such as /proc, are refused."""
+        """Return existing directories by their absolute paths. Kernel directories, such as /proc, are refused."""
 
         def parse(raw: str) -> list[str]:
             places = [Path(part.strip()) for part in raw.split(",") if part.strip()]
@@ -137,7 +137,7 @@ class Reader:
         return self.read(name, [], parse, "a comma list of IP addresses and networks, or *")
 
     def database(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
-        """A Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`."""
+        """Return a Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`."""
 
         def parse(raw: str) -> dict[str, Any]:
             if urlsplit(raw).scheme not in {"postgres", "postgresql", "sqlite"}:
@@ -159,7 +159,7 @@ class Reader:
         return self.read(name, "", parse, "a redis://, rediss:// or unix:// URL")
 
     def site(self, name: str) -> str:
-        """Return the URL under which people open the site, without a path."""
+        """Return the public URL of the site, without a path."""
 
         def parse(raw: str) -> str:
             parts = urlsplit(raw.removesuffix("/"))
@@ -206,7 +206,7 @@ class Reader:
         return self.read(name, {}, parse, "an smtp://, smtp+tls:// (STARTTLS) or smtps:// URL")
 
     def refuse_unknown(self) -> None:
-        """Raise `BadSetting` for a misspelt variable, whose default would silently stay in force."""
+        """Raise `BadSetting` for a misspelt variable, which would otherwise silently have no effect."""
         unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.registered)
         if unknown:
             raise BadSetting(f"unknown variable {unknown[0]}")

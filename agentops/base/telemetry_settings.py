@@ -1,4 +1,4 @@
-"""The settings of telemetry: sinks that the environment configures, and who may read the metrics."""
+"""The settings of telemetry: sinks configured by the environment, and clients that may read the metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTOCOLS = ("otlp", "batch", "off")
 
 @dataclass(frozen=True)
 class EnvironmentSink:
-    """A sink of the whole site, as the environment configures it."""
+    """A sink for the whole site, configured by the environment."""
 
     name: str
     kind: str
@@ -25,12 +25,12 @@ class EnvironmentSink:
 
 @dataclass(frozen=True)
 class TelemetrySettings:
-    """What AGENTOPS_TELEMETRY_…, AGENTOPS_METRICS_… and LANGFUSE_… say."""
+    """The values of AGENTOPS_TELEMETRY_…, AGENTOPS_METRICS_… and LANGFUSE_…."""
 
     sinks: tuple[EnvironmentSink, ...] = ()
-    #: Directories below which sinks may write files, besides those of the runs in AGENTOPS_HOME.
+    #: Directories in which sinks may write files, in addition to the runs' directories in AGENTOPS_HOME.
     roots: tuple[str, ...] = ()
-    #: Ports that sinks may use besides 443.
+    #: Ports that sinks may use in addition to 443.
     ports: tuple[int, ...] = ()
     modules: tuple[str, ...] = ()
     metrics_token: str = field(default="", repr=False)
@@ -106,7 +106,7 @@ def _read_headers(env: Reader, name: str) -> dict[str, str]:
 
 
 def _headers(raw: str) -> dict[str, str]:
-    """Parse headers as OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS has them."""
+    """Parse headers in the format of OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS."""
     headers = dict(part.strip().split("=", 1) for part in raw.split(",") if part.strip())
     if not all(name.strip() and value.isprintable() for name, value in headers.items()):
         raise ValueError

@@ -1,6 +1,6 @@
-"""A client of agentops sites: controls and reads runs, and records those of your own agent loop.
+"""A client of agentops sites: controls and reads runs, and records your own agent loop as runs.
 
-Needs httpx and pydantic, and nothing of the server: no Django, no settings. The guide is docs/guides/client.md.
+It needs httpx and pydantic, but neither the server, Django nor settings. The guide is docs/guides/client.md.
 """
 
 from agentops.client.async_client import AsyncClient

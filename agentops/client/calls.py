@@ -1,4 +1,4 @@
-"""The requests of the client: what is sent, and what becomes of the answer. Nothing is sent here."""
+"""The client's requests: their parameters, and the types of their responses. This module sends nothing."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from agentops.client.objects import Approval, Event, Message, Run, RunDetail, Se
 
 T = TypeVar("T", bound=BaseModel)
 RunId = str | uuid.UUID
-#: Rows of a page.
+#: Rows per page.
 PAGE = 200
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A request, and the type of the object that answers it."""
+    """A request, and the type of the object in the response."""
 
     method: str
-    #: Below the project.
+    #: The path below the project.
     path: str
     answer: type[T]
     params: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    #: Makes a repeat of a POST harmless.
+    #: Makes repeating a POST harmless.
     idempotency_key: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that belong to this request."""
+        """Return the headers of this request."""
         return {} if self.idempotency_key is None else {"Idempotency-Key": self.idempotency_key}
 
 
@@ -47,10 +47,10 @@ class Listing(Call[T]):
         return [self.answer.model_validate(row) for row in page["results"]]
 
     def after(self, page: Mapping[str, Any]) -> Listing[T] | None:
-        """Return the request for the page after this one, or None after the last one."""
+        """Return the request for the next page, or None after the last one."""
         if not page.get("next"):
             return None
-        # Only the position: the address of the site may differ behind a proxy.
+        # Only the position: behind a proxy, the site's address may differ.
         return replace(self, params=dict(parse_qsl(urlsplit(page["next"]).query)))
 
 

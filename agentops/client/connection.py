@@ -1,4 +1,4 @@
-"""What both clients have in common: addresses, headers, answers, and pauses between attempts."""
+"""Shared parts of both clients: addresses, headers, responses, and pauses between attempts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import httpx
 from agentops.client.calls import Call, T
 from agentops.client.errors import AgentopsError, ApiError, ConnectionFailed, UnknownObject, refusal
 
-#: Statuses that pass by themselves.
+#: Statuses of temporary errors.
 _PASSING = frozenset({429, 502, 503, 504})
-#: The first pause between two attempts, the longest one, and the longest that the site may ask for, in seconds.
+#: In seconds: the first pause between two attempts, the longest one, and the longest one that a site may request.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_ASKED_S = 0.25, 8.0, 60.0
-#: A stream has a line every 15 seconds at least.
+#: A stream sends a line at least every 15 seconds.
 STREAM_TIMEOUT = httpx.Timeout(30.0, read=45.0)
 
 
 def site_url(url: str) -> str:
-    """Return the URL of a site without a slash at its end. Raises `ValueError`."""
+    """Return the URL of a site without a trailing slash. Raises `ValueError`."""
     base = httpx.URL(url.rstrip("/"))
     if base.scheme not in ("http", "https") or not base.host or base.userinfo:
         raise ValueError(f"{url!r} is not the URL of a site: http:// or https://, and a host")
@@ -36,23 +36,23 @@ def bearer(key: str) -> dict[str, str]:
 
 
 class Connection:
-    """Where a client sends its requests, and how it reads the answers."""
+    """The address of a client's requests, and how it reads the responses."""
 
     def __init__(self, url: str, key: str, *, project: str | None, retries: int, reconnect_s: float) -> None:
         self.api = f"{site_url(url)}/api"
         self.headers = bearer(key)
-        #: Slug or ID. None: the project of the key, which is looked up with the first request.
+        #: Slug or ID. None: the project of the key, which the first request determines.
         self.project = project
         self.retries = retries
         self.reconnect_s = reconnect_s
 
     def url_of(self, path: str) -> str:
-        """Return the URL of an address below the project."""
+        """Return the URL of a path below the project."""
         assert self.project is not None
         return f"{self.api}/projects/{quote(self.project, safe='')}{path}"
 
     def pause_before_retry(self, attempt: int, error: AgentopsError) -> float | None:
-        """Return the seconds until the next attempt, or None if there is none. `attempt` counts from 0."""
+        """Return the seconds until the next attempt, or None to give up. `attempt` counts from 0."""
         if attempt >= self.retries or not may_pass(error):
             return None
         asked = error.retry_after_s if isinstance(error, ApiError) else None
@@ -73,7 +73,7 @@ def pause_s(attempt: int) -> float:
 
 
 def document_of(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object of an answer that was read. Raises `ApiError`."""
+    """Return the JSON object of a response that was read. Raises `ApiError`."""
     try:
         document = response.json()
     except ValueError:
@@ -85,20 +85,20 @@ def document_of(response: httpx.Response) -> dict[str, Any]:
 
 
 def _foreign_answer(response: httpx.Response) -> str:
-    """Say what something other than a site, such as a proxy, has answered."""
+    """Describe a response that did not come from a site but, for example, from a proxy."""
     if response.has_redirect_location:
-        # Not followed: the key would go wherever it leads.
+        # Not followed, because that would send the key to any target.
         return f"it redirects to {response.headers['Location']!r}: use the URL of the site itself"
     return f"no JSON object: {response.text[:200]!r}"
 
 
 def answer_of(call: Call[T], document: Mapping[str, Any]) -> T:
-    """Return the object that answers a call."""
+    """Return the object in the response of a call."""
     return call.answer.model_validate(document)
 
 
 def unreachable(error: httpx.HTTPError) -> ConnectionFailed:
-    """Return the exception for a request that has no answer."""
+    """Return the exception for a request without a response."""
     return ConnectionFailed(f"the site cannot be reached: {error!r}")
 
 

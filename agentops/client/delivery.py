@@ -1,4 +1,4 @@
-"""The events of this process on their way to a site: one thread for each site and key sends what was recorded."""
+"""Delivers the recorded events of this process: one thread sends them for each site and key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from agentops.client.errors import AgentopsError, ApiError, InvalidRequest
 from agentops.client.outbox import BATCH_EVENTS, Outbox
 
 log = logging.getLogger("agentops.client")
-#: Events and bytes that wait for a site at most.
+#: Maximum number and total bytes of undelivered events.
 MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-#: Seconds in which events gather to a batch, until an answer, and that the end of the process may be delayed.
+#: In seconds: the time in which events are collected into a batch, the timeout of a request, and the maximum delay of
+#: the end of the process.
 INTERVAL_S, TIMEOUT_S, EXIT_S = 0.25, 20.0, 5.0
 #: The longest pause between two attempts, in seconds.
 _LONGEST_PAUSE_S = 15.0
@@ -30,7 +31,7 @@ _LONGEST_PAUSE_S = 15.0
 class EventDelivery:
     """Delivers events in the background, in order, each at least once; the site stores each once by its ID.
 
-    After a fork, the child begins with nothing to deliver: what its parent has recorded, the parent delivers.
+    After a fork, the child starts with an empty queue: the parent delivers the events that it recorded.
     """
 
     def __init__(
@@ -40,20 +41,21 @@ class EventDelivery:
         self._headers = {**connection.bearer(key), "Content-Type": "application/json"}
         self._bounds = (max_events, max_bytes)
         self._exit_s = exit_s
-        #: Events that found no place or could not be encoded, and those that the site has refused.
+        #: Events that were dropped, because the queue was full or they could not be encoded, and events the site
+        #: refused.
         self.dropped = self.rejected = 0
         self._begin()
-        # Here, because httpx imports modules with its first client, and socket the codec of host names with its first
-        # connection: a fork while the thread did so would leave half of a module to the child, for good.
+        # Here, because httpx imports modules for its first client, and socket the codec of host names for its first
+        # connection. A fork while the thread does so would leave the child with a half-imported module.
         self._http: httpx.Client | None = self._new_http()
         codecs.lookup("idna")
         _deliveries.add(self)
 
     def _begin(self) -> None:
-        """Begin with an empty queue, in a new process too."""
+        """Start with an empty queue, also in a new process."""
         self._outbox = Outbox(*self._bounds)
         self._thread: threading.Thread | None = None
-        # Re-entrant, as that of the outbox.
+        # Re-entrant, like the lock of the outbox.
         self._starting = threading.RLock()
         self._sending = threading.Lock()
         self._batch_limit = BATCH_EVENTS
@@ -62,7 +64,7 @@ class EventDelivery:
         self.dropped = self.rejected = 0
 
     def begin_in_child(self) -> None:
-        """Begin anew in a process that was forked. The connections are those of its parent."""
+        """Start again in a forked process. The connections belong to its parent."""
         self._begin()
         self._http = None
 
@@ -71,7 +73,7 @@ class EventDelivery:
 
     @property
     def waiting(self) -> int:
-        """Return the number of events that are not delivered yet."""
+        """Return the number of undelivered events."""
         return len(self._outbox)
 
     def put(self, text: str, *, is_essential: bool) -> None:
@@ -85,12 +87,12 @@ class EventDelivery:
         self._ensure_thread()
 
     def drop(self, why: str, count: int = 1) -> None:
-        """Count events that are not recorded. The first ones are reported in the log."""
+        """Count events that are not recorded, and log the first ones."""
         self.dropped += count
         self._report("dropped", f"events are dropped, because {why}")
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all events that were put so far have left, and return whether they have."""
+        """Wait until all events that were put so far were delivered, and return whether they were."""
         deadline = time.monotonic() + timeout_s
         count = self._outbox.hurry()
         if self._ensure_thread():
@@ -100,7 +102,7 @@ class EventDelivery:
         return self._outbox.left_count >= count
 
     def close(self, timeout_s: float = EXIT_S) -> None:
-        """Flush, end the thread and close the connections. A later event begins anew.
+        """Flush, end the thread and close the connections. A later event starts again.
 
         Events that could not be delivered within `timeout_s` are dropped and counted.
         """
@@ -120,7 +122,7 @@ class EventDelivery:
     # --- The thread ---
 
     def _ensure_thread(self) -> bool:
-        """Start the thread if it does not run. Return False if none can be started any more."""
+        """Start the thread unless it is running. Return False if no thread can be started."""
         if self._thread is not None:
             return True
         with self._starting:
@@ -145,7 +147,7 @@ class EventDelivery:
                 outbox.wait_before_retry(pause)
 
     def _send_batch(self, outbox: Outbox) -> float:
-        """Send the oldest events. Return the seconds until the next attempt, 0 for none."""
+        """Send the oldest events. Return the seconds until the next attempt, or 0."""
         with self._sending:
             batch = outbox.batch(self._batch_limit)
             if not batch:
@@ -154,7 +156,7 @@ class EventDelivery:
                 self._settle(self._post(batch))
             except InvalidRequest as error:
                 if len(batch) > 1:
-                    # Find the event by which the whole request is refused, in smaller batches.
+                    # Use smaller batches to find the event because of which the whole request is refused.
                     self._batch_limit = len(batch) // 2
                     return 0.0
                 self._reject(str(error))
@@ -188,7 +190,7 @@ class EventDelivery:
         self._report("rejected", f"the site refuses events, the first one because of {why}")
 
     def _pause_after(self, error: Exception) -> float:
-        """Keep the events. Any refusal may pass: the site is replaced, or its key is put back."""
+        """Keep the events. Any refusal may be temporary: the site may be replaced, or its key restored."""
         why = str(error) if isinstance(error, AgentopsError) else repr(error)
         self._report("unreachable", f"{self.waiting} events wait: {why}")
         self._failures += 1
@@ -203,7 +205,7 @@ class EventDelivery:
     # --- The end of the process ---
 
     def finish(self) -> None:
-        """Deliver what can be delivered at the end of the process."""
+        """Deliver as many events as possible at the end of the process."""
         if not self._outbox:
             return
         if not self.flush(self._exit_s):
@@ -230,7 +232,7 @@ def _finish_all() -> None:
 
 
 def _finish_with_multiprocessing() -> None:
-    """Deliver at the end of a child of multiprocessing too, which calls no atexit."""
+    """Also deliver at the end of a multiprocessing child, which does not run atexit functions."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
@@ -246,5 +248,5 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-# Now, so that what others register later, and record when they are called, is delivered too.
+# Registered now, so that events recorded by functions that others register later are also delivered.
 atexit.register(_finish_all)

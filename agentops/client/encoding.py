@@ -1,4 +1,4 @@
-"""Events as JSON texts that a site accepts, whatever a program puts into them."""
+"""Encodes events as JSON texts that a site accepts, whatever values a program puts into them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Bytes of an event. A site accepts 256 KiB.
+#: Maximum bytes of an event. A site accepts 256 KiB.
 MAX_EVENT_BYTES = 240 * 1024
-#: Characters of a text. A site accepts 200,000.
+#: Maximum characters of a text. A site accepts 200,000.
 MAX_TEXT = 190_000
-#: How deep values may be nested. A site accepts a little more.
+#: Maximum nesting of values. A site accepts slightly more.
 MAX_DEPTH = 40
-#: Values of an event. A site accepts 50,000 in a request.
+#: Maximum values of an event. A site accepts 50,000 in a request.
 MAX_VALUES = 45_000
-#: Members of an object, and characters of the name of one. A site accepts 256 characters.
+#: Maximum members of an object, and characters of a member's name. A site accepts 256 characters.
 MAX_KEYS, MAX_KEY = 1_000, 190
-#: Characters to which the texts of an event are cut that is too large, one after the other until it fits.
+#: Lengths to which the texts of a too large event are truncated, one after the other until it fits.
 _CUTS = (50_000, 10_000, 2_000, 400, 80)
-#: Items that a list or an object keeps, if cutting its texts is not enough.
+#: Number of items that a list or an object keeps if truncating the texts is not enough.
 _FEWER_ITEMS = 100
-#: An event, and its payload.
+#: Levels of an event and its payload.
 _LEVELS_OF_FIELDS = 2
-#: Integers up to this one, and down to its negative, are accepted by a site.
+#: A site accepts integers between the negative of this and this.
 _MAX_INTEGER = 2**63 - 1
 
 
 def encode(event: Mapping[str, Any]) -> str:
-    """Return an event as JSON in ASCII, with long texts cut so that it fits.
+    """Return an event as ASCII JSON, with long texts truncated so that it fits.
 
-    Values that JSON does not have become texts. Raises `ValueError` if it cannot be made to fit.
+    Values that JSON does not support become texts. Raises `ValueError` if the event cannot be made to fit.
     """
     text = _dumps(event, _Copy(MAX_TEXT))
     if len(text) <= MAX_EVENT_BYTES:
@@ -50,16 +50,16 @@ def _dumps(event: Mapping[str, Any], copy: _Copy) -> str:
 
 
 class _Copy:
-    """Copies a value as JSON has it: texts of about `cut` characters, and the first `items` of each list and object.
+    """Copies a value as JSON: texts of about `cut` characters, and the first `items` of each list and object.
 
-    What is beyond the limits of a site is left out.
+    It omits everything beyond the limits of a site.
     """
 
     def __init__(self, cut: int, items: int = MAX_VALUES) -> None:
         self._cut = cut
         self._items = items
         self._values_left = MAX_VALUES
-        #: The containers around the value, by which a cycle is noticed.
+        #: The containers around the value, to detect cycles.
         self._around: list[int] = []
 
     def of(self, value: Any) -> Any:
@@ -91,7 +91,7 @@ class _Copy:
         return _shortened(_text(value), self._cut)
 
     def _first(self, items: Iterable[T], count: int) -> Iterator[T]:
-        """Yield as many items as there is room for. An event and its payload keep their fields."""
+        """Yield as many items as there is room for. An event and its payload keep all their fields."""
         for item in islice(items, count):
             if self._values_left <= 0 and len(self._around) > _LEVELS_OF_FIELDS:
                 return
@@ -102,13 +102,13 @@ def _text(value: Any) -> str:
     try:
         return value if isinstance(value, str) else str(value)
     except Exception:
-        # The recorded program must not notice that one of its objects cannot be shown.
+        # An object that cannot be converted must not cause an error in the recorded program.
         return f"<{type(value).__name__}>"
 
 
 def _shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
-        # Not `str(text)`, which is another text for a member of an Enum.
+        # Not `str(text)`, which returns a different text for a member of an Enum.
         return str.__str__(text)
     head, tail = limit * 3 // 4, limit // 4
     return f"{text[:head]} … [{len(text) - head - tail} characters left out] … {text[-tail:]}"

@@ -13,13 +13,13 @@ from agentops.client.errors import AgentopsError, StreamReset
 from agentops.client.objects import Event
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-#: Seconds until a reader reconnects, if the site has not said.
+#: Seconds until a reader reconnects, if the site does not specify it.
 RETRY_S = 2.0
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One server-sent event. `id` is empty if it has none."""
+    """One server-sent event. `id` is empty without one."""
 
     name: str
     data: str
@@ -27,7 +27,7 @@ class Frame:
 
 
 class FrameParser:
-    """Makes frames of bytes, which may be cut anywhere. Only CR and LF end a line: texts contain other separators."""
+    """Parses bytes, split at any position, into frames. Only CR and LF end a line: texts contain other separators."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -36,9 +36,9 @@ class FrameParser:
         self.retry_s = RETRY_S
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """Yield the frames that are complete with this chunk."""
+        """Yield the frames that this chunk completes."""
         text = self._rest + chunk
-        # A CR at the end may be half of a CRLF.
+        # A CR at the end may be the first half of a CRLF.
         held = text[-1:] if text.endswith(b"\r") else b""
         *lines, rest = _LINE_END.split(text.removesuffix(held))
         self._rest = rest + held
@@ -69,11 +69,11 @@ class FrameParser:
 
 
 class Position:
-    """How far a reader of a run has come, over all its connections: each event is taken once, in order."""
+    """The position of a reader in a run, across all its connections: each event is yielded once, in order."""
 
     def __init__(self, after_seq: int, *, restart: bool, stop_on_pause: bool) -> None:
         self.seq = after_seq
-        #: As the site wrote it: after a restore it has a second number.
+        #: The ID as the site sent it: after a restore it contains a second number.
         self._last_id = ""
         self.is_over = False
         self._restart = restart
@@ -92,11 +92,11 @@ class Position:
         return {"afterSeq": str(self.seq)}
 
     def connected(self) -> None:
-        """Note that the site has opened a stream."""
+        """Record that the site opened a stream."""
         self._failures = 0
 
     def pause_after(self, error: AgentopsError, reconnect_s: float) -> float:
-        """Return the seconds until the next attempt. Raises the error if it lasts, or has for `reconnect_s`."""
+        """Return the seconds until the next attempt. Raises a permanent error, or one that has lasted `reconnect_s`."""
         now = time.monotonic()
         if not self._failures:
             self._failing_since = now
@@ -106,7 +106,7 @@ class Position:
         return pause_s(self._failures)
 
     def events_in(self, frames: Iterable[Frame]) -> Iterator[Event]:
-        """Yield the events that the reader does not have. Raises `StreamReset`."""
+        """Yield the events after the reader's position. Raises `StreamReset`."""
         for frame in frames:
             event = self._take(frame)
             if event is not None:

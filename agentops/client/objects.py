@@ -1,4 +1,4 @@
-"""The objects that the client returns. Fields that a newer site adds are kept, as attributes too."""
+"""The objects that the client returns. Fields that a newer site adds are kept as attributes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: Statuses after which a run does not change any more. A `resumed` run is continued by the run `resumed_as`.
+#: Statuses of runs that no longer change. The run `resumed_as` continues a `resumed` run.
 ENDED = frozenset({"resumed", "completed", "failed", "stopped"})
 
 
@@ -18,7 +18,7 @@ class _Object(BaseModel):
 
 
 class Run(_Object):
-    """A run, as lists have it."""
+    """A run in a list."""
 
     id: UUID
     agent_id: str | None = None
@@ -27,7 +27,7 @@ class Run(_Object):
     status: str
     #: Why it waits, paused, failed or was stopped.
     status_reason: str = ""
-    #: agent or project, if it is queued because as many runs of it run as may.
+    #: agent or project, if it is queued because the agent's or project's limit of running runs is reached.
     waiting_for: str | None = None
     #: native, external, import or otlp.
     source: str = "native"
@@ -43,7 +43,7 @@ class Run(_Object):
     output_tokens: int = 0
     #: US dollars; None if unknown.
     cost_usd: Decimal | None = None
-    #: Model calls whose cost is unknown: `cost_usd` is a lower bound if there are any.
+    #: Number of model calls with unknown cost; above 0, `cost_usd` is a lower bound.
     unpriced_calls: int = 0
     #: Number of events in its log.
     last_seq: int = 0
@@ -54,16 +54,16 @@ class Run(_Object):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the run does not change any more."""
+        """Return whether the run no longer changes."""
         return self.status in ENDED
 
 
 class RunDetail(Run):
-    """A run with everything that the site tells of it."""
+    """A run with all its details."""
 
     external_id: str | None = None
     summary: str = ""
-    #: The first user turn: a text, or a list of texts and media.
+    #: The first message of the user: a text, or a list of texts and media.
     prompt: Any = None
     result: str = ""
     structured_output: Any = None
@@ -72,23 +72,23 @@ class RunDetail(Run):
     agent_config: dict[str, Any] = {}
     #: The run that continues this one.
     resumed_as: UUID | None = None
-    #: When a waiting run continues by itself.
+    #: When a waiting run continues automatically.
     not_before: datetime | None = None
     message_count: int = 0
     tool_call_count: int = 0
     error_count: int = 0
     child_count: int = 0
-    #: What this run and all runs below it have used: how many runs these are, their tokens, and their known cost in US
-    #: dollars; None if none is known.
+    #: Totals of this run and all its descendants: number of runs, tokens, and known cost in US dollars; None if no cost
+    #: is known.
     total_runs: int = 1
     total_input_tokens: int = 0
     total_output_tokens: int = 0
     total_cost_usd: Decimal | None = None
-    #: How many of these runs have an unknown cost.
+    #: Number of these runs with unknown cost.
     total_unpriced_runs: int = 0
-    #: How many model calls of them have an unknown cost: the known cost is a lower bound if there are any.
+    #: Number of their model calls with unknown cost; above 0, the known cost is a lower bound.
     total_unpriced_calls: int = 0
-    #: Of the answer to `resume`: whether the run had been resumed before.
+    #: In the response to `resume`: whether the run had already been resumed.
     already_resumed: bool = False
 
 
@@ -105,7 +105,7 @@ class Message(_Object):
     usage: Any = None
     rolled_back_at: datetime | None = None
     created_at: datetime
-    #: The message as pydantic-ai serialises it. None in lists.
+    #: The message as serialised by pydantic-ai. None in lists.
     content: dict[str, Any] | None = None
 
 
@@ -125,7 +125,7 @@ class ToolCall(_Object):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    #: Of an output above 256 KiB: its size in UTF-8, and the SHA-256 of these bytes. None for others.
+    #: Of an output above 256 KiB: its size in UTF-8 bytes, and their SHA-256. Otherwise None.
     output_bytes: int | None = None
     output_sha256: str | None = None
     #: None in lists, as is `output`.
@@ -134,9 +134,9 @@ class ToolCall(_Object):
 
 
 class Approval(_Object):
-    """What waits for a person or a program: an approval of a tool call, a question, or an unknown outcome of a call.
+    """A request to a person or a program: approve a tool call, answer a question, or resolve an unknown outcome.
 
-    Its run waits meanwhile.
+    The run waits until then.
     """
 
     #: approval (for `approve` and `deny`), question (`reply`) or unknown_outcome (`resolve_call`).
@@ -147,22 +147,23 @@ class Approval(_Object):
     #: The `id` of the tool call.
     call_id: UUID
     tool_name: str
-    #: What the call runs with: an object, or the text if it is not a JSON object. Of a question: `question`, `choices`.
+    #: The arguments of the call: an object, or the text if it is not a JSON object. Of a question: `question`,
+    #: `choices`.
     arguments: Any = None
     #: pending, approved, denied, expired or cancelled.
     state: str
-    #: Why somebody is asked, and by which rule, tool or hook.
+    #: Why the decision is needed, and the rule, tool or hook that requires it.
     reason: str = ""
     requested_by: str = ""
     created_at: datetime
     expires_at: datetime | None = None
     decided_by: str = ""
     decided_at: datetime | None = None
-    #: What the approver has changed: argument → `from` and `to`.
+    #: The approver's changes: argument → `from` and `to`.
     changes: dict[str, Any] | None = None
     #: The approval holds for all later calls of the tool in this run.
     always: bool = False
-    #: What the model was told about a denial.
+    #: The message to the model about a denial.
     message: str = ""
 
 

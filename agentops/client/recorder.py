@@ -1,4 +1,4 @@
-"""Records an agent loop of your own program as a run of a site, in the background."""
+"""Records an agent loop of your own program in the background, as a run of a site."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, Self
 from agentops.client.delivery import EXIT_S, EventDelivery, shared_delivery
 from agentops.client.encoding import encode
 
-#: Exceptions by which a program ends a loop on purpose.
+#: Exceptions that end a loop intentionally.
 _STOPPING = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
 class RecordedRun:
-    """A run that this program executes, and a site shows. Recording neither waits nor raises.
+    """A run that this program executes and a site displays. Recording neither waits nor raises.
 
-    As a context manager (`with` and `async with`) it starts the run, and ends it: completed, failed by an exception,
-    or stopped by Ctrl-C or a cancelled task. In another process than that which started it, it ends nothing.
+    As a context manager (`with` and `async with`) it starts the run, and ends it as completed, as failed after an
+    exception, or as stopped after Ctrl-C or a cancelled task. Only the process that started the run ends it.
     """
 
     def __init__(
@@ -38,18 +38,19 @@ class RecordedRun:
         parent_run_id: str | None = None,
         spawned_by: tuple[RecordedRun, str | None] | None = None,
     ) -> None:
-        """`run_id`: chosen by this program, unique in the project; events are added to a run that exists.
+        """Prepare a run; `with` starts it. `run_id`: chosen by this program, unique in the project; events are added to
+        an existing run.
 
-        `parent_run_id`: a run that the site knows. `spawned_by`: the run and the tool call to tell of this one.
+        `parent_run_id`: a run on the site. `spawned_by`: the run and the tool call that spawn this run.
         """
         self.agent = agent
-        #: The ID of this program for the run; the site has another one too.
+        #: The ID of the run in this program; the site also assigns one.
         self.id = run_id or f"{agent}-{uuid.uuid4().hex}"[-255:]
-        #: Whether the run was ended by this object.
+        #: Whether this object has ended the run.
         self.has_ended = False
         self._delivery = delivery
         self._spawned_by = spawned_by
-        #: The process that has started the run.
+        #: The process that started the run.
         self._pid = 0
         self._start = {
             "agent": agent,
@@ -77,7 +78,7 @@ class RecordedRun:
         cost_usd: object = None,
         duration_ms: float | None = None,
     ) -> None:
-        """Record an answer of the model.
+        """Record a response of the model.
 
         `tool_calls`: ID, tool and arguments of each. `usage`: the tokens, under the names of the provider. `cost_usd`:
         by default, the site computes it from the tokens and the model.
@@ -90,7 +91,7 @@ class RecordedRun:
         )  # fmt: skip
 
     def text_delta(self, text: str) -> None:
-        """Record a chunk of an answer that is being streamed. `turn` without a text ends the answer."""
+        """Record a chunk of a streamed response. `turn` without a text ends the response."""
         self.event("llm.text.delta", text=text)
 
     def thinking_delta(self, text: str) -> None:
@@ -107,7 +108,7 @@ class RecordedRun:
         call_id: str | None = None,
         duration_ms: float | None = None,
     ) -> None:
-        """Record a tool call that has ended. `call_id`: that of `turn`, if the model has asked for the call."""
+        """Record a tool call that has ended. `call_id`: its ID in `turn`, if the model requested the call."""
         call = RecordedCall(self, name, arguments, call_id)
         call.begin(datetime.now(UTC) - timedelta(milliseconds=duration_ms or 0))
         call.end(output, error=error, duration_ms=duration_ms or 0)
@@ -115,7 +116,7 @@ class RecordedRun:
     def tool_call(self, name: str, arguments: Any = None, *, call_id: str | None = None) -> RecordedCall:
         """Return a context manager for a tool call: `with run.tool_call("read", {…}) as call: call.output = …`.
 
-        An exception is recorded as the error of the call, and raised on.
+        An exception is recorded as the error of the call, and propagates.
         """
         return RecordedCall(self, name, arguments, call_id)
 
@@ -126,17 +127,17 @@ class RecordedRun:
     def child(
         self, agent: str, *, prompt: str | None = None, model: str | None = None, call_id: str | None = None
     ) -> RecordedRun:
-        """Return a run that this one spawns, to be used as a context manager. `call_id`: the tool call that does."""
+        """Return a run that this one spawns, to be used as a context manager. `call_id`: the spawning tool call."""
         return RecordedRun(
             self._delivery, agent, prompt=prompt, model=model, parent_run_id=self.id, spawned_by=(self, call_id)
         )
 
     def event(self, type_: str, /, **payload: Any) -> None:
-        """Record any event, such as `file.changed` or one of your own type, which begins with `x.`."""
+        """Record any event, such as `file.changed` or a custom type, which begins with `x.`."""
         self.record(type_, payload)
 
     def record(self, type_: str, payload: Mapping[str, Any], *, at: datetime | None = None) -> None:
-        """Record an event, with its time if `at` is given. Fields of the payload that are None are left out."""
+        """Record an event, with its time if `at` is given. Fields of the payload with value None are omitted."""
         try:
             event = {
                 "runId": self.id,
@@ -147,13 +148,13 @@ class RecordedRun:
             }
             self._delivery.put(encode(event), is_essential=type_.startswith("run."))
         except Exception as error:
-            # Whatever is wrong with an event, the recorded program goes on.
+            # Whatever is wrong with an event, the recorded program continues.
             self._delivery.drop(f"one cannot be sent: {error!r}")
 
     # --- Begin and end ---
 
     def start(self) -> Self:
-        """Begin the run, unless it has begun. `with` does it."""
+        """Start the run, unless it has started. `with` does this."""
         if not self._pid:
             self._pid = os.getpid()
             self.record("run.started", self._start)
@@ -165,7 +166,7 @@ class RecordedRun:
         return self
 
     def complete(self, result: Any = None, *, summary: str | None = None, cost_usd: object = None) -> None:
-        """End the run. `result`: a text or any JSON value; `cost_usd`: of the whole run, if the provider says."""
+        """End the run as completed. `result`: a text or any JSON value; `cost_usd`: the reported cost of the run."""
         cost = None if cost_usd is None else str(cost_usd)
         self._end("completed", result=result, summary=summary, cost_usd=cost)
 
@@ -175,7 +176,7 @@ class RecordedRun:
         self._end("failed", error=_text_of(error), error_type=kind)
 
     def stop(self, reason: str = "stopped") -> None:
-        """End the run because somebody has stopped it."""
+        """End the run as stopped by a person or program."""
         self._end("stopped", reason=reason)
 
     def _end(self, status: str, **payload: Any) -> None:
@@ -217,16 +218,16 @@ class RecordedRun:
 
     @property
     def dropped(self) -> int:
-        """Return how many events of this process were not recorded: the queue was full, or was closed too early."""
+        """Return the number of events of this process that were lost because the queue was full or closed too early."""
         return self._delivery.dropped
 
     @property
     def rejected(self) -> int:
-        """Return how many events of this process the site has refused."""
+        """Return the number of events of this process that the site refused."""
         return self._delivery.rejected
 
     def flush(self, timeout_s: float = EXIT_S) -> bool:
-        """Wait until everything that was recorded has left, and return whether it has."""
+        """Wait until all recorded events were delivered, and return whether they were."""
         return self._delivery.flush(timeout_s)
 
     async def aflush(self, timeout_s: float = EXIT_S) -> bool:
@@ -255,7 +256,7 @@ class Recorder(RecordedRun):
     ) -> None:
         """Prepare a run; `with` starts it. Raises `ValueError` if `url` is not the URL of a site.
 
-        `run_id`: your own ID of the run, unique in the project. `parent_run_id`: the ID of a run that the site knows.
+        `run_id`: your own ID of the run, unique in the project. `parent_run_id`: the ID of a run on the site.
         """
         super().__init__(
             shared_delivery(url, key), agent, prompt=prompt, run_id=run_id, title=title, model=model,
@@ -272,17 +273,17 @@ def _text_of(error: BaseException | str) -> str:
 
 
 class RecordedCall:
-    """A tool call: set `output` while it is open; an exception is its error. Works with `with` and `async with`.
+    """A tool call: set `output` while it is open; an exception becomes its error. Works with `with` and `async with`.
 
-    Where calls begin and end in callbacks, `begin` and `end` do the same.
+    If calls begin and end in callbacks, use `begin` and `end`.
     """
 
     def __init__(self, run: RecordedRun, name: str, arguments: Any, call_id: str | None) -> None:
-        #: The ID of the call, by which the site knows it.
+        #: The ID of the call on the site.
         self.id = call_id or f"call_{uuid.uuid4().hex}"
-        #: What the tool returned.
+        #: The return value of the tool.
         self.output: Any = None
-        #: Makes the call a failed one without an exception.
+        #: Marks the call as failed without an exception.
         self.error: str | None = None
         self._run = run
         self._name = name
@@ -326,5 +327,5 @@ def _repr_of(error: BaseException) -> str:
     try:
         return repr(error)
     except Exception:
-        # It is code of the recorded program, whose own exception has to be raised on.
+        # This is code of the recorded program, whose own exception must propagate.
         return type(error).__name__

@@ -35,9 +35,9 @@ class Client:
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
-        `project`: slug or ID; by default, the project of the key. `retries`: how often a request is repeated after an
-        error that may pass; the site executes it once. `reconnect_s`: how long `follow` tries to reach a site again.
-        `http`: a client of yours, for proxies or certificates, which you close.
+        `project`: slug or ID; by default, the project of the key. `retries`: the number of retries after a temporary
+        error; the site executes a request once. `reconnect_s`: how long `follow` tries to reach a site again. `http`:
+        your own client, for proxies or certificates; you close it.
 
         Raises `ValueError` if `url` is not the URL of a site.
         """
@@ -96,7 +96,7 @@ class Client:
         """Yield the child runs of a run, newest first."""
         return self._rows(calls.children(run_id))
 
-    # --- What is in a run ---
+    # --- Contents of a run ---
 
     def messages(self, run_id: RunId) -> Iterator[Message]:
         """Yield the messages of a run in order, without their content."""
@@ -115,7 +115,7 @@ class Client:
         return self._do(calls.tool_call(run_id, call_id))
 
     def events(self, run_id: RunId, *, after_seq: int = 0) -> Iterator[Event]:
-        """Yield the events that a run has now, in order."""
+        """Yield the events that a run has so far, in order."""
         return self._rows(calls.events(run_id, after_seq))
 
     def follow(
@@ -123,8 +123,9 @@ class Client:
     ) -> Iterator[Event]:
         """Yield the events of a run as they happen, each once and in order, until it ends.
 
-        Reconnects by itself. A paused run has not ended: with `stop_on_pause`, the last event is `run.paused`. If the
-        position is no longer valid, `StreamReset` is raised; with `restart`, all events come again, from `seq` 1.
+        Reconnects automatically. A paused run has not ended: with `stop_on_pause`, the last event is `run.paused`. If
+        the position becomes invalid, `StreamReset` is raised; with `restart`, all events are yielded again from `seq`
+        1.
         """
         position = Position(after_seq, restart=restart, stop_on_pause=stop_on_pause)
         while not position.is_over:
@@ -165,7 +166,7 @@ class Client:
         return self._do(calls.command(run_id, "send", text, idempotency_key))
 
     def reply(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
-        """Answer the question for which a run waits."""
+        """Answer the question that a run waits for."""
         return self._do(calls.command(run_id, "reply", text, idempotency_key))
 
     def resume(
@@ -193,17 +194,17 @@ class Client:
         return self._do(calls.fork(run_id, step, message, idempotency_key))
 
     def pause(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
-        """Pause a run after its current step. It may still be running in the answer."""
+        """Pause a run after its current step. The returned run may still be running."""
         return self._do(calls.pause(run_id, idempotency_key))
 
     def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
-        """Stop a run for good. It may still be running in the answer."""
+        """Stop a run for good. The returned run may still be running."""
         return self._do(calls.stop(run_id, idempotency_key))
 
     # --- Decisions about tool calls ---
 
     def approvals(self, **filters: Any) -> Iterator[Approval]:
-        """Yield what waits for a person in the project, and the approvals that were decided, newest first.
+        """Yield the open requests to a person in the project, and the decided approvals, newest first.
 
         `filters` are the parameters of the API: `kind`, such as "question", `state`, such as "pending" (each also
         several, as a list), and `run_id`.
@@ -219,10 +220,10 @@ class Client:
         always: bool = False,
         idempotency_key: str | None = None,
     ) -> Approval:
-        """Approve the tool call for which a run waits; the run goes on. `call_id` is that of the approval.
+        """Approve the tool call that a run waits for, so that the run continues. `call_id`: from the approval.
 
         `arguments` replace all arguments of the call. With `always`, later calls of the tool in this run are approved
-        too. Only the first decision counts: `StateConflict` says who has decided, and how.
+        too. Only the first decision counts: afterwards, `StateConflict` says who decided, and how.
         """
         body = {"arguments": arguments, "always": always or None}
         return self._do(calls.decide(run_id, call_id, "approve", body, idempotency_key))
@@ -230,7 +231,7 @@ class Client:
     def deny(
         self, run_id: RunId, call_id: RunId, message: str | None = None, *, idempotency_key: str | None = None
     ) -> Approval:
-        """Deny the tool call for which a run waits. The model gets the message as the call's result."""
+        """Deny the tool call that a run waits for. The model gets the message as the call's result."""
         return self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
 
     def resolve_call(
@@ -242,9 +243,9 @@ class Client:
         *,
         idempotency_key: str | None = None,
     ) -> ToolCall:
-        """Say what happened to a tool call whose outcome is unknown; the run that waits for it goes on.
+        """Resolve the unknown outcome of a tool call, so that the waiting run continues.
 
-        `text` is the output of a call that is done, or the error of one that has failed. `retry` runs the call again.
+        `text` is the output of a call that is done, or the error of a call that failed. `retry` runs the call again.
         """
         return self._do(calls.resolve(run_id, call_id, choice, text, idempotency_key))
 

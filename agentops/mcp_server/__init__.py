@@ -1,1 +1,1 @@
-"""An MCP server over the site's own API: programs such as coding agents look into runs, and control them if allowed."""
+"""An MCP server that uses the site's own API. Programs such as coding agents read runs, and control them if allowed."""

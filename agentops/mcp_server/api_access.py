@@ -1,6 +1,6 @@
-"""How the tools reach the API: over HTTP at another site, through this process's web application, or as the system.
+"""Access of the tools to the API: over HTTP to another site, through this process's web application, or as the system.
 
-Every tool is a few requests of the API, so that access, redaction, limits and audit are the API's.
+Every tool consists of a few API requests, so the API's permissions, redaction, limits and audit apply.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from agentops.base.http.middleware import Refusals
 from agentops.base.redaction import project_scope
 
 TIMEOUT_S = 30
-#: Headers of a client's request that its tools' requests have too. The last one is there only if a configured proxy has
-#: sent it: without it, a site that is open by HTTPS alone redirects.
+#: Headers of a client's request that its tools' requests repeat. The last one only exists if a configured proxy sent
+#: it: without it, an HTTPS-only site redirects.
 KEPT = (b"authorization", b"host", b"x-forwarded-proto")
 JSON = "application/json"
 Query = Mapping[str, str | int | Sequence[str] | None]
 
 
 class ApiRefusal(Exception):
-    """The API has refused a request, or cannot be reached. `facts` are the members of its problem details."""
+    """The API refused a request, or is unreachable. `facts` are the members of its problem details."""
 
     def __init__(self, code: str, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -46,13 +46,13 @@ class ApiRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """What the API answered."""
+    """A response of the API."""
 
     status: int
     body: bytes
 
     def document(self) -> Any:
-        """Return the JSON value. Raises `ApiRefusal` for problem details, and for what is no JSON."""
+        """Return the JSON value. Raises `ApiRefusal` for problem details, and for a body that is not JSON."""
         try:
             document = json.loads(self.body)
         except ValueError:
@@ -74,14 +74,14 @@ class Api(Protocol):
 
 
 async def ask(api: Api, path: str, query: Query | None = None) -> Any:
-    """Return the JSON of a GET. Parameters without a value are left out."""
+    """Return the JSON of a GET. Parameters without a value are omitted."""
     pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
     text = urlencode(pairs, doseq=True)
     return (await api.send("GET", f"/api/{quote(path)}" + (f"?{text}" if text else ""), b"")).document()
 
 
 async def act(api: Api, path: str, body: Mapping[str, Any]) -> Any:
-    """Return the JSON of a POST. Fields without a value are left out."""
+    """Return the JSON of a POST. Fields without a value are omitted."""
     given = {name: value for name, value in body.items() if value is not None}
     return (await api.send("POST", f"/api/{quote(path)}", json.dumps(given).encode())).document()
 
@@ -90,7 +90,7 @@ class SiteApi:
     """Another site, by its URL and an API key."""
 
     def __init__(self, url: str, key: str) -> None:
-        """Raises `ValueError` for a URL that is not of HTTP."""
+        """Prepare a connection. Raises `ValueError` for a URL that is not HTTP."""
         base = httpx.URL(url.rstrip("/"))
         if base.scheme not in ("http", "https") or not base.host:
             raise ValueError("the URL must begin with https:// or http://")
@@ -109,7 +109,7 @@ class SiteApi:
 
 @dataclass
 class LocalApi:
-    """The database of this machine, as commands use it: whoever can read it may do everything."""
+    """The local database, as used by commands: a user who can read it has full access."""
 
     #: One thread, which keeps one connection to the database.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="mcp"))
@@ -137,7 +137,7 @@ class LocalApi:
                 "wsgi.input": BytesIO(body),
             }
         )
-        # Read by DRF's requests: the caller is known, and no credential is looked for.
+        # Read by DRF's requests: the caller is known, so no credential is checked.
         request._force_auth_user = replace(SYSTEM, actor=operator(), door=Door.COMMAND)  # type: ignore[attr-defined]
         match = resolve(path)
         request.resolver_match = match
@@ -145,7 +145,7 @@ class LocalApi:
         return ApiAnswer(response.status_code, response.content)
 
     def _refusals(self, request: WSGIRequest, view: Callable[[], Any]) -> HttpResponse:
-        """Return the answer of a view, or that of its refusal, without the middleware for requests of the network."""
+        """Return the response of a view, or of its refusal, without the middleware for network requests."""
         try:
             response = view()
             rendered: HttpResponse = response.render() if hasattr(response, "render") else response

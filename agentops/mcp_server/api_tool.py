@@ -1,4 +1,4 @@
-"""What a tool is, and the types of its arguments."""
+"""The definition of a tool, and the types of its arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentops.mcp_server.api_access import Api, ApiRefusal, ask
 
 A = TypeVar("A", bound="Arguments")
 
-#: As JSON Schema writes it.
+#: In JSON Schema syntax.
 UUID_PATTERN = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 RunId = Annotated[str, Field(pattern=UUID_PATTERN, description="ID of a run.")]
 RowId = Annotated[str, Field(pattern=UUID_PATTERN)]
@@ -26,7 +26,7 @@ Filter = Annotated[str | None, Field(max_length=500)]
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. Others are refused."""
+    """The arguments of a tool. Unknown arguments are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -40,20 +40,20 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True)
 class ApiTool:
-    """A tool: its name, what it is told to a model, its arguments, and the requests that it makes."""
+    """An MCP tool: name, description for the model, arguments, and the API requests it makes."""
 
     name: str
     title: str
     description: str
     arguments: type[Arguments]
-    #: Returns a JSON value. Gets the API, the path of the project, and the arguments.
+    #: Returns a JSON value. Its arguments are the API, the path of the project, and the tool's arguments.
     call: Callable[[Api, str, Any], Awaitable[Any]]
     is_write: bool = False
     is_destructive: bool = False
     is_idempotent: bool = True
 
     def described(self) -> ToolDescription:
-        """Return the tool as the protocol describes it."""
+        """Return the tool's description in the protocol."""
         return ToolDescription(
             name=self.name,
             title=self.title,
@@ -64,14 +64,14 @@ class ApiTool:
                 read_only_hint=not self.is_write,
                 destructive_hint=self.is_destructive,
                 idempotent_hint=self.is_idempotent,
-                # Only this site is asked.
+                # The tool only accesses this site.
                 open_world_hint=False,
             ),
         )
 
 
 async def project_path(api: Api, name: str | None) -> str:
-    """Return the path of a project in the API; without a name, that of the only one."""
+    """Return the API path of a project; without a name, of the only project."""
     if name is not None:
         return f"projects/{name}"
     projects = await ask(api, "projects")

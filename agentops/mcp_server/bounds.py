@@ -1,18 +1,18 @@
-"""The size of what tools return: a model reads it whole, so long texts are cut and say so."""
+"""Limits on the size of tool results: a model reads them whole, so long texts are truncated, with a note."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-#: Characters of a result as JSON.
+#: Maximum characters of a result as JSON.
 MAX_RESULT = 50_000
-#: Characters of a text in it, tried in this order until the result is short enough.
+#: Maximum characters of a text in a result, tried in this order until the result is short enough.
 _LENGTHS = (20_000, 5_000, 1_000, 200, 50)
 
 
 def bounded(value: Any) -> str:
-    """Return the value as JSON of at most MAX_RESULT characters: with its texts cut, if it is longer."""
+    """Return the value as JSON of at most MAX_RESULT characters; texts are truncated if it is longer."""
     text = _dumps(value)
     for length in _LENGTHS:
         if len(text) <= MAX_RESULT:
@@ -22,7 +22,7 @@ def bounded(value: Any) -> str:
 
 
 def cut(value: Any, length: int) -> Any:
-    """Return a JSON value with its longer texts cut, which say how much is missing."""
+    """Return a JSON value with its longer texts truncated, including a note of the omitted length."""
     if isinstance(value, str) and len(value) > length:
         return f"{value[:length]}… [{len(value) - length} more characters]"
     if isinstance(value, list):

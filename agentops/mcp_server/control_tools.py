@@ -1,4 +1,4 @@
-"""The tools that control runs. They are offered only if writing is allowed; the API checks the key's scopes, too."""
+"""The tools that control runs. They are only offered if writing is allowed; the API also checks the key's scopes."""
 
 from __future__ import annotations
 

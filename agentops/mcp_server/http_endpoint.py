@@ -1,4 +1,4 @@
-"""`POST /mcp`: the MCP server over streamable HTTP, with an API key. No session is kept: each request stands alone."""
+"""`POST /mcp`: the MCP server over streamable HTTP, with an API key. Stateless: there are no sessions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agentops.mcp_server.api_access import RelayedApi
 from runs.api.callers import KeyAuthentication
 
 
-# A session is not accepted, so a page of another site has no credential to use. GET is refused: streams of the server's
-# own messages are for servers with sessions.
+# Session cookies are not accepted, so a page of another site has no credential. GET is refused: streams of messages
+# from the server require sessions.
 @csrf_exempt
 @require_POST
 def endpoint(request: HttpRequest) -> HttpResponse:
@@ -32,7 +32,7 @@ def endpoint(request: HttpRequest) -> HttpResponse:
     """
     refuse_foreign(request)
     rate_limits.count_address(request)
-    # Here, so that a client learns at once that its key is not valid.
+    # Here, so that a client learns of an invalid key at once.
     caller = KeyAuthentication().authenticate(cast("Request", request))
     if caller is None:
         raise AuthRequired("send an API key with the scope read as a Bearer token")
@@ -41,6 +41,6 @@ def endpoint(request: HttpRequest) -> HttpResponse:
 
 
 async def _answer(django: Application, scope: Any, receive: Any, send: Any, *, allows_writes: bool) -> None:
-    # With the first request, and in a thread: loading the SDK takes a second, for which streams would stand still.
+    # On the first request, and in a thread: loading the SDK takes a second, which would block streams.
     http = await asyncio.to_thread(import_module, "agentops.mcp_server.streamable_http")
     await http.answer(RelayedApi(django, scope), scope, receive, send, allows_writes=allows_writes)

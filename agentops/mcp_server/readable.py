@@ -1,4 +1,4 @@
-"""Rows of the API as a model reads them best: without what is empty or said twice, and with long texts cut."""
+"""API rows in a form suited to models: without empty and duplicate fields, and with long texts truncated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentops.mcp_server.bounds import cut
 
 Row = Mapping[str, Any]
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
-#: What an event says besides; the names in camel case are those of another vocabulary.
+#: Duplicate fields of an event; the camel case names belong to another vocabulary.
 _TWICE = ("tool", "argsSummary", "durationMs")
 _AGO = re.compile(r"(?P<count>[0-9]{1,4})(?P<unit>[mhd])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -24,7 +24,7 @@ def compact(row: Row) -> dict[str, Any]:
 
 
 def moment(text: str | None) -> str | None:
-    """Return a time; "24h" is the one 24 hours ago. Other texts are left to the API, which refuses what is no time."""
+    """Return a time; "24h" means 24 hours ago. Other texts are passed to the API, which refuses invalid times."""
     ago = None if text is None else _AGO.fullmatch(text.strip())
     if ago is None:
         return text
@@ -32,7 +32,7 @@ def moment(text: str | None) -> str | None:
 
 
 def now() -> str:
-    """Return the time, which a model does not know."""
+    """Return the current time, which a model does not know."""
     return database_clock.now().isoformat(timespec="seconds")
 
 
@@ -61,7 +61,7 @@ def _part(part: Row) -> dict[str, Any]:
 
 
 def _text(content: Any) -> Any:
-    """Return a text unchanged, and a list of parts with each medium replaced by its type."""
+    """Return a text unchanged, and a list of parts with media replaced by their types."""
     if not isinstance(content, list):
         return content
     return [part if isinstance(part, str) else f"[{_kind(part)}]" for part in content]
@@ -72,18 +72,18 @@ def _kind(part: Any) -> str:
 
 
 def event(row: Row) -> dict[str, Any]:
-    """Return an event without what all events of a run have in common."""
+    """Return an event without the fields that all events of a run share."""
     payload = {name: value for name, value in row["payload"].items() if name not in _TWICE}
     return compact({name: row[name] for name in ("seq", "type", "ts", "step")} | {"payload": payload})
 
 
 def line(row: Row) -> dict[str, Any]:
-    """Return an event as its sentence."""
+    """Return an event as its description."""
     return {"seq": row["seq"], "type": row["type"], "ts": row["ts"], "message": row["payload"].get("message", "")}
 
 
 def call(row: Row, length: int) -> dict[str, Any]:
-    """Return a tool call with its input and output, cut."""
+    """Return a tool call with its input and output, truncated."""
     names = ("id", "tool_name", "status", "step_number", "duration_ms", "started_at", "child_run_id", "input", "output")
     return dict(cut(compact({name: row.get(name) for name in names}), length))
 

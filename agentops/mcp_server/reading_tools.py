@@ -1,4 +1,4 @@
-"""The tools that read: projects, agents, runs, messages, tool calls, errors, events and approvals."""
+"""The reading tools: projects, agents, runs, messages, tool calls, errors, events and approvals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentops.mcp_server.api_access import Api, Query, ask
 from agentops.mcp_server.api_tool import ApiTool, Arguments, Cursor, Filter, Moment, RowId, RunId
 from agentops.mcp_server.run_summary import MAX_TEXT, get_run
 
-#: Rows of a page. Those with their content are fewer.
+#: Rows per page. Pages of rows with content have fewer.
 DEFAULT_ROWS, MAX_ROWS = 20, 100
 MAX_WHOLE_ROWS = 20
 #: Characters of a text in a list.
@@ -121,7 +121,7 @@ async def search(api: Api, project: str, args: SearchTexts) -> Any:
         "before": readable.moment(args.before),
     }
     page = await _page(api, f"{project}/search", args, filters)
-    # Where the words are in a text is for pages that mark them.
+    # The positions of the words in a text are only for pages that highlight them.
     return page | {"results": [{name: row[name] for name in row if name != "matches"} for row in page["results"]]}
 
 

@@ -1,4 +1,4 @@
-"""`get_run`: what a reader wants to know first of a run, in one answer."""
+"""`get_run`: the most important facts about a run in one response."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from agentops.mcp_server import readable
 from agentops.mcp_server.api_access import Api, Query, ask
 
-#: Errors and calls in a summary, and events.
+#: Number of errors and calls in a summary, and of events.
 IN_SUMMARY, EVENTS = 3, 8
-#: Characters of a text in it.
+#: Characters of a text in a summary.
 MAX_TEXT = 1_000
-#: Fields of a run that say how it was executed, not what happened.
+#: Fields that describe how a run was executed, not what happened.
 _LEFT_OUT = frozenset({"agent_config", "run_kind", "starts_fresh", "step_base", "requeued_at", "waited", "last_seq"})
-#: Status reason → the name of what `list_approvals` lists of it.
+#: Status reason → the corresponding list of `list_approvals`.
 _LISTED = {"approval": "approvals", "input": "questions", "unknown_tool": "unknown_outcomes"}
 
 
 async def get_run(api: Api, project: str, args: Any) -> Any:
-    """Return a run, the end of its lists, and what it waits for."""
+    """Return a run, the end of its lists, and the decision it waits for."""
     path = f"{project}/agent-runs/{args.run_id}"
     run = await ask(api, path)
     log = await ask(api, f"{path}/events", {"afterSeq": max(run["last_seq"] - EVENTS, 0), "limit": EVENTS})
@@ -58,7 +58,7 @@ async def _calls(api: Api, path: str, filters: Query) -> list[dict[str, Any]]:
 
 
 async def _waits_for(api: Api, project: str, run: Mapping[str, Any], log: list[dict[str, Any]]) -> Any:
-    """Return what the run waits for, as it is listed for a person or as its event says; None if it does not wait."""
+    """Return the decision that the run waits for, from the approvals or the event; None if it does not wait."""
     if run["status"] != "waiting":
         return None
     if run["status_reason"] in _LISTED:

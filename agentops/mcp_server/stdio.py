@@ -10,7 +10,7 @@ from agentops.mcp_server.tool_server import make_server
 
 
 def serve(api: Api, *, allows_writes: bool, project: str | None) -> None:
-    """Serve one client. Everything else that this process prints goes to standard error."""
+    """Serve one client. All other output of this process goes to standard error."""
     server = make_server(api, allows_writes=allows_writes, project=project)
 
     async def run() -> None:

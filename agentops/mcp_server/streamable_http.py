@@ -1,4 +1,4 @@
-"""One request of streamable HTTP, answered in JSON by a server of its own."""
+"""Answers one streamable HTTP request in JSON, with a separate server per request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from agentops.mcp_server.api_access import Api
 from agentops.mcp_server.tool_server import make_server
 
-#: Bytes of a request.
+#: Maximum bytes of a request.
 MAX_BODY = 1 << 20
 
 

@@ -28,7 +28,7 @@ _WITHOUT_PROJECT = ("list_projects",)
 
 
 def make_server(api: Api, *, allows_writes: bool, project: str | None = None) -> Server[Any]:
-    """Return a server over an API. `project`: the default of the tools' argument."""
+    """Return a server for an API. `project`: the default of the tools' argument."""
     tools = {tool.name: tool for tool in (*READING_TOOLS, *(CONTROL_TOOLS if allows_writes else ()))}
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:

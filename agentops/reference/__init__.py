@@ -1,1 +1,1 @@
-"""The pages of docs/reference, each written from the code that it describes."""
+"""Generates the pages of docs/reference from the code."""

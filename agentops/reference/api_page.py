@@ -19,7 +19,7 @@ document is at `/api/schema`. [The guide](../guides/api.md) explains keys, pages
 UUIDs. Unknown parameters and fields are refused."""
 
 PREFIX = "/api/projects/{project}"
-#: Schemas that fields and answers name.
+#: Schemas referenced by fields and responses.
 SHARED = ("RunFilter", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
 
 
@@ -58,7 +58,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
     yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described.get("parameters", ())))
     if "requestBody" in described:
-        # Of several media types, the first one has the fields.
+        # Of several media types, the first contains the fields.
         media, content = next(iter(described["requestBody"]["content"].items()))
         body = _resolve(content["schema"], schemas)
         title = "**Body**" if media == "application/json" else f"**Body** ({media})"
@@ -71,7 +71,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
 
 
 def _first_body(answers: JsonSchema, schemas: JsonSchema) -> str:
-    """Return the fields of the first answer with a body; for a list, those of a row."""
+    """Return the fields of the first response with a body; for a list, the fields of a row."""
     content: JsonSchema = next((answer["content"] for answer in answers.values() if "content" in answer), {})
     for media, described in content.items():
         schema = _resolve(described["schema"], schemas)
@@ -104,7 +104,7 @@ def _fields(schema: JsonSchema) -> str:
 
 
 def _resolve(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
-    """Return the schema with its fields; of several alternatives, the first one."""
+    """Return the schema with its fields; for alternatives, the first one."""
     resolved: JsonSchema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     alternatives = resolved.get("oneOf") or (resolved.get("anyOf") if "properties" not in resolved else None)
     return _resolve(alternatives[0], schemas) if alternatives else resolved

@@ -25,7 +25,7 @@ _FIELD = re.compile(r"    (?P<name>[a-z_]+): (?P<type>[^=]+?)(?: = .*)?$")
 
 
 def client_page() -> str:
-    """Return the page: first what a program calls, then what it gets, then what it catches."""
+    """Return the page: first the classes a program uses, then the returned objects, then the exceptions."""
     classes = [_class(Client), _class(Recorder), _class(RecordedRun), _class(RecordedCall)]
     exported = [getattr(client, name) for name in client.__all__]
     kinds = [each for each in exported if isinstance(each, type)]
@@ -34,7 +34,7 @@ def client_page() -> str:
 
 
 def _class(cls: type[Any]) -> str:
-    """Return the section of a class. Those that other methods return have no constructor to describe."""
+    """Return the section of a class. Classes that methods return have no constructor to document."""
     blocks = [f"## {code(cls.__name__)}", inspect.getdoc(cls)]
     if cls in CONSTRUCTED:
         blocks += [f"`{cls.__name__}{_signature(cls.__init__)}`", _text(cls.__init__)]
@@ -45,7 +45,7 @@ def _class(cls: type[Any]) -> str:
 
 
 def _members(cls: type[Any]) -> Iterator[str]:
-    """Yield what is written of each public method and property that the class itself has."""
+    """Yield the documentation of each public method and property that the class itself defines."""
     for name, member in vars(cls).items():
         if name.startswith("_"):
             continue
@@ -56,7 +56,7 @@ def _members(cls: type[Any]) -> Iterator[str]:
 
 
 class _Annotation(str):
-    """An annotation, which is a text already and needs no quotes."""
+    """An annotation, which is already text and needs no quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -87,7 +87,7 @@ def _object(cls: type[BaseModel]) -> str:
 
 
 def _fields(cls: type[BaseModel]) -> Iterator[list[str]]:
-    """Yield the name, the type and the comment of each field that the class itself has."""
+    """Yield the name, the type and the comment of each field that the class itself defines."""
     comment: list[str] = []
     for line in inspect.getsource(cls).splitlines():
         field = _FIELD.match(line)

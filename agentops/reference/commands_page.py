@@ -65,7 +65,7 @@ def _in_synopsis(action: argparse.Action) -> str:
 
 
 def _spelling(action: argparse.Action) -> str:
-    """`FILE`, `--json`, `--limit N`, `--wait [SECONDS]`."""
+    """Return the spelling of an argument: `FILE`, `--json`, `--limit N`, `--wait [SECONDS]`."""
     value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
     if not action.option_strings:
         return str(value)

@@ -66,7 +66,7 @@ JSON Schemas: [events](events.schema.json) and [agent dialect](agent-events.sche
 `/api/schema/events?dialect=agent` on a running site."""
 
 
-#: What the error types of the agent dialect mean.
+#: The meanings of the error types in the agent dialect.
 _MEANINGS = {
     "error_tool_use": "A tool call failed.",
     "error_max_turns": "The run reached its step limit.",

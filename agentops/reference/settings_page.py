@@ -1,4 +1,4 @@
-"""docs/reference/settings.md: every variable of the environment, from settings.py and settings_reference.py."""
+"""docs/reference/settings.md: all environment variables, from settings.py and settings_reference.py."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What only the settings and the processes of a site use: its clock, static files, logging and security reports."""
+"""Parts used only by the settings and the processes of a site: its clock, static files, logging, security reports."""

@@ -14,15 +14,15 @@ from django.utils.module_loading import import_string
 log = logging.getLogger(__name__)
 #: Seconds until the next attempt after an error.
 RETRY_S = 1.0
-#: Seconds that the thread gets to store when it has sent what.
+#: Seconds for the thread to store the times at which it sent tasks.
 END_S = 2.0
 
 
 class ClockThread:
-    """Ticks in a thread until it is stopped. Several in a site do no harm: a task itself claims what it does."""
+    """Ticks in a thread until it is stopped. Several instances in a site are harmless: tasks claim their own work."""
 
     def __init__(self, app: Any, *, forks: bool = False) -> None:
-        """`forks`: this process forks children, which must inherit no connection to the database."""
+        """Prepare the thread. `forks`: this process forks children, which must not inherit database connections."""
         self._app, self._forks = app, forks
         self._ticking = threading.Lock()
         if forks:
@@ -35,7 +35,7 @@ class ClockThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and wait a moment for it."""
+        """End the thread, and wait up to END_S seconds for it."""
         self._is_stopping.set()
         if self._thread.ident is not None:
             self._thread.join(END_S)
@@ -50,7 +50,7 @@ class ClockThread:
             self._disconnect()
 
     def _tick(self, scheduler: Any) -> float:
-        """Send what is due, and return the seconds until the next call. Never raises: the thread would end."""
+        """Send due tasks, and return the seconds until the next call. Never raises: the thread would end."""
         with self._ticking:
             try:
                 wait: float = scheduler.tick()
@@ -66,17 +66,17 @@ class ClockThread:
     def _disconnect(self) -> None:
         connection.close()
         if self._forks and connection.vendor == "postgresql":
-            # Otherwise a child would take the connections in it for its own.
+            # Otherwise a child would use the parent's connections.
             cast("Any", connection).close_pool()
 
 
 class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Starts the clock with a worker that has the option `with_clock`, in the process that has the broker.
+    """Starts the clock in a worker with the option `with_clock`, in the process that has the broker connection.
 
-    runs/worker/startup.py turns Celery's `--beat`, which forks a process, into that option.
+    runs/worker/startup.py turns Celery's `--beat`, which forks a process, into this option.
     """
 
-    # After the pool: a process that forks children does it before there is another thread with a connection.
+    # After the pool: a process that forks children does so before another thread opens a connection.
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, with_clock: bool = False, **kwargs: Any) -> None:

@@ -1,6 +1,6 @@
 """Logs the reports of browsers about violations of the Content-Security-Policy, one line each.
 
-Anyone can send anything here.
+Reports are untrusted: anyone can send any content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentops.base.redaction.redact import EVERYWHERE as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024
-#: Reports per network that are logged; more are dropped, so that a broken page does not fill the disk.
+#: Maximum reports per network that are logged; more are dropped, so that a broken page does not fill the disk.
 LOGGED = Throttle("csp-report", limit=60, seconds=600)
 
 

@@ -1,13 +1,13 @@
-"""The logging of the site's processes: one line a message, on standard error, as text or as JSON."""
+"""Logging of the site's processes: one line per message, on standard error, as text or JSON."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-#: Celery logs every message, every tick of the clock and each connection, django-eventstream of every listener, HTTP
-#: clients and the MCP SDK of every request, watchfiles of every change; vendors' libraries of the whole conversation at
-#: level DEBUG.
+#: Loggers that are too verbose: Celery logs every message, every tick of the clock and every connection,
+#: django-eventstream every listener, HTTP clients and the MCP SDK every request, watchfiles every change; vendors'
+#: libraries log the whole conversation at level DEBUG.
 TALKATIVE = (
     *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
     "django_celery_beat.schedulers",
@@ -35,7 +35,7 @@ def log_level(raw: str) -> str:
 
 
 def logging_config(level: str, form: str = "text") -> dict[str, Any]:
-    """Return Django's setting LOGGING. `level`: the lowest level that is logged, such as `INFO`. `form`: of FORMATS."""
+    """Return Django's setting LOGGING. `level`: the lowest logged level, such as `INFO`. `form`: a key of FORMATS."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

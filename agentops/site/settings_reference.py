@@ -1,12 +1,12 @@
-"""The meaning of each setting, by group. Together with the defaults in settings.py it makes docs/reference/settings.md.
+"""Descriptions of all settings, by group. With the defaults in settings.py they produce docs/reference/settings.md.
 
-Separate from settings.py, because no process needs it at its start. `write_reference` refuses a setting without a
+Separate from settings.py, because no process needs it at startup. `write_reference` refuses a setting without a
 description.
 """
 
 from __future__ import annotations
 
-#: Group → variable → its meaning, in Markdown, with units and limits.
+#: Group → variable → its description in Markdown, with units and limits.
 GROUPS: dict[str, dict[str, str]] = {
     "Site and addresses": {
         "AGENTOPS_HOME": "Directory of the SQLite database and the secret key. It is created if missing. `agentops up` "

@@ -1,7 +1,8 @@
 """Static files under addresses with a hash of their content, so browsers keep each until its content changes.
 
-The hash is in the query (`/static/css/tokens.css?v=1a2b3c4d`): the files are served from where they lie, and nothing is
-collected or renamed. Files that are loaded by a plain name, such as the pictures of a style sheet, are kept briefly.
+The hash is in the query (`/static/css/tokens.css?v=1a2b3c4d`): the files are served from their source directories, and
+nothing is collected or renamed. Browsers cache files loaded without a hash, such as images of a style sheet, only
+briefly.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class HashedAddresses(StaticFilesStorage):
         return url
 
     def _hashed_url(self, name: str) -> str:
-        """Return the plain URL for what is not a file, or is served by somebody else."""
+        """Return the plain URL for a name that is not a file, or that another server serves."""
         url = super().url(name)
         path = finders.find(name)
         if not isinstance(path, str) or not Path(path).is_file():
@@ -48,9 +49,9 @@ class HashedAddresses(StaticFilesStorage):
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, which answers with the content of small files, and says how long browsers keep it.
+    """WhiteNoise, which responds with the content of small files, and says how long browsers cache it.
 
-    Under ASGI Django would warn about its open files, and read them whole anyway.
+    Under ASGI Django would warn about its open files, and read them completely anyway.
     """
 
     def immutable_file_test(self, path: str, url: str) -> bool:
@@ -60,7 +61,7 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
         query = request.META.get("QUERY_STRING", "")
-        # Whole and without conditions: WhiteNoise takes files of the same date and size for the same.
+        # Completely and without conditions: WhiteNoise treats files of the same date and size as equal.
         result = static_file.get_response(request.method, {} if query.startswith("v=") else request.META)
         content = b""
         if result.file is not None:
@@ -71,9 +72,9 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
         for name, value in result.headers:
             response.headers[name] = value
         if result.file is not None:
-            # WhiteNoise read the size at the start; a replaced file has another one.
+            # WhiteNoise read the size at the start; a replaced file has a different one.
             response.headers["Content-Length"] = str(len(content))
-            # Another version's address must not keep this content, so the hash is that of the bytes that are sent.
+            # The URL of another version must not cache this content, so the hash is computed from the sent bytes.
             if query == f"v={content_hash(content)}":
                 response.headers["Cache-Control"] = IMMUTABLE
         return response

@@ -1,4 +1,4 @@
-"""The settings of the clock: the periodic tasks of the site, how often they are sent, and their queue."""
+"""The clock's settings: the periodic tasks of the site, their intervals, and their queue."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from agentops.base.broker.queues import FIRST, UPKEEP
 
-#: The priorities of upkeep: the first is for tasks that take milliseconds.
+#: The priorities of upkeep tasks: the first is for tasks that take milliseconds.
 QUICK, SLOW = FIRST, 5
-#: Seconds after which a message is dropped, unless its period is longer: a worker that was away does not get hundreds
-#: of them. Not less, because the clocks of two machines differ.
+#: Seconds after which a message is dropped, unless its interval is longer, so that a worker that was away does not get
+#: hundreds of them. Not less, because the clocks of two machines differ.
 EXPIRES_S = 60.0
 
 
@@ -25,10 +25,10 @@ class PlannedTask:
 
 
 def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PlannedTask]:
-    """Return the tasks of upkeep by name.
+    """Return the upkeep tasks by name.
 
-    Whoever creates work asks for its task at once (runs.lifecycle.wake), so the clock only finds what was not asked
-    for: attempts that are due again, and work whose message was lost.
+    Code that creates work also sends its task at once (runs.lifecycle.wake), so the clock only covers the rest: retries
+    that become due, and work whose message was lost.
     """
     tasks = {
         "runs.settle_traces": PlannedTask(5, QUICK),
@@ -40,7 +40,7 @@ def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PlannedTask]:
         "runs.send_alerts": PlannedTask(10),
         "runs.import_uploads": PlannedTask(10),
         "runs.delete_projects": PlannedTask(10),
-        # Looked at every minute, because some sites run for an hour a day; done once a day and once an hour.
+        # Checked every minute, because some sites run for an hour a day; executed once a day and once an hour.
         "runs.apply_retention": PlannedTask(60),
         "runs.end_abandoned": PlannedTask(60),
     }
@@ -48,16 +48,16 @@ def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PlannedTask]:
 
 
 def schedule_of(tasks: dict[str, PlannedTask]) -> dict[str, dict[str, Any]]:
-    """Return CELERY_BEAT_SCHEDULE. The name of an entry is that of its task."""
+    """Return CELERY_BEAT_SCHEDULE. An entry has the name of its task."""
     return {name: _entry(name, task.every_s) for name, task in tasks.items()}
 
 
 def _entry(name: str, every_s: float) -> dict[str, Any]:
-    # The tables of the schedule hold whole seconds.
+    # The schedule tables store whole seconds.
     every_s = max(math.ceil(every_s), 1)
     return {"task": name, "schedule": every_s, "options": {"expire_seconds": max(every_s, int(EXPIRES_S))}}
 
 
 def routes_of(tasks: dict[str, PlannedTask]) -> dict[str, dict[str, Any]]:
-    """Return CELERY_TASK_ROUTES, which also route what is sent by other processes than the clock."""
+    """Return CELERY_TASK_ROUTES, which also apply to tasks sent by processes other than the clock."""
     return {name: {"queue": task.queue, "priority": task.priority} for name, task in tasks.items()}

@@ -1,6 +1,6 @@
 """Template tags for icons and status badges, available in all templates without {% load %}.
 
-The results are cached per process, because a page has hundreds of a few different ones.
+The results are cached per process, because a page contains hundreds of them, with few different values.
 """
 
 from __future__ import annotations

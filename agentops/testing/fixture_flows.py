@@ -1,4 +1,4 @@
-"""Flow runs of one test: the database rows behind `AgentTester.run_flow`, and what is read of them."""
+"""Flow runs of one test: the database rows behind `AgentTester.run_flow`, and their results."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from runs.worker.worker import Worker
 from timeline.models import Event
 
 Definition = str | Path | Mapping[str, Any]
-#: The answer to every question of a node, or one for each of its visits.
+#: The answer to all questions of a node, or one answer for each visit.
 Answers = Mapping[str, str | Sequence[str]]
 
 
 class FixtureFlows:
-    """The flow runs of one test, each in a project of its own. `folder` is one of AGENTOPS_FIXTURES."""
+    """The flow runs of one test, each in a separate project. `folder` is an AGENTOPS_FIXTURES directory."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
         self._worker = worker
@@ -59,7 +59,7 @@ class FixtureFlows:
         return self._drive(flow_run.pk, timeout_s)
 
     def answer(self, result: FlowResult, node: str, text: str) -> FlowResult:
-        """Answer the open question of a node, and let the flow run go on."""
+        """Answer the open question of a node, and continue the flow run."""
         for visit, run in open_questions(UUID(result.id)):
             if visit.node == node:
                 run_actions.reply(BY, run, text)
@@ -68,7 +68,7 @@ class FixtureFlows:
         raise AssertionError(f"node {node!r} asks no question; open questions: {asking}")
 
     def decide(self, result: FlowResult, *, approved: bool, reason: str = "") -> FlowResult:
-        """Decide the one approval that a flow run waits for, and let it go on."""
+        """Decide the only pending approval of a flow run, and continue it."""
         pending = Approval.objects.filter(run__flow_run=UUID(result.id), state=Approval.State.PENDING)
         waiting = list(pending.select_related("run__project"))
         if len(waiting) != 1:
@@ -83,7 +83,7 @@ class FixtureFlows:
 
 
 def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flow in which constants take the place of the tool nodes that have an output here."""
+    """Return a flow in which constants replace the tool nodes with an output in `outputs`."""
     if not outputs:
         return definition
     require_kind(definition, outputs, "tool", "calls no tool")
@@ -100,7 +100,7 @@ def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dic
 def _result_of(flow_run: FlowRun) -> FlowResult:
     visits = list(FlowVisit.objects.filter(flow_run=flow_run, session__isnull=False).order_by("pk"))
     runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id is not None])
-    # Columns do not keep the order of keys.
+    # Columns do not preserve the order of keys.
     statuses, nodes = flow_run.snapshot["nodeStatus"], [node["id"] for node in flow_run.definition["nodes"]]
     return FlowResult(
         id=str(flow_run.pk),
@@ -121,7 +121,7 @@ def _question_of(run: AgentRun) -> str:
 
 
 def _cost_of(flow_run: FlowRun) -> Decimal | None:
-    """Return the cost of all agents of the flow run; None if that of one is not known."""
+    """Return the cost of all agents of the flow run; None if the cost of one is unknown."""
     runs = AgentRun.objects.filter(flow_run=flow_run, agent__isnull=False)
     costs = list(runs.values_list("cost_usd", "unpriced_calls"))
     known = [cost for cost, unpriced in costs if cost is not None and not unpriced]

@@ -1,4 +1,4 @@
-"""Runs of one test: the database rows behind `AgentTester`, and what is read of them."""
+"""Runs of one test: the database rows behind `AgentTester`, and their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.models import Event
 
 
 class FixtureRuns:
-    """The runs of one test, in a project of their own. `folder` is one of AGENTOPS_FIXTURES."""
+    """The runs of one test, in a separate project. `folder` is an AGENTOPS_FIXTURES directory."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
         self._worker = worker
@@ -47,7 +47,7 @@ class FixtureRuns:
         return self._drive(run.pk, timeout_s)
 
     def decide(self, result: RunResult, *, approved: bool, reason: str = "") -> RunResult:
-        """Decide the approval that a run waits for, and let the run go on."""
+        """Decide the approval that a run waits for, and continue the run."""
         run = AgentRun.objects.select_related("project").get(pk=UUID(result.id))
         approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
         if approval is None:
@@ -60,7 +60,7 @@ class FixtureRuns:
 
 
 def result_of(run: AgentRun) -> RunResult:
-    """Return what a run did."""
+    """Return the result of a run."""
     return RunResult(
         id=str(run.pk),
         status=run.status,
@@ -85,7 +85,7 @@ def _messages(run: AgentRun) -> Iterator[Message]:
 
 
 def _tool_calls(run: AgentRun) -> Iterator[ToolCall]:
-    """Yield the calls in the order in which the answers requested them."""
+    """Yield the calls in the order in which the model requested them."""
     messages = [row.pk for row in transcript.rows_of(run)]
     calls = AgentRunToolCall.objects.filter(message__in=messages).order_by("step_number", "id")
     for call in calls:

@@ -1,4 +1,4 @@
-"""What a flow run did, and assertions on it that show the difference."""
+"""The result of a flow run, and assertions that show the differences."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agentops.testing.run_results import RunResult, check_cost, compare
 
 @dataclass(frozen=True)
 class FlowResult:
-    """A flow run that has ended, is paused, or only goes on after a person has acted.
+    """A flow run that has ended, is paused, or waits for a person.
 
-    `assert_…` raise `AssertionError` with a difference.
+    The methods `assert_…` raise `AssertionError` with the differences.
     """
 
     id: str
@@ -24,16 +24,16 @@ class FlowResult:
     status: str
     reason: str
     error: str
-    #: The snapshot as the API returns it.
+    #: The snapshot in the form of the API.
     snapshot: Mapping[str, Any]
-    #: The runs of agent, tool and human nodes by their visits, in the order in which they started: `draft`, `draft#1`
-    #: (in the second iteration), `draft#1[0]` (of the first item).
+    #: The runs of agent, tool and human nodes by visit, in the order in which they started: `draft`, `draft#1` (in the
+    #: second iteration), `draft#1[0]` (of the first item).
     runs: Mapping[str, RunResult]
-    #: The questions that wait for an answer, by visit.
+    #: The open questions, by visit.
     questions: Mapping[str, str]
     #: The types of the events of the flow run, in order.
     events: Sequence[str]
-    #: Of all agents, in US dollars; None if a price is not known.
+    #: The cost of all agents in US dollars; None if a price is unknown.
     cost_usd: Decimal | None
 
     @property
@@ -99,7 +99,7 @@ class FlowResult:
 
     def _everything(self) -> list[str]:
         snapshot = {**self.snapshot, "agentSessions": sorted(self.snapshot["agentSessions"])}
-        # By the IDs of runs.
+        # Keyed by run IDs.
         del snapshot["runId"], snapshot["inbox"]
         runs = [line for visit, run in sorted(self.runs.items()) for line in (f"run of {visit}:", *run.everything())]
         return [self._state(), *_lines(snapshot), *self.events, *runs]
@@ -108,7 +108,7 @@ class FlowResult:
         return f"{self.status}{f' ({self.reason})' if self.reason else ''}{f': {self.error}' if self.error else ''}"
 
     def _tail(self) -> str:
-        """Return the nodes with their statuses, and what is the matter with runs that have not completed."""
+        """Return the nodes with their statuses, and the problems of runs that have not completed."""
         lines = []
         for node, status in self.nodes.items():
             lines.append(f"{node}: {status}")

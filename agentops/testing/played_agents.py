@@ -26,12 +26,12 @@ _numbers = itertools.count(1)
 
 
 def new_project() -> Project:
-    """Create a project that no other test has."""
+    """Create a project for a single test."""
     return create_project(f"pytest-{next(_numbers)}", "Tests", actor=SYSTEM)
 
 
 def definition_of(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definition of an agent or a flow, which is a file (TOML or JSON) or the definition itself."""
+    """Return the definition of an agent or a flow from a file (TOML or JSON) or a mapping."""
     if isinstance(source, Mapping):
         return dict(source)
     path = Path(source)
@@ -39,13 +39,13 @@ def definition_of(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def played_tools(definition: Mapping[str, Any], *, real_tools: bool) -> Sequence[str]:
-    """Return the tools of an agent in a test: its own, or the recorded ones and those that end a run."""
+    """Return the tools of an agent in a test: its own, or the recorded ones and the tools that end a run."""
     own: Sequence[str] = definition.get("tools") or []
     return own if real_tools else [*filter(_ends_runs, own), RECORDED]
 
 
 def _ends_runs(name: str) -> bool:
-    """Whether a tool ends its run, such as `done`, whose argument is the result: a recorded one would not."""
+    """Return whether a tool ends its run, such as `done`, whose argument is the result: a recorded tool would not."""
     tool = TOOLS.tool(name)
     return tool is not None and tool.ends
 
@@ -53,7 +53,7 @@ def _ends_runs(name: str) -> bool:
 def apply_agent(
     project: Project, definition: dict[str, Any], *, model: str, tools: Sequence[str], settings: Mapping[str, Any]
 ) -> Agent:
-    """Create or change the agent of a definition, with the fixture `model` as its model. Raises `InvalidAgent`."""
+    """Create or update the agent of a definition, with the fixture `model` as its model. Raises `InvalidAgent`."""
     own_settings = definition.get("settings") or {}
     played = {
         "provider": "fixture",
@@ -65,7 +65,7 @@ def apply_agent(
 
 
 def place(fixture: Path, folder: Path) -> str:
-    """Copy a fixture, a file or a folder, to where runs find it, and return its name there: no two tests share one.
+    """Copy a fixture file or folder to the directory that runs read, and return its name there, unique for each test.
 
     Raises `UnusableFixture`.
     """

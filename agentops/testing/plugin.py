@@ -1,6 +1,6 @@
-"""The pytest plugin: the fixture `agentops`, an `AgentTester` on a database of its own.
+"""The pytest plugin: the fixture `agentops`, an `AgentTester` with a separate database.
 
-pytest loads this in every project where agentops is installed, so nothing is imported or set up before the first use.
+pytest loads this in every environment with agentops installed, so nothing is imported or set up before the first use.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def agentops(request: pytest.FixtureRequest, agentops_site: TestingSite) -> Agen
     from agentops.testing.tester import AgentTester
 
     if agentops_site.is_foreign:
-        # The suite has a database already, and decides when tests may use it.
+        # The test suite already has a database, and decides when tests may use it.
         request.getfixturevalue("transactional_db")
     return AgentTester(agentops_site.worker, agentops_site.fixtures)

@@ -1,4 +1,4 @@
-"""What a run did, and assertions on it that show the difference."""
+"""The result of a run, and assertions that show the differences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from timeline.display import calls_unpriced
 
-#: Lines of the end of a conversation that a failure shows.
+#: Number of lines from the end of a conversation in a failure message.
 TAIL = 12
 
 
@@ -35,11 +35,11 @@ class ToolCall:
     """A tool call, with its result."""
 
     name: str
-    #: An object, or the text that the model sent if it is none.
+    #: An object, or the model's text if it is not an object.
     arguments: Any
     #: `completed`, `error`, `denied` or `unknown`; `planned` or `running` if the run waits.
     status: str
-    #: The whole output or the error; None before the call has ended.
+    #: The whole output or the error; None before the call ends.
     output: Any
     step: int
 
@@ -49,17 +49,17 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended, is paused or waits for a person. `assert_…` raise `AssertionError` with a difference."""
+    """A run that has ended, is paused or waits for a person. `assert_…` raise `AssertionError` with the differences."""
 
     id: str
     #: `completed`, `failed`, `stopped`, `paused` or `waiting`.
     status: str
-    #: Why it waits, is paused or was stopped: `approval`, `max_steps`, `budget` and so on; else empty.
+    #: Why it waits, is paused or was stopped: `approval`, `max_steps`, `budget` and so on; otherwise empty.
     reason: str
     error: str
-    #: The text of the last answer, or what the tool `done` was given.
+    #: The text of the last response, or the argument of the tool `done`.
     result: str
-    #: The result by the agent's output schema; None without one.
+    #: The result in the agent's output schema; None without one.
     structured_output: Any
     messages: Sequence[Message]
     tool_calls: Sequence[ToolCall]
@@ -68,9 +68,9 @@ class RunResult:
     steps: int
     input_tokens: int
     output_tokens: int
-    #: In US dollars; None if no price is known.
+    #: Cost in US dollars; None if no price is known.
     cost_usd: Decimal | None
-    #: Model calls whose cost is unknown, and not part of `cost_usd`.
+    #: Number of model calls with unknown cost, which `cost_usd` does not include.
     unpriced_calls: int = 0
 
     @property
@@ -104,7 +104,7 @@ class RunResult:
         raise AssertionError(f"the run is {self.state}, not {expected}\n\n{self._tail()}")
 
     def assert_said(self, text: str) -> None:
-        """Check that an answer of the agent contains the text."""
+        """Check that a response of the agent contains the text."""
         __tracebackhide__ = True
         if not any(text in message.text for message in self.messages if message.role == "assistant"):
             raise AssertionError(f"no answer contains {text!r}\n\n{self._tail()}")
@@ -122,7 +122,7 @@ class RunResult:
         compare("the tool calls differ", lines, found)
 
     def assert_transcript(self, expected: str) -> None:
-        """Check the whole conversation against `transcript`, regardless of the indentation of the expected text."""
+        """Check the whole conversation against `transcript`, ignoring the indentation of the expected text."""
         __tracebackhide__ = True
         compare(
             "the conversation differs", textwrap.dedent(expected).strip().splitlines(), self.transcript.splitlines()
@@ -139,7 +139,7 @@ class RunResult:
         compare("the runs differ", self.everything(), other.everything())
 
     def everything(self) -> list[str]:
-        """Return all that `assert_same` compares, as lines."""
+        """Return all data that `assert_same` compares, as lines."""
         cost = "unknown" if self.cost_usd is None else f"{self.cost_usd:f}"
         return [
             *self.transcript.splitlines(),
@@ -150,7 +150,7 @@ class RunResult:
 
     @property
     def state(self) -> str:
-        """The status, with the reason and the error, if there are any."""
+        """The status, with the reason and the error, if any."""
         return f"{self.status}{f' ({self.reason})' if self.reason else ''}{f': {self.error}' if self.error else ''}"
 
     def _tail(self) -> str:
@@ -159,7 +159,7 @@ class RunResult:
 
 
 def check_cost(name: str, cost_usd: Decimal | None, at_most: Decimal | float | str, unpriced_calls: int = 0) -> None:
-    """Raise `AssertionError` if a cost is not known, or only in part, or higher than allowed."""
+    """Raise `AssertionError` if a cost is unknown, even in part, or higher than allowed."""
     __tracebackhide__ = True
     if cost_usd is None:
         raise AssertionError(f"the cost of the {name} is not known: its model has no price")
@@ -170,7 +170,7 @@ def check_cost(name: str, cost_usd: Decimal | None, at_most: Decimal | float | s
 
 
 def compare(problem: str, expected: Sequence[str], found: Sequence[str]) -> None:
-    """Raise `AssertionError` with the difference of the lines, if there is one."""
+    """Raise `AssertionError` with the differences if the lines differ."""
     __tracebackhide__ = True
     if list(expected) == list(found):
         return
@@ -179,7 +179,7 @@ def compare(problem: str, expected: Sequence[str], found: Sequence[str]) -> None
 
 
 def _call_line(call: ToolCall, compared: Mapping[str, Any] | None) -> str:
-    """Return a call by its name, with those of its arguments that are compared."""
+    """Return a call by its name, with its compared arguments."""
     if compared is None:
         return call.name
     arguments = call.arguments

@@ -17,10 +17,10 @@ Result = TypeVar("Result", RunResult, FlowResult)
 
 
 class AgentTester:
-    """Runs agents and flows in projects of one test. The fixture `agentops` gives it."""
+    """Runs agents and flows in projects of one test. The fixture `agentops` returns it."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
-        # Test modules import this class before there are settings, so Django comes with the first use.
+        # Test modules import this class before the settings exist, so Django is only imported at the first use.
         from agentops.testing.fixture_flows import FixtureFlows
         from agentops.testing.fixture_runs import FixtureRuns
 
@@ -38,12 +38,12 @@ class AgentTester:
         settings: Mapping[str, Any] | None = None,
         timeout_s: float = 60,
     ) -> RunResult:
-        """Run an agent until it ends, is paused or waits for a person, and return what it did.
+        """Run an agent until it ends, is paused or waits for a person, and return the result.
 
         `agent` is the file of a definition, or a definition; its provider is replaced by the fixture: a file, or a
-        folder that has a file named after the agent. Without a prompt, the run starts with that of the fixture. Tool
-        calls get the recorded results; with `real_tools` the agent's own tools are called. `settings` are added to
-        those of the agent. Raises `UnusableFixture`, and `InvalidAgent` for a wrong definition.
+        folder that has a file named after the agent. Without a prompt, the run starts with the prompt of the fixture.
+        Tool calls get the recorded results; with `real_tools` the agent's own tools are called. `settings` are added to
+        the agent's settings. Raises `UnusableFixture`, and `InvalidAgent` for an invalid definition.
         """
         return self._runs.run(
             agent,
@@ -75,13 +75,14 @@ class AgentTester:
         settings: Mapping[str, Any] | None = None,
         timeout_s: float = 60,
     ) -> FlowResult:
-        """Run a flow until it ends, is paused or only goes on after a person has acted, and return what it did.
+        """Run a flow until it ends, is paused or waits for a person, and return the result.
 
-        `flow` and each of `agents`, those that its nodes name, are files of definitions, or definitions; the models of
-        the agents are replaced by the fixtures: a folder that has a file for each agent node. `answers` are for human
-        nodes: a text answers every question of a node, a list one each. `tool_outputs` are the outputs of tool nodes
-        whose tools are not called. Otherwise as for `run`. Raises `UnusableFixture`, `InvalidAgent`, `InvalidFlow`,
-        `InvalidFlowInputs`, and ValueError for an answer or output of a node that has none.
+        `flow` and each of `agents`, the agents of its nodes, are files of definitions, or definitions; the fixtures
+        replace the models of the agents: a folder that has a file for each agent node. `answers` are for human nodes: a
+        text answers every question of a node, a list one question per item. `tool_outputs` replace tool nodes, whose
+        tools are then not called. The other arguments are the same as for `run`. Raises `UnusableFixture`,
+        `InvalidAgent`, `InvalidFlow`, `InvalidFlowInputs`, and ValueError for an answer or output of a node that has
+        none.
         """
         return self._flows.run(
             flow,
@@ -103,15 +104,15 @@ class AgentTester:
         return first
 
     def answer(self, result: FlowResult, node: str, text: str) -> FlowResult:
-        """Answer the open question of a human node, and let the flow run go on."""
+        """Answer the open question of a human node, and continue the flow run."""
         return self._flows.answer(result, node, text)
 
     def approve(self, result: Result) -> Result:
-        """Approve the tool call that a run, or a flow run, waits for, and let it go on."""
+        """Approve the tool call that a run, or a flow run, waits for, and continue it."""
         return self._decide(result, approved=True)
 
     def deny(self, result: Result, reason: str = "") -> Result:
-        """Deny the tool call that a run, or a flow run, waits for, and let it go on."""
+        """Deny the tool call that a run, or a flow run, waits for, and continue it."""
         return self._decide(result, approved=False, reason=reason)
 
     def _decide(self, result: Result, *, approved: bool, reason: str = "") -> Result:

@@ -1,4 +1,4 @@
-"""The site that tests run agents on."""
+"""The site on which tests run agents."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from runs.worker.worker import Worker
 
 SETTINGS = "agentops.settings"
-#: Variables that name servers of a real site.
+#: Variables that configure servers of a real site.
 SERVERS = ("DATABASE_URL", "REDIS_URL", "EMAIL_URL", "AGENTOPS_HTTPS")
 
 
 class TestingSite:
     """The settings, the database and the worker of a process that runs tests. `home` is an empty directory."""
 
-    #: pytest takes classes of this name for tests.
+    #: pytest would collect a class with this name as tests.
     __test__ = False
 
     def __init__(self, home: Path) -> None:
         self.fixtures = home / "fixtures"
         self.fixtures.mkdir()
-        #: Whether the settings were loaded before, by pytest-django for example.
+        #: Whether the settings were already loaded, for example by pytest-django.
         self.is_foreign = settings.configured
         if not self.is_foreign:
             _load_settings(home)
@@ -57,7 +57,7 @@ class TestingSite:
 
 
 def _load_settings(home: Path) -> None:
-    """Load the settings with those variables of the environment that tests may depend on."""
+    """Load the settings with the environment variables that tests may depend on."""
     for name in SERVERS:
         os.environ.pop(name, None)
     os.environ |= {
@@ -73,6 +73,6 @@ def _create_database() -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
-        # Nothing has to survive a power cut.
+        # Nothing needs to survive a power failure.
         cursor.execute("PRAGMA synchronous=OFF")
     call_command("migrate", verbosity=0)

@@ -1,4 +1,4 @@
-"""Peers: other programs, each with its own virtual environment and database, which are created on first use.
+"""Peers: other programs, each with a virtual environment and a database that are created on first use.
 
 A peer runs as a process that executes a given number of steps and reports the duration.
 """
@@ -102,7 +102,7 @@ class Peer:
 
 
 def installed(environment: str, requirements: Sequence[str]) -> Path:
-    """Return the interpreter of the peer's environment, which is created if it is incomplete."""
+    """Return the interpreter of the peer's environment. Create the environment if it is incomplete."""
     base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
     home = base.expanduser() / environment
     python, stamp = home / "bin" / "python", home / "installed.txt"
@@ -119,7 +119,7 @@ def installed(environment: str, requirements: Sequence[str]) -> Path:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables of a peer, without those that would make its Python import agentops."""
+    """Return the environment variables of a peer, without variables that would make its Python import agentops."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
 
 

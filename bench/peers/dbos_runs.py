@@ -1,4 +1,4 @@
-"""DBOS: many workflows at once in one process, with a connection for each."""
+"""DBOS: many workflows at once in one process, with one connection each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Django REST framework on the same rows, as documented: ModelSerializer and CursorPagination, without authentication.
 A WSGI application with its own models over the product's tables.
 
-Reads its database from DATABASE_URL. Imports nothing of agentops.
+Reads its database from DATABASE_URL. Imports nothing from agentops.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dj_database_url
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-# Connections as the product has them: pooled, and tried before each use.
+# Connections as in the product: pooled, and checked before each use.
 POOLED = {"CONN_HEALTH_CHECKS": True, "OPTIONS": {"pool": {"min_size": 0, "max_size": 20, "timeout": 15}}}
 DATABASE = dj_database_url.parse(os.environ["DATABASE_URL"]) | POOLED
 
@@ -20,7 +20,7 @@ settings.configure(
     SECRET_KEY="for-a-benchmark-on-the-loopback-only",
     ALLOWED_HOSTS=["127.0.0.1"],
     ROOT_URLCONF=__name__,
-    # It sets Content-Length, by which a client knows where an answer ends.
+    # It sets Content-Length, so that a client knows the end of a response.
     MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
     INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "rest_framework"],
     DATABASES={"default": DATABASE},
@@ -36,7 +36,7 @@ settings.configure(
 )
 application = get_wsgi_application()
 
-# These need the applications loaded.
+# These imports need loaded applications.
 from django.db import models  # noqa: E402
 from django.urls import path  # noqa: E402
 from rest_framework import generics, pagination, serializers  # noqa: E402
@@ -151,7 +151,7 @@ class Runs(generics.ListAPIView):
     pagination_class = ByCreation
 
     def get_queryset(self):
-        # Of columns that may be large its models know nothing, so it does not read them.
+        # Its models lack the columns that may be large, so it does not read them.
         return Run.objects.filter(project_id=self.kwargs["project"], removed_at=None).select_related("agent", "log")
 
 

@@ -57,7 +57,7 @@ settings.configure(
 )
 application = get_asgi_application()
 
-# These need the applications loaded.
+# These imports need loaded applications.
 import django_eventstream  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.urls import include, path  # noqa: E402

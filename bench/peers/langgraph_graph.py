@@ -25,8 +25,8 @@ class Delta(TypedDict):
 def graph(turns: list[dict[str, Any]], kind: str, before_step: Callable[[], None]) -> StateGraph[Any]:
     """Return the graph, not yet compiled.
 
-    "list" keeps the conversation as documented (a list with an adding reducer), "delta" in the beta channel that stores
-    differences.
+    "list" keeps the conversation as documented (a list with an adding reducer). "delta" uses the beta channel, which
+    stores differences.
     """
 
     def model(state: dict[str, Any]) -> dict[str, Any]:

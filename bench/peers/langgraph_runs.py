@@ -1,6 +1,7 @@
-"""LangGraph with its AsyncPostgresSaver and durability "sync": many runs at once on an event loop, a connection each.
+"""LangGraph with its AsyncPostgresSaver and durability "sync": many runs at once on an event loop, with one connection
+each.
 
-With the synchronous saver and a thread for each run it is slower.
+The synchronous saver with a thread for each run is slower.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Writes OTLP requests for a tracing server, run by the interpreter of its environment.
 
-Arguments: a file, the number of requests, and the spans of each. A request is its length in eight bytes, and its body.
+Arguments: a file, the number of requests, and the spans per request. The file has the length of each request in eight
+bytes, followed by its body.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TEXT = 120
 
 
 def request(spans: int) -> bytes:
-    """Return one trace with as many spans, about 300 bytes each: a root and tool calls below it."""
+    """Return one trace of `spans` spans, about 300 bytes each: a root with tool calls as children."""
     message = ExportTraceServiceRequest()
     resource = message.resource_spans.add()
     _set(resource.resource.attributes, {"service.name": "bench"})

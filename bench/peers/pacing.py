@@ -1,6 +1,7 @@
-"""Publishes numbered events at a given pace, as ordered line by line. Imports nothing of agentops: peers use it.
+"""Publishes numbered events at a given pace, as each line of stdin orders. Imports nothing from agentops, because peers
+use it.
 
-The event is the same document for all: what the JSON stream of the product sends.
+All peers publish the document of the product's JSON stream.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: With the number and its name about 280 bytes: a short answer of a tool, or a piece of a long one.
+#: With the number and its name about 280 bytes: a short output of a tool, or a piece of a long one.
 TEXT = (
     "The second row of the ledger does not agree with the invoice of the same day: the sum is short by 3.20, which"
     " is the fee that the bank takes for a transfer abroad. I shall look at the other months before I call it a rule,"
@@ -19,9 +20,9 @@ TEXT = (
 )
 TYPE = "x.bench.tick"
 
-#: When the publisher was called, and when its event was there for others to see; by time.monotonic_ns.
+#: The time of the publisher's call, and the time when others could see its event; by time.monotonic_ns.
 Stamp = tuple[int, int]
-#: (target, numbers) -> a stamp for each number. What is published by one call is one burst.
+#: (target, numbers) -> a stamp for each number. One call publishes one burst.
 Publish = Callable[[str, range], list[Stamp]]
 
 

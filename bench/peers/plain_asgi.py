@@ -1,6 +1,6 @@
 """The limit of a stream: a bare ASGI application with one subscription to Redis. Each frame is created once.
 
-No framework, access check, database or replay. Imports nothing of agentops. Run as a program, it is its publisher.
+No framework, access check, database or replay. Imports nothing from agentops. Run as a program, it is the publisher.
 """
 
 from __future__ import annotations

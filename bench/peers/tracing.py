@@ -1,6 +1,6 @@
-"""Tracing servers: Phoenix and MLflow, each with a database of its own on the same PostgreSQL.
+"""Tracing servers: Phoenix and MLflow, each with a separate database on the same PostgreSQL.
 
-A span counts when its row is there: Phoenix answers from a queue in memory, before anything is stored.
+A span counts when its row is stored. Phoenix responds from a queue in memory, before it stores anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.workspace import Workspace, database, sibling_url
 
 PROTOBUF = "application/x-protobuf"
 STORED_S = 120
-#: On a busy machine MLflow takes more than a minute.
+#: On a slow machine MLflow needs more than a minute.
 READY_S = 240
 
 
@@ -30,7 +30,8 @@ class TracingPeer:
     title: str
     environment: str
     requirements: tuple[str, ...]
-    #: The name of the program in its environment, and its arguments; `{port}` and `{url}` (the database's) are set.
+    #: The name of the program in its environment, and its arguments. `{port}` and `{url}` (the database's) are filled
+    #: in.
     program: str
     arguments: str
     #: Environment variables, with `{port}`, `{url}` and `{folder}`.
@@ -38,7 +39,7 @@ class TracingPeer:
     headers: dict[str, str]
 
     def requests(self, workspace: Workspace, count: int, spans: int) -> list[bytes]:
-        """Return OTLP requests, made in the peer's environment. Raises `PeerUnusable`."""
+        """Return OTLP requests, created in the peer's environment. Raise `PeerUnusable` on failure."""
         python = installed(self.environment, self.requirements)
         target = workspace.folder / f"{self.environment}.otlp"
         command = [str(python), str(SCRIPTS / "otlp_requests.py"), str(target), str(count), str(spans)]
@@ -51,7 +52,7 @@ class TracingPeer:
 
     @contextmanager
     def started(self, workspace: Workspace, clients: int) -> Iterator[RunningPeer]:
-        """Start the server on an empty database. Raises `PeerUnusable`."""
+        """Start the server on an empty database. Raise `PeerUnusable` on failure."""
         python, port = installed(self.environment, self.requirements), free_port()
         with database(sibling_url(workspace.url, self.environment)) as url:
             known = {"port": str(port), "url": url, "folder": str(workspace.folder), "grpc_port": str(free_port())}
@@ -89,7 +90,7 @@ class RunningPeer:
         return total / accepted_s, total / (time.perf_counter() - began)
 
     def _stored(self) -> int:
-        # Made by the server after it accepts connections, in one case.
+        # In one case, the server creates the table after it accepts connections.
         try:
             [row] = self._connection.execute("SELECT count(*) FROM spans").fetchall()
         except psycopg.errors.UndefinedTable:
@@ -126,7 +127,8 @@ MLFLOW = TracingPeer(
     "mlflow",
     ("mlflow>=3.17,<4", "psycopg[binary]>=3.3,<4"),
     "mlflow",
-    # Its server kills a worker that does not answer within 5 seconds: two that import MLflow at once on a busy machine.
+    # The server kills a worker that does not respond within 5 seconds, such as two that import MLflow on a slow
+    # machine.
     "server --host 127.0.0.1 --port {port} --workers 2 --backend-store-uri {url} --artifacts-destination {folder}"
     " --uvicorn-opts=--timeout-worker-healthcheck=120",
     {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},

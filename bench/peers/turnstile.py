@@ -1,4 +1,4 @@
-"""Lets a peer execute steps in its turn only, and reports the duration. Imports nothing of agentops: peers use it."""
+"""Makes a peer execute steps only in its turn, and reports the duration. Imports no agentops code: peers use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Turnstile:
         _say({"title": title})
 
     def step(self) -> None:
-        """Call it before each step. At the start of a window it reports the last one and waits for the next turn."""
+        """Wait for the next turn at the start of a window, after a report on the last one. Must be called before each
+        step.
+        """
         if self._made % self._window == 0:
             self.report()
             if not sys.stdin.readline():
@@ -35,7 +37,7 @@ class Turnstile:
 
 
 def rounds(title: str, work: Callable[[], object]) -> None:
-    """Do all the work once in each turn, instead of a window of steps."""
+    """Do all the work once per turn, instead of a window of steps."""
     _say({"title": title})
     while sys.stdin.readline():
         began = time.perf_counter()
@@ -44,7 +46,7 @@ def rounds(title: str, work: Callable[[], object]) -> None:
 
 
 def arguments() -> tuple[list[dict[str, Any]], str, int, int, list[str]]:
-    """Return the turns, the database, the size of a window, the number of runs, and the peer's own arguments."""
+    """Return the turns, the database, the size of a window, the number of runs, and the peer's additional arguments."""
     path, url, window, runs, *own = sys.argv[1:]
     return json.loads(Path(path).read_text()), url, int(window), int(runs), own
 

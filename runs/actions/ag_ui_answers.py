@@ -1,4 +1,4 @@
-"""Answers of AG-UI clients to interrupts: a text, a decision about a tool call, or that a person has cancelled."""
+"""Answers of AG-UI clients to interrupts: a text, a decision about a tool call, or a cancellation."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from runs.statuses import RunStatus, WaitReason
 from timeline import log
 from timeline.events import EventType
 
-#: The pointer of an answer's value in a request, which answers one interrupt.
+#: The JSON pointer to the value of an answer in a request. A request answers one interrupt.
 PAYLOAD = "/resume/0/payload"
 _INTERRUPTING = (EventType.RUN_WAITING, EventType.RUN_PAUSED)
 
 
 class DecisionRequired(RunRefusal):
-    """The run waits for a decision that a message cannot give."""
+    """The run waits for a decision, which a message cannot contain."""
 
     code = "decision_required"
 
 
 class InterruptNotOpen(RunRefusal):
-    """The client answers an interrupt that the thread's run does not, or no longer, have."""
+    """The client answers an interrupt that is not open in the thread's run."""
 
     code = "interrupt_not_open"
 
@@ -45,14 +45,14 @@ class InterruptAnswer:
 
     @property
     def text(self) -> str | None:
-        """Return the answer as the agent reads it; None without one."""
+        """Return the answer as text for the agent; None without one."""
         if self.is_cancelled or self.payload is None:
             return None
         return self.payload if isinstance(self.payload, str) else json.dumps(self.payload, ensure_ascii=False)
 
 
 def open_interrupt(run: AgentRun | None) -> str | None:
-    """Return the ID of the interrupt with which the AG-UI run of a run has ended; None if nothing is asked."""
+    """Return the ID of the interrupt at the end of a run's AG-UI run; None without a question."""
     if run is None or run.state not in (RunStatus.WAITING, RunStatus.PAUSED):
         return None
     last = log.events_of(run.pk).filter(type__in=_INTERRUPTING).order_by("-seq").first()
@@ -62,8 +62,8 @@ def open_interrupt(run: AgentRun | None) -> str | None:
 def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
     """Return the sequence number of an interrupt that was settled without this answer, in the log of the run.
 
-    0 if it belongs to a run that this one continues. Clients have to answer an interrupt before they send anything
-    else, also if somebody else has settled it: they do it by cancelling. Other answers would be lost, and so raise
+    Returns 0 if it belongs to a run that this one continues. Clients have to answer an interrupt before they send
+    anything else, even if another client has settled it: they then cancel it. Other answers would be lost, and so raise
     `InterruptNotOpen`.
     """
     run_id, _, seq = answer.interrupt_id.partition(".")
@@ -75,12 +75,12 @@ def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
 
 
 def _lineage(run: AgentRun) -> set[str]:
-    """Return the IDs of a run and of those that it continues."""
+    """Return the IDs of a run and of the runs that it continues."""
     return {str(pk) for pk in AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", flat=True)}
 
 
 def _has_event(run_id: UUID, seq: int) -> bool:
-    """Whether the log of a run has such an event. A client may send any number."""
+    """Whether the log of a run has an event with this number. A client may send any number."""
     return log.events_of(run_id).filter(seq=seq).exists()
 
 
@@ -90,7 +90,7 @@ def is_decision(run: AgentRun) -> bool:
 
 
 def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
-    """Decide about the tool call for which a run waits. Raises `InvalidInput` and `RunRefusal`."""
+    """Decide about the tool call that a run waits for. Raises `InvalidInput` and `RunRefusal`."""
     if run.status_reason == WaitReason.APPROVAL:
         approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
         if approval is None:  # it was decided, or has expired, since the run was read
@@ -103,7 +103,7 @@ def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun
 
 
 def _unknown_call(run: AgentRun) -> UUID:
-    """Return the ID of the call that the interrupt names. Several unknown outcomes are resolved one after another."""
+    """Return the ID of the call in the interrupt. Several unknown outcomes are resolved one after another."""
     asked = log.events_of(run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").values_list("ref_id", flat=True)
     call_ids, named = list(unknown_calls.unresolved(run).values_list("pk", flat=True)), asked.first()
     if not call_ids:
@@ -112,7 +112,7 @@ def _unknown_call(run: AgentRun) -> UUID:
 
 
 def _decision(answer: InterruptAnswer) -> Decision:
-    """Return the decision about an approval. A call that nobody wants to decide about is not run."""
+    """Return the decision about an approval. A cancelled interrupt denies the call."""
     if answer.is_cancelled:
         return Decision(approves=False)
     given = {"approved": answer.payload} if isinstance(answer.payload, bool) else answer.payload

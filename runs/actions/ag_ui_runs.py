@@ -1,7 +1,7 @@
-"""Requests of AG-UI clients: each starts a run, or continues that of its thread.
+"""Requests of AG-UI clients: each starts a run, or continues the run of its thread.
 
-A thread is a conversation in the client's words, and a chain of runs here. The site's record is the conversation, so
-only the new messages of a request count, not the history that clients send with it.
+A thread of the client is a chain of runs here. The stored conversation is authoritative: only the new messages of a
+request are used, not the history that clients send with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runs.providers import loading
 from runs.statuses import RunStatus
 from timeline.models import Log
 
-#: The results of calls of the front end that it has not run, and that it has run without any.
+#: The results of front-end calls that were not run, and of calls that ran without a result.
 NOT_RUN = "The front end has not run this tool. The user has sent another message instead."
 NO_OUTPUT = "The tool has run, without output."
 
@@ -40,74 +40,74 @@ class ToolResultRequired(RunRefusal):
 
 
 class ThreadBusy(RunRefusal):
-    """The run of the thread is still in progress."""
+    """The run of the thread has not ended."""
 
     code = "thread_busy"
 
 
 class MediaNotTaken(InvalidInput):
-    """The run of the thread takes no media now."""
+    """The run of the thread accepts no media now."""
 
     code = "unsupported_content"
 
 
 @dataclass(frozen=True)
 class ClientMessage:
-    """A user message, with the client's ID of it."""
+    """A user message, with the ID that the client gave it."""
 
     id: str
     text: str
-    #: Images and documents after the text.
+    #: Images and documents that follow the text.
     media: Sequence[Media] = ()
 
 
 @dataclass(frozen=True)
 class AgUiRequest:
-    """What a client sends."""
+    """The content of a client's request."""
 
     thread_id: str
     run_id: str
-    #: The user messages at the end of the conversation; of those, the ones after the last known one are new.
+    #: The user messages at the end of the conversation. Messages after the last known one are new.
     messages: Sequence[ClientMessage] = ()
-    #: Added to the new message.
+    #: Text to add to the new message.
     context: str = ""
-    #: Tools that the front end runs, checked.
+    #: Validated tools that the front end runs.
     tools: FrontEndTools = ()
-    #: Results of tool calls, by the ID of the call. The one for which the run waits may be among them.
+    #: Results of tool calls, by call ID. They may include the result that the run waits for.
     tool_results: Mapping[str, str] = field(default_factory=dict)
     answer: InterruptAnswer | None = None
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """What a request brings to its thread: new messages as one text, and an answer to the open interrupt."""
+    """The new content of a request: new messages as one text, and an answer to the open interrupt."""
 
     message: str | None
     message_id: str
     media: Sequence[Media] = ()
     answer: InterruptAnswer | None = None
-    #: The events after this one are wanted, and nothing is to be done.
+    #: If set, do nothing, and return the events after this sequence number.
     follows_after: int | None = None
     tools: FrontEndTools = ()
     tool_results: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_new(self) -> bool:
-        """Whether there is a new message."""
+        """Whether the request has a new message."""
         return self.message is not None or bool(self.media)
 
     @property
     def text(self) -> str | None:
-        """Return the answer and the messages as one text; None without both."""
+        """Return the answer and the messages as one text; None if both are missing."""
         answer = None if self.answer is None else self.answer.text
         texts = [text for text in (answer, self.message) if text is not None]
         return "\n\n".join(texts) if texts else None
 
 
 def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
-    """Start or continue the run of a thread. A repeated request does nothing and has the same result.
+    """Start or continue the run of a thread. A repeated request does nothing and returns the same result.
 
-    Raises `ThreadBusy`, `DecisionRequired`, `InterruptNotOpen`, `MessageEmpty`, and what the actions raise.
+    Raises `ThreadBusy`, `DecisionRequired`, `InterruptNotOpen`, `MessageEmpty`, and the errors of the actions.
     """
     return loading.repeating(partial(_start, actor, project, agent, request))
 
@@ -123,15 +123,15 @@ def _start(actor: Principal, project: Project, agent: Agent, request: AgUiReques
 
 
 def _newest_run(agent: Agent, thread_id: str) -> AgentRun | None:
-    """Return the run that continues a thread now; None for a new thread."""
+    """Return the current run of a thread; None for a new thread."""
     newest = AgUiRun.objects.filter(agent=agent, thread_id=thread_id).select_related("run").order_by("-pk").first()
     return None if newest is None else _successor(newest.run)
 
 
 def _lock(agent: Agent, run: AgentRun | None) -> None:
-    """Let one request at a time go on, so that two of a thread do not both start a run.
+    """Serialise the requests of a thread, so that two requests do not both start a run.
 
-    In the order in which a claim locks them, or the two would wait for each other.
+    Locks rows in the same order as a claim, to prevent a deadlock.
     """
     if run is not None:
         AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run.pk).first()
@@ -141,7 +141,7 @@ def _lock(agent: Agent, run: AgentRun | None) -> None:
 def _start_or_repeat(
     actor: Principal, project: Project, agent: Agent, before: AgentRun | None, request: AgUiRequest
 ) -> AgUiRun:
-    """Start or continue the run of a thread whose newest run is `before`, unless the request has done so already."""
+    """Start or continue the run of a thread whose newest run is `before`, unless the request already did so."""
     requests = AgUiRun.objects.filter(agent=agent, thread_id=request.thread_id)
     earlier = requests.filter(client_run_id=request.run_id).first()
     if earlier is not None:
@@ -162,18 +162,18 @@ def _start_or_repeat(
 
 
 def _successor(run: AgentRun) -> AgentRun:
-    """Return the run that continues this one now."""
+    """Return the run that currently continues this one."""
     while (following := AgentRun.objects.filter(resumed_from=run).first()) is not None:
         run = following
     return run
 
 
 def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiRequest) -> _Turn:
-    """Return what is new in a request. Raises `InterruptNotOpen` if its answer would be lost."""
+    """Return the new content of a request. Raises `InterruptNotOpen` if its answer would be lost."""
     ids = [message.id for message in request.messages]
     known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
     known |= _stored(run, ids)
-    # What stands before a known message was sent with it.
+    # Messages before a known one were sent together with it.
     first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
     new = request.messages[first_new:]
     text = "\n\n".join(filter(None, (message.text for message in new))) + request.context if new else ""
@@ -189,7 +189,7 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
 
 
 def _stored(run: AgentRun | None, ids: Sequence[str]) -> set[str]:
-    """Return which are IDs of this site, from a snapshot of the conversation."""
+    """Return the IDs that this site has stored, from a snapshot of the conversation."""
     own = [each for each in ids if re.fullmatch(UUID_PATTERN, each)]
     if run is None or not own:
         return set()
@@ -221,7 +221,7 @@ def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | No
 
 
 def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
-    """Answer the question for which a run waits, or send the result of a tool of the front end."""
+    """Answer the question that a run waits for, or send the result of a front-end tool."""
     question = questions.open_question(run)
     if question is None or not question.is_for_front_end:
         return run_actions.reply(actor, run, _required(turn.text)).run
@@ -230,21 +230,21 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
         raise ToolResultRequired(
             "the run waits for the result of a tool of the front end", call_id=str(question.call.pk)
         )
-    # Nothing but spaces is no message, and no output.
+    # Text of only spaces is neither a message nor an output.
     text = NOT_RUN if result is None else result if result.strip() else NO_OUTPUT
     run = run_actions.reply(actor, run, text).run
     return run if turn.message is None else run_actions.send(actor, run, turn.message).run
 
 
 def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
-    """Continue an ended run after its last finished step, or with a new run if it has finished none."""
+    """Continue an ended run after its last finished step, or as a new run if it has finished no step."""
     content = _content(turn)
-    # Not `step_count`: a run that was stopped among the calls of a step has counted it, and not finished it.
+    # Not `step_count`: it includes a step that was stopped during its calls and is not finished.
     for step in ancestry.steps_of(before, 1):
         return run_actions.fork(
             actor, before, step=step, message=turn.message, media=turn.media, front_end_tools=turn.tools
         )
-    # A run that has finished no step has nothing to continue but its prompt.
+    # A run without a finished step can only start again from its prompt.
     if isinstance(before.prompt, str):
         content = turn_of("\n\n".join(filter(None, [before.prompt, turn.message])), turn.media)
     return run_actions.create(actor, project, agent, content, front_end_tools=turn.tools)
@@ -269,6 +269,6 @@ def _busy(run: AgentRun) -> RunRefusal:
 
 
 def _last_message(run: AgentRun) -> AgentRunMessage | None:
-    """Return the user message with which a new run begins."""
+    """Return the user message at the start of a new run."""
     messages = AgentRunMessage.objects.filter(run=run, role=AgentRunMessage.Role.USER)
     return messages.order_by("-position").first()

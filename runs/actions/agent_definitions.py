@@ -31,11 +31,11 @@ from runs.tools.sandbox.switches import ToolOff
 Outcome = Literal["created", "changed", "unchanged"]
 
 RECORDINGS = "fixture"
-#: The setting that an error names at its beginning, as in "settings.budgets.tokens must be …".
+#: The setting at the start of an error message, as in "settings.budgets.tokens must be …".
 SETTING = re.compile(r"settings(\.[a-z_]+)+")
 
 
-#: Stand for fields that are invalid, where only the others are examined.
+#: Replacements for invalid fields, so that the other fields can be checked.
 PLACEHOLDERS = {"agent_id": "agent", "provider": "fixture", "model": "none"}
 
 
@@ -45,7 +45,7 @@ class AgentAuditAction(enum.StrEnum):
 
 
 class AgentChanged(RunRefusal):
-    """Somebody else has changed the agent, or created it. `data["version"]` is its current version."""
+    """The agent was changed or created by another request. `data["version"]` is its current version."""
 
     code = "agent_changed"
 
@@ -60,29 +60,30 @@ class AgentNotFound(RunRefusal):
 def apply(
     project: Project, definition: Mapping[str, Any], *, by: audit.Actor, changes: int | None = None
 ) -> tuple[Agent, Outcome]:
-    """Create the agent that `definition` describes, or change the existing one to it. Omitted fields get defaults.
+    """Create the agent described by `definition`, or change the existing one. Omitted fields get defaults.
 
-    But an omitted part of the placement stays as it is. A change of nothing else makes no version; unended runs follow.
+    Omitted parts of the placement stay unchanged. A change of only the placement creates no version; unended runs
+    follow it.
 
-    `changes` is the version that the caller has seen, 0 if the agent is new; None: any. Runs keep the copy of the
-    definition that they were created with.
-    Raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`, and writes nothing then.
+    `changes` is the version that the caller has read, 0 if the agent is new; None: any. Runs keep their copy of the
+    definition. Raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`, and then writes
+    nothing.
     """
     checked = _usable(project, definition)
     slug, behaviour, placement = checked.agent_id, checked.behaviour, checked.placement
     del behaviour["agent_id"]
     fields = behaviour | placement
     with transaction.atomic():
-        # Before the lock of the agent, which claims take after those of runs.
+        # Before the lock of the agent, because claims lock runs before agents.
         places.follow(project, slug, placement)
-        # Locked, so that the second of two calls at once sees the result of the first.
+        # Locked, so that of two concurrent calls the second sees the result of the first.
         agents = Agent.objects.select_for_update(no_key=True)
         agent, created = agents.get_or_create(project=project, slug=slug, defaults=fields)
         if created:
             _store_version(agent, by)
             _audit(by, AgentAuditAction.AGENT_CREATED, agent, before=None, after=fields)
             return agent, "created"
-        # Not compared by ==, which takes true, 1 and 1.0 for equal.
+        # Not compared with ==, for which true, 1 and 1.0 are equal.
         before = {name: getattr(agent, name) for name in fields}
         changed = [name for name in fields if canonical(before[name]) != canonical(fields[name])]
         if not changed:
@@ -102,17 +103,17 @@ def apply(
 
 
 def problems_of(project: Project, definition: Mapping[str, Any]) -> list[InvalidAgent]:
-    """Return all reasons for which `apply` would refuse a definition, each with the pointer of the invalid field."""
+    """Return all reasons why `apply` would refuse a definition, each with the pointer of the invalid field."""
     examined = examine(definition)
     invalid = {str(problem.data["pointer"]).split("/")[1] for problem in examined.problems if problem.data["pointer"]}
     if (checked := examined.definition) is None:
         if not invalid:
-            return list(examined.problems)  # of the definition as a whole
-        # The valid fields are examined too, so that everything can be corrected at once.
+            return list(examined.problems)  # problems of the definition as a whole
+        # The valid fields are checked too, so that the user can correct all problems at once.
         valid = {name: definition[name] for name in Definition.model_fields if name in definition.keys() - invalid}
         try:
             checked = Definition.model_validate({**PLACEHOLDERS, **valid})
-        except ValidationError:  # a value that is no JSON hides what is wrong elsewhere
+        except ValidationError:  # a value that is not JSON hides the problems of other fields
             return list(examined.problems)
     agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
     problems = _problems_of_use(agent)
@@ -135,9 +136,9 @@ def definition_at(agent: Agent, number: int) -> dict[str, Any] | None:
 
 
 def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frozen agent of a run with `changes`, validated as a definition. Nothing is written.
+    """Return the frozen agent of a run with `changes`, validated as a definition. Writes nothing.
 
-    Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is not valid any more.
+    Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is no longer valid.
     """
     fields_before = {name: frozen[name] for name in Definition.model_fields if name in frozen}
     return {**frozen, **_usable(project, {**fields_before, **changes}).behaviour}
@@ -146,7 +147,7 @@ def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping
 def find(project: Project, agent_id: str) -> Agent:
     """Return the agent of this name. Raises `AgentNotFound`.
 
-    An invalid name is never sent to the database.
+    An invalid name causes no query.
     """
     is_valid = re.match(SLUG_PATTERN, agent_id)
     agent = Agent.objects.filter(project=project, slug=agent_id).first() if is_valid else None
@@ -156,7 +157,7 @@ def find(project: Project, agent_id: str) -> Agent:
 
 
 def recorded_prompt(agent: Agent) -> UserTurn | None:
-    """Return the user message with which a fixture agent's recording begins; None if there is none."""
+    """Return the user message at the start of a fixture agent's recording; None without one."""
     if agent.provider != RECORDINGS:
         return None
     try:
@@ -166,7 +167,7 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
 
 
 def _usable(project: Project, definition: Mapping[str, Any]) -> Definition:
-    """Return a definition of which runs can start. Raises the first of `problems_of`."""
+    """Return a definition from which runs can start. Raises the first of `problems_of`."""
     checked = check(definition)
     agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
     for problem in _problems_of_use(agent):
@@ -175,7 +176,7 @@ def _usable(project: Project, definition: Mapping[str, Any]) -> Definition:
 
 
 def _problems_of_use(agent: Agent) -> Iterator[InvalidAgent]:
-    """Yield why a run of the agent could not start, each time with a pointer to the invalid field."""
+    """Yield the reasons why a run of the agent could not start, each with a pointer to the invalid field."""
     reported = set()
     try:
         provider = providers.get(agent.provider)
@@ -184,7 +185,7 @@ def _problems_of_use(agent: Agent) -> Iterator[InvalidAgent]:
         yield InvalidAgent(str(error), pointer="/provider")
     else:
         try:
-            # Without settings, to tell a model that cannot be used from settings that it does not take.
+            # Without settings, to distinguish an unusable model from settings that the model does not accept.
             provider.check(agent.model, {})
         except providers.ProviderUnusable as error:
             reported.add(str(error))
@@ -215,7 +216,7 @@ def _store_version(agent: Agent, by: audit.Actor, changed: Sequence[str] = ()) -
 def _audit(
     by: audit.Actor, action: AgentAuditAction, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
 ) -> None:
-    """Record the change. The audit log keeps settings redacted, since they may hold secrets."""
+    """Record the change. The audit log keeps settings redacted, since they may contain secrets."""
     version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}
     before_values, _ = REDACTOR.clean(before)
     after_values, _ = REDACTOR.clean({**version, **after})

@@ -1,4 +1,4 @@
-"""Approvals, as people and programs see and decide them, with an audit entry for each decision.
+"""List and decide approvals for users and programs, with an audit entry for each decision.
 
 The caller has checked the permission.
 """
@@ -22,7 +22,7 @@ from runs.models import AgentRun, Approval
 
 
 class RulesChanged(RunRefusal):
-    """Somebody else has changed the approval rules of the project."""
+    """The approval rules of the project were changed by another request."""
 
     code = "rules_changed"
 
@@ -44,21 +44,21 @@ def decide(actor: Actor, run: AgentRun, call_id: UUID, decision: Decision) -> De
 
 
 def rules_of(project: Project) -> list[dict[str, Any]]:
-    """Return the approval rules of a project as stored. Raises `InvalidPolicies` if they are not readable."""
+    """Return the approval rules of a project as stored. Raises `InvalidPolicies` if they are unreadable."""
     _check(project.settings)
     return list(project.settings.get("approvals", [])) if isinstance(project.settings, dict) else []
 
 
 def problems_of(rules: list[Any]) -> list[InvalidPolicies]:
-    """Return all that is wrong with the approval rules of a project, each with its pointer."""
+    """Return all problems of approval rules of a project, each with its pointer."""
     return [_refusal(fault) for fault in policies.faults("approvals", rules)]
 
 
 def set_rules(actor: Actor, project: Project, rules: list[Any], *, changes: list[Any] | None = None) -> None:
-    """Replace the approval rules of a project; `changes` are the rules that the caller has seen, None: any.
+    """Replace the approval rules of a project; `changes` are the rules that the caller has read, None: any.
 
-    Raises `InvalidPolicies` or `RulesChanged`, and writes nothing then. Workers read them when they claim a run, so a
-    change takes effect within a slice.
+    Raises `InvalidPolicies` or `RulesChanged`, and then writes nothing. Workers read the rules when they claim a run,
+    so a change takes effect within a slice.
     """
     _check({"approvals": rules})
     with transaction.atomic():

@@ -9,7 +9,7 @@ from agentops.accounts.models import Project
 from runs.models import AgentRun, FlowRun
 from runs.statuses import LIVE
 
-#: Runs are counted up to here.
+#: Maximum number that is counted.
 MAX_COUNT = 1000
 
 
@@ -20,15 +20,16 @@ def in_progress(project: Project) -> int:
 
 
 def being_recorded(project: Project) -> int:
-    """Return the number of recorded runs that have not ended, at most `MAX_COUNT`. They do not hinder archiving."""
+    """Return the number of recorded runs that have not ended, at most `MAX_COUNT`. They do not prevent archiving."""
     return AgentRun.objects.being_recorded().filter(project=project).order_by()[:MAX_COUNT].count()
 
 
 def archive(project: Project, *, by: Actor) -> Project:
-    """Archive a project. Raise NotArchivable while runs are in progress: nobody could answer or stop them then.
+    """Archive a project. Raise NotArchivable while runs are in progress, because they could no longer be answered or
+    stopped.
 
-    A run that is created at the same moment continues to its end. Paused runs stay paused until somebody unarchives.
-    Recorded runs do not hinder it: what their programs send is refused while the project is archived.
+    A run that is created concurrently continues to its end. Paused runs stay paused until the project is unarchived.
+    Recorded runs do not prevent archiving: events from their programs are refused while the project is archived.
     """
     refuse_in_progress(project)
     return archive_project(project, actor=by)

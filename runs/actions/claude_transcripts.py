@@ -1,6 +1,6 @@
 """Session transcripts of claude-agent-sdk: append, read, delete.
 
-The SDK's transcripts are kept as they are, because it resumes a session from them. They may contain secrets.
+The SDK's transcripts are stored unchanged, because it resumes a session from them. They may contain secrets.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from agentops.base.database_clock import Now
 from runs.models import ClaudeTranscript, ClaudeTranscriptEntry
 from runs.models.claude_transcript import MAX_NAME
 
-#: Entries and characters of a page; a page has one entry at least.
+#: Maximum entries and characters of a page; a page has at least one entry.
 PAGE_ENTRIES, PAGE_SIZE = 500, 4 * 1024 * 1024
 TRANSCRIPT_DELETED = "transcript.deleted"
 
 
 @dataclass(frozen=True)
 class TranscriptName:
-    """What a transcript is called within a project. `subpath` is empty for the session itself."""
+    """The name of a transcript within a project. `subpath` is empty for the session itself."""
 
     project_key: str
     session_id: str
@@ -36,7 +36,7 @@ class TranscriptName:
 
 @dataclass(frozen=True)
 class EntryPage:
-    """Consecutive entries as JSON texts. `next` is the position to continue after; None: there are no more."""
+    """Consecutive entries as JSON texts. `next` is the position to continue after; None at the end."""
 
     entries: Sequence[str]
     next: int | None
@@ -53,7 +53,7 @@ def of_session(project_id: UUID, project_key: str, session_id: str) -> QuerySet[
 
 
 def append(project_id: UUID, name: TranscriptName, entries: Sequence[Mapping[str, Any]]) -> int:
-    """Append entries, and return how many were new. An entry whose `uuid` the transcript has is not stored again."""
+    """Append entries, and return how many were new. An entry with an already stored `uuid` is skipped."""
     if not entries:
         return 0
     with transaction.atomic():
@@ -65,10 +65,10 @@ def append(project_id: UUID, name: TranscriptName, entries: Sequence[Mapping[str
 
 
 def _locked(project_id: UUID, name: TranscriptName) -> ClaudeTranscript:
-    """Return the transcript. No other transaction appends to it until the end of this one."""
+    """Return the transcript, locked against other appends until the end of the transaction."""
     identity = {"project_id": project_id, **asdict(name)}
     transcripts = ClaudeTranscript.objects.filter(**identity)
-    # The update takes the lock. It finds nothing if there is no transcript, or if it was deleted just now.
+    # The update takes the lock. It matches no row if the transcript does not exist, or was just deleted.
     while not transcripts.update(modified_at=Now()):
         transcripts.get_or_create(defaults={"modified_at": Now()}, **identity)
     return transcripts.get()
@@ -91,13 +91,13 @@ def _new_rows(transcript: ClaudeTranscript, entries: Sequence[Mapping[str, Any]]
 
 
 def _uuid_of(entry: Mapping[str, Any]) -> str:
-    """Return the ID of an entry, or an empty text if it has none that can be stored."""
+    """Return the ID of an entry, or an empty text if it has no ID that can be stored."""
     uuid = entry.get("uuid")
     return uuid if isinstance(uuid, str) and uuid.isprintable() and len(uuid) <= MAX_NAME else ""
 
 
 def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
-    """Return the entries after a position, as many as an answer may have."""
+    """Return the entries after a position, up to the limits of a page."""
     rows = transcript.entries.filter(position__gt=after).order_by("position").values_list("position", "content")
     texts: list[str] = []
     size, last = 0, after
@@ -111,7 +111,7 @@ def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
 
 
 def delete(project: Project, name: TranscriptName, *, by: Actor) -> int:
-    """Delete a transcript, and with a session those of its sub-agents. Return how many transcripts were deleted.
+    """Delete a transcript, and with a session the transcripts of its sub-agents. Return how many were deleted.
 
     The caller checks the permission (Action.OPERATE).
     """

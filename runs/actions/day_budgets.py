@@ -1,4 +1,4 @@
-"""The daily budgets of a project: their only writer, with an audit entry for each change.
+"""The daily budgets of a project. Only this module writes them, with an audit entry for each change.
 
 Workers read them when they claim a run, so a change takes effect within a slice.
 """
@@ -16,15 +16,15 @@ from runs.agents import budgets
 
 
 def of(project: Project) -> dict[str, Any]:
-    """Return the budgets as stored. Raises `InvalidBudget` if they are not readable."""
+    """Return the budgets as stored. Raises `InvalidBudget` if they are unreadable."""
     budgets.day_limits(project.settings)
     return dict(project.settings.get("budgets") or {})
 
 
 def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[str, Any]:
-    """Set the budgets in `changes`, or remove those that are null. Returns the budgets after the change.
+    """Set the budgets in `changes`, or remove the null ones. Returns the budgets after the change.
 
-    Raises `InvalidBudget`, and writes nothing then. Stored budgets that are not readable are replaced.
+    Raises `InvalidBudget`, and then writes nothing. Unreadable stored budgets are replaced.
     """
     with transaction.atomic():
         locked = Project.objects.locked(project)

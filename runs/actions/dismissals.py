@@ -1,7 +1,8 @@
-"""Dismisses runs that need a person: a failure that somebody has seen, a runner that is known to be gone, a session
-that its user has left.
+"""Dismiss runs that need a person: a known failure, a silent run of another runner, or a session that its user has
+left.
 
-A dismissed run, or flow run, leaves the list of runs.queries.overview.needs. Its status and its log do not change.
+A dismissed run, or flow run, is removed from the list of runs.queries.overview.needs. Its status and its log do not
+change.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class NotDismissable(RunRefusal):
 
 
 def dismiss(actor: Actor, run: AgentRun) -> bool:
-    """Dismiss a failed run, or one of another runner that is silent or waits. Return False if that was done before.
+    """Dismiss a failed run, or a run of another runner that is silent or waits. Return False if it was already
+    dismissed.
 
     Raises `NotDismissable` for other runs. The caller has checked the permission.
     """
@@ -43,10 +45,11 @@ def dismiss(actor: Actor, run: AgentRun) -> bool:
     now = database_clock.now()
     goes_on = is_silent or is_session
     if goes_on and run.log.last_event_at is not None:
-        # The clock of the runner may be ahead.
+        # The runner's clock may be ahead.
         now = max(now, run.log.last_event_at)
     with transaction.atomic():
-        # Guarded by what the caller saw: two people dismiss a run once. One that goes on may be dismissed again later.
+        # Guarded by the values that the caller read, so that of two requests one dismisses the run. A run that
+        # continues can be dismissed again later.
         changed = AgentRun.objects.filter(pk=run.pk, status=run.status, dismissed_at=run.dismissed_at)
         if (run.dismissed_at is not None and not goes_on) or not changed.update(dismissed_at=now):
             return False
@@ -55,7 +58,7 @@ def dismiss(actor: Actor, run: AgentRun) -> bool:
 
 
 def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
-    """Dismiss a failed flow run. Return False if that was done before.
+    """Dismiss a failed flow run. Return False if it was already dismissed.
 
     Raises `NotDismissable` for other flow runs. The caller has checked the permission.
     """
@@ -71,7 +74,7 @@ def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
 
 
 def dismiss_failed(actor: Actor, project: Project, upto: datetime) -> int:
-    """Dismiss the failed runs and flow runs on the list of a project that ended until a time. Return their number."""
+    """Dismiss the listed failed runs and flow runs of a project that ended until a time. Return their number."""
     now = database_clock.now()
     with transaction.atomic():
         runs = failed_runs([project.pk]).filter(completed_at__lte=upto).update(dismissed_at=now)

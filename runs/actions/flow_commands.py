@@ -1,4 +1,4 @@
-"""Commands to flow runs: send, reply and resume. Each is recorded, and reaches the run that it names and no other."""
+"""Commands to flow runs: send, reply and resume. Each is recorded, and reaches only the run that it names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class _Message:
 
 
 def command(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
-    """Carry out a command, `{"type", "runId", "message"}`, and record it if it is invalid. Not in a transaction."""
+    """Carry out a command, `{"type", "runId", "message"}`, and record it if it is invalid. Not for use in a
+    transaction.
+    """
     with recording_refusals(actor, flow_run, body):
         return carry_out(actor, flow_run, body)
 
@@ -54,7 +56,7 @@ def command(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun
 def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> Iterator[None]:
     """Record an invalid command as `command.received` of the flow run, with its payload; then raise its error.
 
-    Around the transaction of the command, which has been rolled back by then.
+    Wraps the transaction of the command. The command is recorded after the rollback.
     """
     try:
         yield
@@ -105,7 +107,7 @@ def _checked(flow_run: FlowRun, body: Mapping[str, Any]) -> _Message | None:
 
 
 def _open_run(flow_run: FlowRun, run_id: JsonValue) -> AgentRun:
-    """Return the run that holds the named conversation now, if it is of an open node of this flow run."""
+    """Return the current run of the named conversation, if it belongs to an open node of this flow run."""
     if isinstance(run_id, str) and re.fullmatch(UUID_PATTERN, run_id):
         named = AgentRun.objects.filter(pk=UUID(run_id), flow_run=flow_run).first()
         current = AgentRun.objects.filter(root_run=named.root_run_id) if named is not None else None
@@ -116,13 +118,13 @@ def _open_run(flow_run: FlowRun, run_id: JsonValue) -> AgentRun:
 
 
 def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:
-    """Record a message, and hand it to its run, or keep it until the resume if the flow run is paused."""
+    """Record a message, and deliver it to its run, or keep it until the resume if the flow run is paused."""
     graph = flow_transitions.graph_of_run(flow_run)
     snapshot = flow_transitions.snapshot_of(flow_run, graph)
     payload: JsonValue = {"runId": message.run_id, "message": message.text}
     received = Entry(CommandReceived(type=message.type, by=by or None, payload=payload), ref_id=message.run.pk)
     if flow_run.state is RunStatus.PAUSED:
-        # Masked as in the log, which tells what waits.
+        # Masked as in the log, which lists waiting messages.
         text = flow_transitions.clean_with(flow_run)(message.text)
         waiting = {"type": message.type, "message": text, "by": by}
         queued = [*snapshot["inbox"].get(message.run_id, []), waiting]
@@ -136,7 +138,7 @@ def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:
 
 
 def _record_refused(flow_run: FlowRun, body: Mapping[str, Any], *, by: str, code: str) -> None:
-    """Record an invalid command on the flow run's log. A payload that is too large is not repeated."""
+    """Record an invalid command in the flow run's log. A payload that is too large is left out."""
     payload: JsonValue = dict(body)
     if is_larger(payload, PREVIEW_BYTES):
         payload = {"truncated": True, "fields": [name[:64] for name in sorted(body)[:20]]}

@@ -32,35 +32,35 @@ class FlowAuditAction(enum.StrEnum):
 
 
 class FlowChanged(RunRefusal):
-    """Somebody else has changed the flow, or created it. `data["version"]` is its current version."""
+    """The flow was changed or created by another request. `data["version"]` is its current version."""
 
     code = "flow_changed"
 
 
 def problems_of(project: Project, definition: Any) -> list[DefinitionProblem]:
-    """Return everything that is wrong with a definition, each with the JSON pointer of the invalid value."""
+    """Return all problems of a definition, each with the JSON pointer of the invalid value."""
     return checked(project, definition)[1]
 
 
 def checked(project: Project, definition: Any) -> tuple[dict[str, Any] | None, list[DefinitionProblem]]:
-    """Return a definition with its defaults, None if its shape is wrong, and everything that is wrong with it."""
+    """Return a definition with its defaults, or None if its structure is invalid, and all its problems."""
     fields, problems = examine(definition)
     return fields, problems if fields is None else [*problems, *_unknown_parts(project, fields)]
 
 
 def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | None = None) -> tuple[Flow, Outcome]:
-    """Create the flow that `definition` describes, or change the existing one to it.
+    """Create the flow described by `definition`, or change the existing one.
 
-    `changes` is the version that the caller has seen, 0 if the flow is new; None: any. Runs keep the copy of the
-    definition that they were created with. Raises `InvalidFlow` with all problems, or `FlowChanged`.
+    `changes` is the version that the caller has read, 0 if the flow is new; None: any. Runs keep their copy of the
+    definition. Raises `InvalidFlow` with all problems, or `FlowChanged`.
     """
     return store(project, usable(project, definition), by=by, changes=changes)
 
 
 def usable(project: Project, definition: Any) -> dict[str, Any]:
-    """Return a definition with its defaults, to be stored. Raises `InvalidFlow` with all problems.
+    """Return a definition with its defaults, ready to be stored. Raises `InvalidFlow` with all problems.
 
-    Called without a transaction: the check of a large definition may take seconds.
+    Called outside of a transaction: the check of a large definition may take seconds.
     """
     fields, problems = checked(project, definition)
     if fields is None or problems:
@@ -71,7 +71,7 @@ def usable(project: Project, definition: Any) -> dict[str, Any]:
 
 
 def store(project: Project, fields: dict[str, Any], *, by: audit.Actor, changes: int | None) -> tuple[Flow, Outcome]:
-    """Create or change a flow; see `apply`. `fields` are those of `usable`. Raises `FlowChanged`."""
+    """Create or change a flow; see `apply`. `fields` are returned by `usable`. Raises `FlowChanged`."""
     slug, title = fields["flow_id"], fields.get("title") or ""
     with transaction.atomic():
         flows = Flow.objects.select_for_update(no_key=True)
@@ -93,7 +93,7 @@ def store(project: Project, fields: dict[str, Any], *, by: audit.Actor, changes:
 
 
 def delete(flow: Flow, *, by: audit.Actor) -> None:
-    """Delete a flow and its versions. Its runs stay, with their own copies of the definition."""
+    """Delete a flow and its versions. Its runs are kept, with their own copies of the definition."""
     with transaction.atomic():
         before = {"flow_id": flow.slug, "version": flow.version}
         audit.record(by, FlowAuditAction.FLOW_DELETED, project=flow.project, obj=flow, before=before)
@@ -134,7 +134,7 @@ _CHECKED = ("provider", "model", "tools", "settings")
 
 
 def find(project: Project, flow_id: str) -> Flow:
-    """Return the flow of this name. Raises `FlowNotFound`. An invalid name is never sent to the database."""
+    """Return the flow of this name. Raises `FlowNotFound`. An invalid name causes no query."""
     is_valid = re.match(SLUG_PATTERN, flow_id)
     flow = Flow.objects.filter(project=project, slug=flow_id).first() if is_valid else None
     if flow is None:
@@ -164,7 +164,7 @@ def _store_version(flow: Flow, by: audit.Actor, changed: list[str]) -> None:
 
 
 def _audit(by: audit.Actor, flow: Flow, *, before: Mapping[str, Any], changed: list[str], is_new: bool) -> None:
-    """Record the change. The audit log keeps definitions redacted, since they may hold secrets."""
+    """Record the change. The audit log keeps definitions redacted, since they may contain secrets."""
     action = FlowAuditAction.FLOW_CREATED if is_new else FlowAuditAction.FLOW_CHANGED
     after = {"flow_id": flow.slug, "version": flow.version, **{name: flow.definition.get(name) for name in changed}}
     earlier = None if is_new else REDACTOR.clean({name: before.get(name) for name in changed})[0]

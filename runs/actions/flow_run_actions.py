@@ -1,6 +1,6 @@
-"""The actions on flow runs that people and programs have: create, pause, resume, stop.
+"""The actions on flow runs for users and programs: create, pause, resume, stop.
 
-What begins or ends a flow run is recorded in the audit log, in the same transaction. The caller has checked the
+Actions that begin or end a flow run are recorded in the audit log, in the same transaction. The caller has checked the
 permission.
 """
 
@@ -45,7 +45,7 @@ def create(actor: Actor, flow: Flow, inputs: Mapping[str, Any]) -> FlowRun:
 
 
 def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedule_id: UUID | None = None) -> FlowRun:
-    """Create a queued run of a flow, whose inputs were checked."""
+    """Create a queued run of a flow with checked inputs."""
     flow = checked.flow
     with transaction.atomic():
         flow_run = flow_creation.create(checked, by=name_of(actor), schedule_id=schedule_id)
@@ -55,7 +55,7 @@ def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedu
 
 
 def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
-    """Pause a flow run now, and the runs of its nodes after their current steps. Nothing changes if it is paused.
+    """Pause a flow run now, and the runs of its nodes after their current steps. Does nothing if it is already paused.
 
     Runs that wait for a person keep waiting. Raises `RunTerminal`.
     """
@@ -75,8 +75,8 @@ def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
 def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> FlowRun:
     """Continue a paused flow run: exactly one `flow.resumed`, and each open node is entered again once.
 
-    The paused run of a node is resumed with `message`, or with "continue". Raises `FlowRunNotPaused`, and writes
-    nothing then.
+    The paused run of a node is resumed with `message`, or with "continue". Raises `FlowRunNotPaused`, and then writes
+    nothing.
     """
     check_message(message)
     by = name_of(actor)
@@ -104,7 +104,7 @@ def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> Fl
 
 
 def stop(actor: Actor, flow_run: FlowRun) -> FlowRun:
-    """Stop a flow run and the runs of its nodes. Nothing changes if it is stopped. Raises `RunTerminal`."""
+    """Stop a flow run and the runs of its nodes. Does nothing if it is already stopped. Raises `RunTerminal`."""
     with transaction.atomic():
         fresh = locked(flow_run.pk)
         if fresh.state is RunStatus.STOPPED:
@@ -130,7 +130,9 @@ def affected_runs(flow_run: FlowRun) -> list[AgentRun]:
 
 
 def locked(flow_run_id: UUID) -> FlowRun:
-    """Return a flow run with its row locked, so that an advance is finished and seen. Raises `FlowRunNotFound`."""
+    """Return a flow run with its row locked, so that a concurrent advance is finished and visible. Raises
+    `FlowRunNotFound`.
+    """
     rows = FlowRun.objects.select_for_update(no_key=True, of=("self",))
     flow_run = rows.filter(pk=flow_run_id).first()
     if flow_run is None:
@@ -149,7 +151,7 @@ def name_of(actor: Actor) -> str:
 
 
 def _open_runs_by_key(flow_run: FlowRun) -> dict[str, AgentRun]:
-    """Return the run that holds the conversation of each open visit now, by the visit's key."""
+    """Return the current run of each open visit's conversation, by the visit's key."""
     visits = FlowVisit.objects.open().filter(flow_run=flow_run, session__isnull=False)
     sessions = {visit.session_id: visit.key for visit in visits}
     runs = node_runs.current_runs([session for session in sessions if session is not None])
@@ -169,7 +171,7 @@ def _received(message: str, by: str) -> Entry:
 
 
 def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, AgentRun]) -> None:
-    """Deliver the messages that waited for the resume, each to the conversation that it is for and to no other."""
+    """Deliver the messages that waited for the resume, each only to the conversation that it names."""
     by_lineage = {run.root_run_id: run for run in runs.values()}
     for run_id, waiting in messages.items():
         addressed = AgentRun.objects.filter(pk=UUID(run_id)).first()
@@ -179,12 +181,12 @@ def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, Ag
             try:
                 act(run.pk, each["message"], by=each["by"])  # type: ignore[union-attr]
             except RunRefusal:
-                break  # it has ended meanwhile, and reads nothing any more
+                break  # it has ended in the meantime, and reads no more messages
 
 
 def _mark_reentries(flow_run: FlowRun, runs: Mapping[str, AgentRun], message: str | None) -> None:
-    """Have the runs that this flow's pause has paused, or is about to pause, resumed when they are paused."""
+    """Mark the runs that this flow's pause has paused, or is about to pause, to be resumed once they are paused."""
     keys = [key for key, run in runs.items() if not run.state.terminal and not node_runs.waits_for_person(run)]
-    # Cleaned as the run will store it: no column holds a NUL or half of a surrogate pair.
+    # Cleaned as the run will store it: no column can store a NUL or an unpaired surrogate.
     reentry = MODEL_INPUT.clean_text(message or "")[0]
     FlowVisit.objects.filter(flow_run=flow_run, key__in=keys).update(reentry=reentry)

@@ -1,6 +1,6 @@
 """Fork: a new run continues from a checkpoint, with another message or another agent.
 
-Everything is validated before anything is written. Messages up to the checkpoint are referred to, not copied; see
+Everything is validated before the first write. Messages up to the checkpoint are referenced, not copied; see
 runs.conversation.ancestry.
 """
 
@@ -36,18 +36,16 @@ def fork(
     agent: Mapping[str, Any] | None = None,
     front_end_tools: creation.FrontEndTools | None = None,
 ) -> AgentRun:
-    """Create a run that continues from a checkpoint of a conversation, whatever has happened since.
+    """Create a run that continues from a checkpoint of a conversation. Later events do not matter.
 
-    The new run is the root of its own lineage. Its steps count on from the checkpoint, with a step budget of its
-    own, up to the cap. `forked_from` is the run that made the checkpoint; for a resumed run this may be an earlier
-    attempt.
+    The new run is the root of a new lineage. Its step numbers continue from the checkpoint, with a new step budget, up
+    to the cap. `forked_from` is the run that made the checkpoint; for a resumed run this may be an earlier attempt.
 
-    The model sees the conversation up to the checkpoint, and then `message` with its `media`. Without a message it
-    continues from the results of its tools; after a final answer it gets "continue". `agent` are changed
-    fields of the definition, see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace those of
-    the run.
+    The model receives the conversation up to the checkpoint, and then `message` with its `media`. Without a message it
+    continues from the results of its tools; after a final answer it gets "continue". `agent` contains changed fields of
+    the definition, see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace the tools of the run.
 
-    Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and writes nothing then.
+    Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and then writes nothing.
     """
     check_message(message)
     with transaction.atomic():
@@ -84,7 +82,7 @@ def _checkpoint(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> 
 
 
 def _lock_run(run_id: UUID) -> AgentRun:
-    """Lock the run, so that a removal cannot hide it at this moment."""
+    """Lock the run, so that a concurrent removal cannot hide it."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project", "agent")
     run = rows.filter(pk=run_id).first()
     if run is None:
@@ -93,7 +91,7 @@ def _lock_run(run_id: UUID) -> AgentRun:
 
 
 def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frozen agent with the changes. Errors point into `agent`."""
+    """Return the frozen agent with the changes. Error pointers begin with `agent`."""
     if unknown := sorted(changes.keys() - set(EDITABLE)):
         raise InvalidAgent(f"a fork cannot change the {unknown[0]!r} of an agent", pointer=f"/agent/{unknown[0]}")
     if origin.agent_config.get("instructions") and changes.get("instructions") == "":

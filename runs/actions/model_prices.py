@@ -1,6 +1,6 @@
-"""The prices that a project sets for models: their only writer, with an audit entry for each change.
+"""The project's own prices of models. Only this module writes them, with an audit entry for each change.
 
-Workers read them when they claim a run, so a change takes effect within a slice. Costs that are stored stay.
+Workers read them when they claim a run, so a change takes effect within a slice. Stored costs do not change.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from runs.agents.prices import InvalidPrices, ModelPrice, prices_of
 
 
 def set_price(project: Project, price: Mapping[str, Any], *, by: Actor) -> list[ModelPrice]:
-    """Set a price in place of an earlier one of the same model, tier and size. Returns all prices of the project.
+    """Set a price. It replaces an earlier price of the same model, tier and size. Returns all prices of the project.
 
-    Raises `InvalidPrices`, and writes nothing then.
+    Raises `InvalidPrices`, and then writes nothing.
     """
     [checked] = prices_of({"prices": [dict(price)]})
     return _change(project, checked.key, checked, by)
 
 
 def remove_price(project: Project, pattern: str, *, tier: str = "", above: int = 0, by: Actor) -> list[ModelPrice]:
-    """Remove a price. Returns the prices that are left. Raises `InvalidPrices` if the project does not have it."""
+    """Remove a price. Returns the remaining prices. Raises `InvalidPrices` if the project does not have it."""
     return _change(project, (pattern, tier, above), None, by)
 
 
@@ -56,6 +56,6 @@ def _name_of(pattern: str, tier: str, above: int) -> str:
 
 
 def _document(price: ModelPrice) -> dict[str, Any]:
-    """Return a price as JSON: amounts as text, which keeps their digits."""
+    """Return a price as JSON: amounts as text, to keep their digits."""
     values = price.model_dump(exclude_defaults=True)
     return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Delete a project for good: what would be deleted, whether it may be, and the deletion, which workers carry out."""
+"""Delete a project permanently: preview it, check whether it is allowed, and request it. Workers carry it out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.actions.archiving import refuse_in_progress
 from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Schedule, Sink
 from timeline.models import Log
 
-#: What a person knows a project by, in the order in which it is shown. The events of runs stand beside these.
+#: The objects of a project that users know, in display order. The events of runs are counted separately.
 _COUNTED: dict[str, QuerySet[Any]] = {
     "runs": AgentRun.objects.all(),
     "flow_runs": FlowRun.objects.all(),
@@ -43,19 +43,19 @@ EVENTS = "events"
 
 @dataclass(frozen=True)
 class DeletionPreview:
-    """What the deletion of a project would delete, and why it is refused now. None: it is not."""
+    """The objects that the deletion of a project would delete, and the reason for a refusal, if any."""
 
     counts: dict[str, int]
     refusal: Conflict | None
 
 
 def preview(project: Project) -> DeletionPreview:
-    """Return what the deletion would delete. One query for each count."""
+    """Return the preview of a deletion. One query for each count."""
     return DeletionPreview(_counts(project), _refusal(project))
 
 
 def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[str, int]:
-    """Hide a project, for workers to delete it, and return what it has. The caller checks Action.MANAGE.
+    """Hide a project, so that workers delete it, and return its counts. The caller checks Action.MANAGE.
 
     It cannot be undone. `confirmation` must be the slug. Raise NotConfirmed, NotArchived, RunsOnHold,
     ImportsInProgress, or NotArchivable while runs are in progress.
@@ -63,7 +63,7 @@ def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[st
     if confirmation != project.slug:
         raise NotConfirmed(f"to confirm, enter the slug {project.slug}")
     with transaction.atomic():
-        # Not NO KEY: whoever has just added a run is waited for, and is seen below.
+        # Not NO KEY: it waits for transactions that have just added a run, which the checks below then see.
         locked = Project.objects.select_for_update().filter(pk=project.pk).first()
         if locked is None:
             raise ProjectNotFound

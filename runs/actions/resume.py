@@ -1,6 +1,6 @@
 """Resume: a new run continues a paused one.
 
-Everything is validated before anything is written.
+Everything is validated before the first write.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ResumePlan(Generic[T]):
     mode: Mode
     #: The attempt whose conversation continues; None for a fresh start.
     session: T | None
-    #: The user messages with which the new run begins.
+    #: The user messages at the start of the new run.
     turns: list[Any]
 
 
@@ -78,7 +78,7 @@ Type = inbox.Type
 
 @dataclass(frozen=True)
 class ResumeResult:
-    """The new run, whether it existed before this call, and the status of the old run before it."""
+    """The new run, whether it existed before this call, and the previous status of the old run."""
 
     run: AgentRun
     is_existing: bool
@@ -98,13 +98,13 @@ def resume(
     source: Source = Source.WEB,
     reason: str = "",
 ) -> ResumeResult:
-    """Continue a paused run as a new one, with a fresh step budget. Steps, and the cap on them, count on.
+    """Continue a paused run as a new one, with a fresh step budget. Step numbers, and the cap on them, continue.
 
-    Any number of calls at once create one new run: they wait for the lock on the old row, and find it resumed. A
-    `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run is taken away from
-    its worker and paused first. `reason` is set by a policy, which counts its attempts by it.
+    Any number of concurrent calls create one new run: the others wait for the lock on the old row, and then find it
+    resumed. A `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run is first
+    taken away from its worker and paused. `reason` is set by a policy, which counts its attempts by it.
 
-    Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and writes nothing then.
+    Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then writes nothing.
     """
     check_message(message)
     with transaction.atomic():
@@ -156,12 +156,12 @@ def _check_resumable(run: AgentRun) -> None:
 
 
 def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:
-    """Decide what to continue, from the attempts of the lineage, newest first."""
+    """Decide which attempt to continue, from the attempts of the lineage, newest first."""
     attempts: list[EarlierAttempt[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
         messages = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
-        # A fork has a session from the start: that of the run that it was forked from.
+        # A fork has a session from the start: the session of the run that it was forked from.
         has_session = current.forked_from_id is not None or messages.exists()
         attempts.append(EarlierAttempt(current, has_session))
         current = current.resumed_from
@@ -172,7 +172,7 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
 def _with_media(
     plan: ResumePlan[AgentRun], message: str | None, media: Sequence[creation.Media]
 ) -> ResumePlan[AgentRun]:
-    """Return the plan with media in its last user message, or in place of "continue"."""
+    """Return the plan with media in its last user message, or instead of "continue"."""
     if not media:
         return plan
     is_replaced = message is not None or plan.mode is Mode.RESUME
@@ -181,7 +181,7 @@ def _with_media(
 
 
 def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
-    """Open the new run. Messages sent to the paused run come first."""
+    """Create the new run. Messages sent to the paused run come first."""
     messages = [c for c in inbox.pending_commands(old.pk) if c.type in (Type.SEND, Type.REPLY)]
     mark_applied(messages)
     opening = replace(opening, turns=[*(c.payload["message"] for c in messages), *plan.turns])

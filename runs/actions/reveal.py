@@ -1,4 +1,4 @@
-"""Reveal masked secrets: who may, and the audit entry about it."""
+"""Reveal masked secrets: check the permission, and write the audit entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import Model
 from agentops.accounts.access import Action, Principal, project_for
 from agentops.accounts.audit import record
 
-#: The query parameter that requests it, and its only value.
+#: The query parameter that requests a reveal, and its only value.
 PARAMETER, SHOW = "secrets", "show"
 SECRETS_REVEALED = "secrets.revealed"
 

@@ -1,6 +1,6 @@
-"""The actions on runs that people and programs have: create, resume, fork, pause, stop, send, reply, resolve.
+"""The actions on runs for users and programs: create, resume, fork, pause, stop, send, reply, resolve.
 
-What begins or ends a run is recorded in the audit log, in the same transaction. The caller has checked the
+Actions that begin or end a run are recorded in the audit log, in the same transaction. The caller has checked the
 permission.
 """
 
@@ -63,7 +63,7 @@ def create(
     parent_id: UUID | None = None,
     **options: Any,
 ) -> AgentRun:
-    """Create a queued run. Without a prompt it begins with that of the agent's recording."""
+    """Create a queued run. Without a prompt it begins with the prompt of the agent's recording."""
     turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
         raise MessageEmpty("this agent requires a prompt", pointer="/prompt")
@@ -93,7 +93,7 @@ def open_external(
     run_kind: str,
     labels: Sequence[str],
 ) -> AgentRun:
-    """Open an external run, whose runner sends the events. Raises `ExternalIdTaken` and `InvalidParent`."""
+    """Create an external run, whose runner sends the events. Raises `ExternalIdTaken` and `InvalidParent`."""
     _refuse_taken(project, external_id)
     reported = ReportedRun(
         external_id=external_id,
@@ -113,7 +113,7 @@ def open_external(
             after = {"status": run.status, "agent_id": agent, "source": run.source}
             record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
     except IntegrityError:
-        # Another request has opened the run meanwhile.
+        # A concurrent request has created the run.
         _refuse_taken(project, external_id)
         raise
     return run
@@ -187,7 +187,7 @@ def fork(
 
 
 def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
-    """Resume each run by itself, in one fixed order, and return the outcomes. A refused run does not stop the others.
+    """Resume each run separately, in a fixed order, and return the outcomes. A refused run does not stop the others.
 
     Raises `InvalidInput` for a message or a budget that is invalid for every run.
     """
@@ -199,7 +199,7 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
         with transaction.atomic():
             result = resume(actor, run, **options)
             if dry_run:
-                # A dry run: everything is done and then rolled back.
+                # Dry run: do everything, then roll back.
                 transaction.set_rollback(True)
     except InvalidInput:
         raise

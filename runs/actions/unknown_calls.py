@@ -1,8 +1,8 @@
-"""Resolve the unknown outcome of a tool call: it was done, it failed, or it is to run again.
+"""Resolve the unknown outcome of a tool call: it succeeded, it failed, or it has to run again.
 
-One transaction writes the call, its result, their events, and the move of the run back to the queue. A call that is to
-run again stays `unknown` until it is started, because the outcome of its earlier start is still not known. It differs
-from the others in that it has no `finished_at`.
+One transaction writes the call, its result, their events, and the move of the run back to the queue. A call that has to
+run again stays `unknown` until it is started, because the outcome of its earlier start is still unknown. Unlike other
+unknown calls it has no `finished_at`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
 
-#: Events of a resolved outcome; older logs have the second one.
+#: Events of a resolved outcome; older logs contain the second type.
 RESOLUTION_EVENTS = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
 #: Status reason of a run that returns to the queue.
 REASON = "outcome_resolved"
@@ -45,7 +45,7 @@ class OutcomeChoice(enum.StrEnum):
     FAILED = "failed"  # it failed
 
 
-#: The result for the model, without a text.
+#: The default result for the model, if the request has no text.
 _DEFAULT_TEXTS = {
     OutcomeChoice.DONE: "The call succeeded. Its output is not known.",
     OutcomeChoice.FAILED: "The call failed. Its error is not known.",
@@ -55,7 +55,7 @@ _STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: Too
 
 @dataclass(frozen=True)
 class Resolution:
-    """The result of resolving a call. `new`: whether it was this request that resolved it."""
+    """The result of resolving a call. `new`: whether this request resolved it."""
 
     run: AgentRun
     call: AgentRunToolCall
@@ -69,11 +69,11 @@ def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
 
 
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:
-    """Resolve the outcome of a call. `text` is its output, or what went wrong.
+    """Resolve the outcome of a call. `text` is its output, or the error.
 
-    Of several requests at once, the first counts; the others raise `CallNotUnknown`, which names the choice that
-    counts. A request by the same person with the same choice and text succeeds again. When no call is left to
-    resolve, the run returns to the queue; otherwise the log says for which call it waits next.
+    Of several concurrent requests the first counts; the others raise `CallNotUnknown`, which names the recorded choice.
+    A repetition by the same person with the same choice and text succeeds. When no call is left to resolve, the run
+    returns to the queue; otherwise the log names the next call that it waits for.
     """
     text = _check_text(choice, text)
     with transaction.atomic():
@@ -113,7 +113,7 @@ def _go_on(run: AgentRun) -> None:
 
 
 def _check_text(choice: OutcomeChoice, text: str | None) -> str:
-    """Return the text that counts; empty for a retry, which has none."""
+    """Return the text to store; empty for a retry, which has no text."""
     if choice is OutcomeChoice.RETRY:
         if text is not None:
             raise InvalidInput("retry accepts neither output nor message", pointer="/choice")
@@ -141,7 +141,7 @@ def _let_run_again(call: AgentRunToolCall, entry: Entry) -> None:
 
 
 def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str, entry: Entry) -> None:
-    """Close the call with the result that a person declares."""
+    """Close the call with the result that a person has chosen."""
     limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
     result = CallResult(status, text, attempts=max(call.attempts, 1), duration_ms=call.duration_ms)
     position = transcript.last_position(run.pk) + 1
@@ -155,7 +155,7 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str,
 def _answer_late_request(
     run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str
 ) -> Resolution:
-    """Answer a request that comes too late: a repetition succeeds, anything else raises `CallNotUnknown`."""
+    """Answer a request that comes too late: a repetition succeeds, any other raises `CallNotUnknown`."""
     resolutions = log.events_of(run.pk).filter(
         type__in=RESOLUTION_EVENTS, ref_id=call.pk, payload__decision__in=list(OutcomeChoice)
     )

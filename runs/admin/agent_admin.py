@@ -27,7 +27,7 @@ from runs.models import Agent, AgentVersion
 #: Keys of a definition → fields of the form with a different name.
 FIELDS = {"agent_id": "slug"}
 DEFINITION = ("provider", "model", "instructions", "tools", "max_steps", "settings", "policies", *placement.FIELDS)
-#: Fields that stay as they are if they are left empty.
+#: Fields that keep their value if left empty.
 STAYING = ("queue", "priority")
 
 
@@ -83,7 +83,7 @@ class AgentForm(ActionForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in self.fields.keys() & set(STAYING):  # none for those who may only look
+        for name in self.fields.keys() & set(STAYING):  # empty for users who may only view
             self.fields[name].required = False
         if "project" in self.fields:
             field: Any = self.fields["project"]

@@ -1,4 +1,4 @@
-"""Administration of alert rules, alerts and what was sent, read-only. Rules are changed on the pages of the site."""
+"""Administration of alert rules, alerts and deliveries, read-only. Rules are changed on the pages of the site."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.models import Alert, AlertDelivery, AlertFinding, AlertMute, AlertRule
 
 @admin.register(AlertRule)
 class AlertRuleAdmin(RecordAdmin):
-    """Alert rules. Nothing here shows the URLs of their webhooks."""
+    """Alert rules. The URLs of their webhooks are never displayed."""
 
     text_fields = ("name", "agent", "label")
     loaded = (
@@ -100,7 +100,7 @@ class AlertAdmin(RecordAdmin):
 
 @admin.register(AlertFinding)
 class AlertFindingAdmin(RecordAdmin):
-    """What alerts are about."""
+    """Findings of alerts."""
 
     id_fields = ("id", "run_id", "flow_run_id", "alert_id")
     text_fields = ("detail",)
@@ -156,7 +156,7 @@ class AlertMuteAdmin(RecordAdmin):
 
 @admin.register(AlertDelivery)
 class AlertDeliveryAdmin(RecordAdmin):
-    """Messages on their way to webhooks."""
+    """Messages to webhooks."""
 
     text_fields = ("error",)
     loaded = (

@@ -70,7 +70,7 @@ class SavedViewAdmin(_OfProject):
 
 @admin.register(ShareLink)
 class ShareLinkAdmin(_OfProject):
-    """Share links. Nothing here opens a report."""
+    """Share links. No link to a report is displayed."""
 
     id_fields = ("id", "run_id")
     text_fields = ("created_by",)

@@ -1,4 +1,4 @@
-"""Administration of what programs elsewhere send: external runs, imports, counts, session transcripts. Read-only."""
+"""Administration of data from external programs: runs, imports, counts, session transcripts. Read-only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.models import ClaudeTranscript, ExternalRun, FileImport, ImportState, 
 
 @admin.register(ExternalRun)
 class ExternalRunAdmin(RowsOfRunsAdmin):
-    """What is known of external runs besides their rows."""
+    """Additional data of external runs."""
 
     key = ("run_id",)
     id_fields = ("run_id",)

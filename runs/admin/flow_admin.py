@@ -111,7 +111,7 @@ class FlowVisitAdmin(RecordAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows without those of flow runs that are being deleted."""
+        """Return the rows, leaving out flow runs that are being deleted."""
         removing = tombstones.unfinished_tombstones().values("pk")
         return super().get_queryset(request).exclude(flow_run_id__in=removing)
 

@@ -1,6 +1,6 @@
 """Administration of logs, events, tombstones and chores, read-only.
 
-In this package, because the timeline package does not depend on runs.
+It is in this package because the timeline package does not depend on runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENT_PAGE = site_link("event", "log_id", "seq")
 
 @admin.register(Log)
 class LogAdmin(RowsOfRunsAdmin):
-    """Logs. The ID of a log is that of its run."""
+    """Logs. A log has the ID of its run."""
 
     key = ("id",)
     run_field = "id"

@@ -49,7 +49,7 @@ class RowsOfRunsAdmin(RecordAdmin):
     search_help_text = "Search by run ID or prefix of it."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows without those of runs that are being deleted."""
+        """Return the rows, leaving out runs that are being deleted."""
         removing = tombstones.unfinished_tombstones().values("pk")
         return super().get_queryset(request).exclude(**{f"{self.run_field}__in": removing})
 

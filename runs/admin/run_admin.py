@@ -31,7 +31,7 @@ from timeline.models import RunKind
 
 #: Maximum runs of an invariant check, which executes about 50 queries per run.
 MAX_CHECKED = 10
-#: What the action that leads to a status does, for the page that asks first.
+#: Status → the effect of the action that leads to it, for the confirmation page.
 EFFECTS = {
     RunStatus.PAUSED: (
         "Each run pauses after its current step, with the tool calls of that step. Each paused run has to be resumed "
@@ -275,7 +275,7 @@ class AgentRunAdmin(RecordAdmin):
         return None
 
     def _confirm(self, request: HttpRequest, rows: QuerySet[AgentRun], verb: str, to: RunStatus) -> HttpResponse:
-        """Show what an action will do to the runs and to their children, with a button to do it."""
+        """Show the effect of an action on the runs and their children, with a button to confirm."""
         run_ids = [run.pk for run in rows]
         along = children.taken_along(run_ids, to)
         along += children.recorded_below(run_ids) if to is RunStatus.STOPPED else []

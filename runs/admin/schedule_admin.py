@@ -66,7 +66,7 @@ class ScheduleAdmin(RecordAdmin):
 
 @admin.register(ScheduleStart)
 class ScheduleStartAdmin(RecordAdmin):
-    """What became of due times."""
+    """Outcomes of due times."""
 
     id_fields = ("id", "schedule_id", "run_id", "flow_run_id")
     text_fields = ("reason", "detail")

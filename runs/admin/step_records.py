@@ -174,7 +174,7 @@ class RunErrorAdmin(RowsOfRunsAdmin):
 
 @admin.register(RunCommand)
 class RunCommandAdmin(RowsOfRunsAdmin):
-    """Commands. There is no index by run for applied commands, so the run's lifetime bounds the range of IDs."""
+    """Commands. Applied commands have no index by run, so the run's lifetime bounds the range of IDs."""
 
     names = ("command", "commands")
     key = ("id",)
@@ -212,5 +212,5 @@ class RunCommandAdmin(RowsOfRunsAdmin):
 
 
 def _id_at(moment: datetime, shift: timedelta) -> UUID:
-    """Return the lowest UUIDv7 of the millisecond of a shifted time, which may lie beyond the calendar."""
+    """Return the lowest UUIDv7 of the millisecond of a shifted time. The time may be outside of the calendar."""
     return UUID(int=max(int((moment.timestamp() + shift.total_seconds()) * 1000), 0) << 80)

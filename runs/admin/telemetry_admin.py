@@ -15,7 +15,7 @@ from runs.models import Delivery, Sink, SinkCursor
 
 @admin.register(Sink)
 class SinkAdmin(RecordAdmin):
-    """Sinks and webhooks. Nothing of their secrets is shown."""
+    """Sinks and webhooks. Their secrets are never displayed."""
 
     names = ("sink", "sinks")
     audited = True
@@ -59,7 +59,7 @@ class SinkAdmin(RecordAdmin):
 
 @admin.register(SinkCursor)
 class SinkCursorAdmin(RecordAdmin):
-    """How far each sink has got."""
+    """The progress of each sink."""
 
     names = ("sink position", "sink positions")
     key = ("sink_id",)

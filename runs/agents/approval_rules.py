@@ -1,4 +1,4 @@
-"""Approval rules: which tool calls run by themselves, which need a person, and which are denied.
+"""Approval rules: which tool calls run automatically, which need a person, and which are denied.
 
 An agent has rules in its definition (`policies.approvals`), and a project has rules for all its agents.
 """
@@ -25,7 +25,7 @@ KEYS = frozenset({"tools", "arguments", "action", "reason", "expires", "on_expir
 
 
 class ApprovalAction(enum.StrEnum):
-    """What a rule does with a call, the strictest last."""
+    """The action of a rule on a call, ordered from lenient to strict."""
 
     AUTO = "auto"  # the call runs
     ASK = "ask"  # the run waits for a person
@@ -33,7 +33,7 @@ class ApprovalAction(enum.StrEnum):
 
 
 class OnExpiry(enum.StrEnum):
-    """What happens if nobody decides in time."""
+    """The effect of an approval that expires without a decision."""
 
     DENY = "deny"  # the call is denied, and the run continues
     PAUSE = "pause"  # the run pauses
@@ -44,19 +44,19 @@ STRICTNESS = list(ApprovalAction)
 
 @dataclass(frozen=True)
 class ApprovalRule:
-    """A rule about the calls of tools whose name matches `tools`, with all the conditions on their arguments."""
+    """A rule for calls of tools whose name matches `tools`, and whose arguments meet all conditions."""
 
     tools: Pattern
     action: ApprovalAction
-    #: Argument → the pattern that has to occur in its value; a value that is not a text is taken as JSON.
+    #: Argument → the pattern that must occur in its value; a value other than text is searched as JSON.
     arguments: Mapping[str, Pattern] = field(default_factory=dict)
     reason: str = ""
-    #: Seconds until an approval expires; None: the setting of the site.
+    #: Seconds until an approval expires. None: the setting of the site.
     expires_s: float | None = None
     on_expiry: OnExpiry = OnExpiry.DENY
 
     def is_about(self, tool_name: str, arguments: Mapping[str, JSON] | str, budget: WorkBudget) -> bool:
-        """Return whether the rule applies to a call. `budget` pays for the search in the arguments."""
+        """Return whether the rule applies to a call. `budget` is charged for the search in the arguments."""
         try:
             if not self.tools.matches(tool_name, budget):
                 return False
@@ -69,29 +69,29 @@ class ApprovalRule:
                 )
         except WorkExceeded:
             pass
-        # The arguments cannot be read, or are too long to be searched. So a condition cannot excuse the call; it can
-        # only catch it.
+        # The arguments are unreadable, or too long to search. The rule then applies if it restricts the call, not if it
+        # allows it.
         return self.action is not ApprovalAction.AUTO
 
 
 def parse(value: object) -> tuple[ApprovalRule, ...]:
-    """Parse a list of rules. Raises `InvalidPolicy`, whose path begins with "approvals"."""
+    """Parse a list of rules. Raises `InvalidPolicy` with a path that begins with "approvals"."""
     if not isinstance(value, list) or len(value) > MAX_RULES:
         raise InvalidPolicy(f"approvals must be a list of at most {MAX_RULES} rules", ["approvals"])
     return tuple(_rule(rule, ["approvals", index]) for index, rule in enumerate(value))
 
 
 def of_project(settings: object) -> tuple[ApprovalRule, ...]:
-    """Return the rules in a project's settings. Raises `InvalidPolicy`: without them no run may go on."""
+    """Return the rules in a project's settings. Raises `InvalidPolicy`: runs must not continue without the rules."""
     return parse(settings.get("approvals", [])) if isinstance(settings, Mapping) else ()
 
 
 def decide(
     lists: Sequence[Sequence[ApprovalRule]], tool_name: str, arguments: Mapping[str, JSON] | str
 ) -> ApprovalRule | None:
-    """Return the rule that decides about a call; None if no rule is about it.
+    """Return the rule that decides a call; None if no rule applies.
 
-    In each list the first rule that matches counts; of these, the strictest.
+    In each list the first matching rule counts. Among the lists, the strictest of these rules decides.
     """
     budget = decision_budget()
     first = [next((rule for rule in rules if rule.is_about(tool_name, arguments, budget)), None) for rules in lists]
@@ -100,7 +100,7 @@ def decide(
 
 
 def may_stop(lists: Sequence[Sequence[ApprovalRule]], tool_name: str) -> bool:
-    """Return whether a rule can be about a call of this tool, whatever its arguments are."""
+    """Return whether a rule may apply to calls of this tool, for any arguments."""
     return any(rule.tools.matches(tool_name) for rules in lists for rule in rules)
 
 

@@ -18,7 +18,7 @@ class Budget(StrEnum):
     TOKENS = "tokens"
     COST = "cost_usd"
     WALL = "wall_s"
-    #: For all runs of a project together, from midnight to midnight UTC.
+    #: For the total of a project's runs, from midnight to midnight UTC.
     TOKENS_PER_DAY = "tokens_per_day"
     COST_PER_DAY = "cost_usd_per_day"
 
@@ -29,7 +29,7 @@ COSTS = (Budget.COST, Budget.COST_PER_DAY)
 #: The share of a budget from which a run records a warning, once.
 WARN_SHARE = Decimal("0.8")
 MAX = Decimal(2**63)
-#: Costs are stored with eight decimal places. Far smaller limits would have texts of a million digits.
+#: Costs are stored with eight decimal places. Text of much smaller limits could have a million digits.
 LEAST = Decimal("0.00000001")
 
 Amounts = Mapping[Budget, Decimal]
@@ -55,7 +55,7 @@ def day_limits(settings: Any) -> dict[Budget, Decimal]:
 
 
 def exhausted(limits: Amounts, used: Amounts) -> list[Budget]:
-    """Return the budgets of which everything is used."""
+    """Return the budgets that are used up."""
     return [budget for budget, limit in limits.items() if used[budget] >= limit]
 
 

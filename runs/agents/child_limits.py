@@ -1,4 +1,4 @@
-"""What an agent sets for its child runs: lower limits than the site's, and what a pause of one means for its call."""
+"""Settings of an agent for its child runs: lower limits than the site's, and the effect of a pause on the call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from django.conf import settings as site
 
 from runs.statuses import OnChildPause
 
-#: The highest values of the two settings.
+#: The maximum values of the two settings.
 MAX_DEPTH, MAX_CHILDREN = 10, 1000
 
 
-#: What the model does not say with a call.
+#: The setting that applies if the model's call does not choose.
 ON_CHILD_PAUSE = "on_child_pause"
 
 
@@ -24,18 +24,18 @@ class InvalidChildLimit(ValueError):
 
 @dataclass(frozen=True)
 class ChildLimits:
-    """What a run allows below it."""
+    """Limits on the runs below a run."""
 
-    #: Levels of runs below it: 1 is children, 2 is children of children too.
+    #: Levels of runs below the run: 1 allows children, 2 also allows their children.
     depth: int
-    #: Its own children. A resumed child is not another child.
+    #: Number of direct children. A resumed child does not count again.
     children: int
-    #: Unless a call says otherwise.
+    #: The default for calls that do not choose.
     on_pause: OnChildPause = OnChildPause.RETURN
 
 
 def child_limits(settings: Mapping[str, Any]) -> ChildLimits:
-    """Return the limits of an agent with these settings, never above the site's. Raises `InvalidChildLimit`."""
+    """Return the limits from an agent's settings, never above the site's. Raises `InvalidChildLimit`."""
     return ChildLimits(
         depth=_lower(settings, "max_child_depth", site.AGENTOPS_MAX_CHILD_DEPTH, MAX_DEPTH),
         children=_lower(settings, "max_children", site.AGENTOPS_MAX_CHILDREN, MAX_CHILDREN),

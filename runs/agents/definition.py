@@ -67,13 +67,13 @@ class Definition(BaseModel):
 
     @property
     def placement(self) -> dict[str, Any]:
-        """The fields of the placement that are given. One that is left out stays as it is."""
+        """The given fields of the placement. Omitted fields are not changed."""
         return self.model_dump(include=self.model_fields_set & set(PLACEMENT))
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A definition, as far as it can be read, and all that is wrong with it."""
+    """A parsed definition and all its errors."""
 
     #: None if a field has the wrong type or range.
     definition: Definition | None
@@ -94,7 +94,7 @@ def check(definition: Mapping[str, Any]) -> Definition:
 
 
 def examine(definition: Mapping[str, Any]) -> Examined:
-    """Validate a definition, and return all that is wrong with it."""
+    """Validate a definition, and return all its errors."""
     try:
         if not isinstance(definition, Mapping):
             raise InvalidAgent("a definition must be an object", pointer="")
@@ -118,7 +118,7 @@ def examine(definition: Mapping[str, Any]) -> Examined:
 
 
 def _policy_problems(data: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[InvalidPolicies]:
-    """Yield what is wrong with the policies. Gates are examined when the rules of their trigger can be read."""
+    """Yield the errors of the policies. Gates are examined if the rules of their trigger are readable."""
     for name, value in data.items():
         faults = policies.faults(name, value)
         for error in faults or _gate_faults(name, value, settings):
@@ -138,8 +138,10 @@ def _gate_faults(name: str, value: Any, settings: Mapping[str, Any]) -> Iterator
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
-    """Raise `InvalidAgent` for values that JSON cannot express (TOML has dates and infinity) or that not every
-    database can store."""
+    """Raise `InvalidAgent` for values that JSON cannot express or that not every database can store.
+
+    TOML, for example, has dates and infinity.
+    """
     fault = "nested too deeply" if len(path) > MAX_DEPTH else _fault(value)
     if fault:
         raise InvalidAgent(fault, pointer=pointer_of(path))
@@ -153,7 +155,7 @@ def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
 
 
 def json_fault(value: object) -> tuple[str, str] | None:
-    """Return what JSON or a database cannot store of a value, and the JSON pointer of that; None if it is storable."""
+    """Return the part of a value that cannot be stored, with its JSON pointer; None if the value can be stored."""
     try:
         _check_json(value)
     except InvalidAgent as error:

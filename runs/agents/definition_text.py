@@ -1,4 +1,4 @@
-"""Definitions as text: TOML or JSON, and places in them."""
+"""Definitions as text: TOML or JSON, and positions in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentops.base.http import strict_json
 
 
 class NotADefinition(ValueError):
-    """The text is neither a JSON object nor TOML. The message says where and why."""
+    """The text is neither a JSON object nor TOML. The message gives position and reason."""
 
 
 def parse(text: str, *, suffix: str = "") -> dict[str, Any]:
-    """Return the definition in a text, by the suffix of its file, otherwise by its first character.
+    """Return the definition in a text, detected by the suffix of its file or by its first character.
 
     Raises `NotADefinition`.
     """

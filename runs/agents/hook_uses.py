@@ -1,4 +1,4 @@
-"""The hooks of an agent: those of the site, and those that its definition lists under `policies.hooks`."""
+"""The hooks of an agent: hooks of the site, and hooks listed in its definition under `policies.hooks`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse(value: object) -> tuple[ActiveHook, ...]:
 
 
 def of_site() -> tuple[ActiveHook, ...]:
-    """Return the hooks that AGENTOPS_HOOKS names. Raises `InvalidHook`: without them no run may go on."""
+    """Return the hooks that AGENTOPS_HOOKS names. Raises `InvalidHook`: runs must not continue without these hooks."""
     return tuple(ActiveHook(hook_catalogue.make(name, {})) for name in settings.AGENTOPS_HOOKS)
 
 

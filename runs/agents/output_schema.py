@@ -19,27 +19,27 @@ from agentops.base.limits.schema_checks import (
     fault_of,
 )
 
-#: A result between the fences of a Markdown code block, as models like to write JSON.
+#: A result inside a Markdown code block, a frequent form of JSON answers.
 _FENCED = re.compile(r"\s*```(?:json)?\n(.*)\n```\s*", re.DOTALL)
 
 
 class InvalidOutputSchema(ValueError):
-    """The settings of an agent contain something else than a JSON Schema of an object."""
+    """The output schema in an agent's settings is not a JSON Schema of an object."""
 
 
 class ExpensiveOutputSchema(InvalidOutputSchema):
-    """To check the schema takes more work than one check may do."""
+    """Checking the schema exceeds the work that one check may do."""
 
 
 class InvalidOutput(ValueError):
-    """The result of a run does not match its agent's schema. The message says where."""
+    """The result of a run does not match its agent's schema. The message gives the position."""
 
-    #: The error type of the run that is paused for it.
+    #: The error type with which the run is paused.
     code = "invalid_output"
 
 
 class OutputTooExpensive(InvalidOutput):
-    """To check the result takes more work than one check may do."""
+    """Checking the result exceeds the work that one check may do."""
 
     code = TOO_EXPENSIVE
 
@@ -62,7 +62,7 @@ def schema_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=64)
 def _check(text: str) -> None:
-    """Check a schema once for all runs of an agent: each start of one asks."""
+    """Check a schema. Cached, because each start of a run calls this."""
     check_schema(json.loads(text))
 
 

@@ -1,16 +1,16 @@
-"""Where the runs of an agent are executed: its queue, its priority there, and its places.
+"""The placement of an agent's runs: its queue, its priority in the queue, and its concurrency limit.
 
-These fields say nothing of what a run does. So runs do not copy them with the definition, and a change makes no new
-version: it holds for the runs that wait already, too.
+Placement does not affect the work of a run. So runs do not copy it with the definition, and a change creates no new
+version: it also applies to waiting runs.
 """
 
 from __future__ import annotations
 
 DEFAULT_QUEUE = "default"
-#: In the middle of 0, which comes first, to 9.
+#: The middle of the range from 0, the highest priority, to 9.
 DEFAULT_PRIORITY = 5
 LAST_PRIORITY = 9
 #: The queue of messages about the site itself.
 RESERVED = "upkeep"
-#: The fields of an agent that are its placement.
+#: The placement fields of an agent.
 FIELDS = ("queue", "priority", "max_running")

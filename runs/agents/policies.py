@@ -31,7 +31,7 @@ class Trigger(enum.StrEnum):
 
     #: The turn ended without a call of `done`, or an external runner stopped sending events.
     ON_IDLE = "on_idle"
-    #: The worker or process of the run is gone.
+    #: The worker or process of the run has died.
     ON_DEAD = "on_dead"
     #: The run failed after all retries.
     ON_ERROR = "on_error"
@@ -40,7 +40,7 @@ class Trigger(enum.StrEnum):
 
 
 class PolicyAction(enum.StrEnum):
-    """What a rule does."""
+    """The actions of a rule."""
 
     NUDGE = "nudge"
     DONE = "done"
@@ -122,7 +122,7 @@ class PolicyRule:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the rule has a number of attempts. All other actions end the run or hand it to a person."""
+        """Return whether the rule has a number of attempts. Other actions end the run or hand it to a person."""
         return self.action in (PolicyAction.NUDGE, PolicyAction.RESUME)
 
 
@@ -133,7 +133,7 @@ class Policies:
     rules: Mapping[Trigger, tuple[PolicyRule, ...]]
     on_unknown_tool: OnUnknownTool = OnUnknownTool.WAIT
     on_crash: OnCrash = OnCrash.ROLL_FORWARD
-    #: The hooks of the definition, without those of the site.
+    #: The hooks of the definition, without the site's hooks.
     hooks: tuple[ActiveHook, ...] = ()
     approvals: tuple[ApprovalRule, ...] = ()
 
@@ -162,7 +162,7 @@ def parse(value: Mapping[str, Any]) -> Policies:
 
 
 def faults(name: str, value: object) -> list[InvalidPolicy]:
-    """Return all that is wrong with one policy; of a list, the first fault of each of its rules."""
+    """Return all errors of one policy; for a list, the first error of each rule."""
     try:
         parse({name: value})
     except InvalidPolicy as error:
@@ -172,7 +172,7 @@ def faults(name: str, value: object) -> list[InvalidPolicy]:
 
 
 def _fault_of(name: str, index: int, item: object) -> InvalidPolicy | None:
-    """Return what is wrong with a rule of a list, with the path that it has there."""
+    """Return the error of a rule in a list, with the path of the rule; None if it is valid."""
     try:
         parse({name: [item]})
     except InvalidPolicy as error:

@@ -197,7 +197,7 @@ def _read(pipe: IO[bytes], tail: bytearray) -> None:
 
 
 def _environment(gate_input: CommandInput) -> dict[str, str]:
-    """The environment of a command. The worker's own is not passed on, because it contains secrets."""
+    """Return the environment of a command. It leaves out the worker's environment, which contains secrets."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",

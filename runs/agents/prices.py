@@ -1,6 +1,6 @@
-"""Prices that a project sets for models, in place of the published ones: patterns, prices per bucket, and costs.
+"""Prices that a project sets for models, replacing published prices: patterns, prices per bucket, and costs.
 
-The buckets of a model call are disjoint: each token belongs to one of them, and is paid for once.
+The buckets of a model call are disjoint: each token belongs to one bucket and is paid once.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from runs.providers.price_tiers import MAX_TIER
 
 log = logging.getLogger(__name__)
-#: Patterns of a project.
+#: Maximum patterns of a project.
 MAX_PRICES = 200
-#: Prices are stated in US dollars for so many tokens.
+#: Tokens to which a price in US dollars applies.
 TOKENS_PER_PRICE = 1_000_000
 #: Decimal places of a cost in its column.
 COST_PLACES = 8
-#: More than any model call costs, in US dollars, and has of each kind of token: so little that the sums and prices of
-#: many calls fit their columns.
+#: A limit above the cost of any model call in US dollars, and above its tokens of any kind, low enough that sums and
+#: prices of many calls fit their columns.
 MAX_COST = Decimal(10) ** 6
 MAX_TOKENS = 10**12
 
 
 class InvalidPrices(ValueError):
-    """The prices of a project are invalid. The message says which, and why."""
+    """The prices of a project are invalid. The message names the price and the error."""
 
     code = "invalid_price"
     status = 422
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
-        #: The invalid member of a price; empty: none, or the list as a whole.
+        #: The invalid member of a price; empty for the list as a whole.
         self.field = field
 
 
@@ -49,7 +49,7 @@ class Buckets:
     #: Sent, and neither read from the prompt cache nor written to it.
     input: int
     cache_read: int
-    #: Written to the prompt cache for five minutes, or for a time that is not reported.
+    #: Written to the prompt cache for five minutes, or for an unreported time.
     cache_write: int
     #: Written to the prompt cache for one hour, which costs more.
     cache_write_1h: int
@@ -70,8 +70,8 @@ class Buckets:
     ) -> Buckets:
         """Split the totals of a provider: input includes the cache, and output includes reasoning.
 
-        `cache_write` includes `cache_write_1h`. A provider that counts more cached tokens than input tokens gets no
-        negative bucket.
+        `cache_write` includes `cache_write_1h`. No bucket is negative, even if a provider reports more cached tokens
+        than input tokens.
         """
         return cls(
             input=max(input_tokens - cache_read - cache_write, 0),
@@ -112,21 +112,21 @@ class ModelPrice(BaseModel):
     model: Pattern
     #: The tier of the calls, as runs.providers.price_tiers names it; empty: the standard one.
     tier: Tier = ""
-    #: The price is of calls that send more input tokens than this, cached ones included.
+    #: The price applies to calls that send more input tokens than this, including cached ones.
     above: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
     input: Price
     output: Price
-    #: None: the price of input.
+    #: None: the input price.
     cache_read: Price | None = None
     cache_write: Price | None = None
     #: None: the price of `cache_write`.
     cache_write_1h: Price | None = None
-    #: None: the price of output.
+    #: None: the output price.
     reasoning: Price | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What a project has one price for: model, tier and size."""
+        """The key of a price, unique in a project: model, tier and size."""
         return self.model, self.tier, self.above
 
     def cost(self, tokens: Buckets) -> Decimal:
@@ -162,7 +162,7 @@ def prices_of(settings: Any) -> list[ModelPrice]:
 
 
 def _refusal(stored: Any, error: ValidationError) -> InvalidPrices:
-    """Return an error whose sentence names the model, the price and what is wrong with it."""
+    """Return an error that names the model, the price and the fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     match first["loc"]:
@@ -174,9 +174,9 @@ def _refusal(stored: Any, error: ValidationError) -> InvalidPrices:
 
 
 def readable_prices(settings: Any) -> list[ModelPrice]:
-    """Return the prices in the settings of a project, or none, with a warning, if somebody else wrote them wrong.
+    """Return the prices in the settings of a project; if they are invalid, log a warning and return an empty list.
 
-    Calls are then priced as if the project had set nothing: work does not stop for a price.
+    Calls are then priced as without project prices: invalid prices do not stop work.
     """
     try:
         return prices_of(settings)
@@ -186,9 +186,9 @@ def readable_prices(settings: Any) -> list[ModelPrice]:
 
 
 def prices_for(prices: Sequence[ModelPrice], *names: str) -> list[ModelPrice]:
-    """Return the prices of a model that has these names: of each tier and size. Empty if no pattern matches.
+    """Return the prices of a model with these names, for each tier and size. Empty if no pattern matches.
 
-    Of several patterns, the one with the most characters counts, because it is the most specific one.
+    If several patterns match, the one with the most characters counts, because it is the most specific.
     """
     patterns = {price.model for price in prices if any(fnmatchcase(name, price.model) for name in names if name)}
     chosen = max(patterns, key=lambda pattern: (len(pattern.replace("*", "")), pattern), default=None)
@@ -196,6 +196,6 @@ def prices_for(prices: Sequence[ModelPrice], *names: str) -> list[ModelPrice]:
 
 
 def price_of_call(prices: Sequence[ModelPrice], tier: str, input_tokens: int) -> ModelPrice | None:
-    """Return the price of a call of this tier and size among those of its model; None if none is of its tier."""
+    """Return the price for a call of this tier and size from its model's prices; None without a price for the tier."""
     reached = [price for price in prices if price.tier == tier and (not price.above or price.above < input_tokens)]
     return max(reached, key=lambda price: price.above, default=None)

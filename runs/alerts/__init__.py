@@ -1,1 +1,1 @@
-"""Alerts: rules, what they find, when that is announced, and the messages to people and programs."""
+"""Alerts: rules, their findings, when findings are announced, and the messages to people and programs."""

@@ -1,4 +1,4 @@
-"""Alerts as pages, API and command line list them."""
+"""Lists of alerts for pages, the API and the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentops.accounts.models import Project
 from runs.alerts.flow_conditions import GROUP
 from runs.models import Alert, AlertFinding, AlertRule
 
-#: Findings that are listed with an alert: the newest.
+#: The newest findings of an alert that a list includes.
 LISTED = 10
 
 
@@ -34,12 +34,12 @@ def open_counts(project: Project) -> dict[object, int]:
 
 
 def group_name(agent: str) -> str:
-    """Return how people call the runs that are announced together: those of an agent, or of a flow."""
+    """Return the display name of a group of runs: an agent or a flow."""
     return agent if agent.startswith(GROUP) else f"agent {agent}"
 
 
 def says(rule: AlertRule) -> str:
-    """Return in one sentence what a rule looks for."""
+    """Return a sentence that describes the condition of a rule."""
     limit = "" if rule.limit_usd is None else f"${rule.limit_usd.normalize():f}"
     sentences = {
         AlertRule.Kind.RUN_FAILED: "A run fails",

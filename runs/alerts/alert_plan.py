@@ -1,4 +1,4 @@
-"""What changes about the alerts of a rule: one pure function of what is stored and of what was found."""
+"""Decides how the alerts of a rule change: a pure function of the stored state and the current findings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runs.alerts.conditions import HAPPENINGS, STATES
 from runs.models import Alert, AlertFinding, AlertMessage, AlertMute, AlertRule
 
 Event = AlertMessage.Event
-#: How long the first message waits for more runs, in evaluations: runs that fail together make one message.
+#: How long the first message waits for more runs, in evaluations. Runs that fail together share one message.
 WAITED_EVALUATIONS = 1.5
 
 
 @dataclass(frozen=True)
 class RuleState:
-    """A rule with its open alerts, their pending findings, and the findings of runs that were found now."""
+    """A rule with its open alerts, their pending findings, and stored findings of runs in the current conditions."""
 
     rule: AlertRule
     alerts: Sequence[Alert] = ()
@@ -39,7 +39,7 @@ class Announcement:
 
 @dataclass
 class Changes:
-    """What has to be written. False: nothing."""
+    """The changes to write. Falsy without changes."""
 
     new: list[Condition] = field(default_factory=list)
     ended: list[AlertFinding] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Changes:
 
 
 def decide(state: RuleState, conditions: Collection[Condition], now: datetime) -> Changes:
-    """Return what changes, if `conditions` are all that the rule finds at `now`."""
+    """Return the changes, given all `conditions` of the rule at `now`."""
     rule = state.rule
     current = {condition.key: condition for condition in conditions}
     known = {(finding.subject_id, finding.episode) for finding in state.findings}
@@ -69,7 +69,7 @@ def decide(state: RuleState, conditions: Collection[Condition], now: datetime) -
 
 
 def _decide_alert(state: RuleState, alert: Alert, changes: Changes, now: datetime, *, has_new: bool) -> None:
-    """Add what changes about an open alert: whether a message is due, and whether it closes."""
+    """Add the changes of an open alert: a message that is due, or its end."""
     rule, over = state.rule, {finding.pk for finding in changes.ended}
     left = [finding for finding in state.findings if finding.alert_id == alert.pk and finding.pk not in over]
     lasting = [finding for finding in left if finding.ended_at is None]
@@ -92,7 +92,7 @@ def _decide_alert(state: RuleState, alert: Alert, changes: Changes, now: datetim
 
 
 def is_muted(mutes: Collection[AlertMute], rule: AlertRule, agent: str, run_id: UUID | None, now: datetime) -> bool:
-    """Return whether somebody has muted the rule, the agent or the run."""
+    """Return whether the rule, the agent or the run is muted."""
     return any(
         mute.until > now
         and mute.project_id == rule.project_id

@@ -1,4 +1,4 @@
-"""The requests of alerts: which URLs are allowed, and what an answer means."""
+"""HTTP requests of alerts: allowed URLs, and the meaning of response statuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agentops.base.http.guarded_client import HttpFailed, HttpRequest, UrlNotAllowed, check_url, send
 from agentops.base.http.receivers import policy_of
 
-#: Answers after which the same request would be refused again.
+#: Statuses after which the same request would be refused again.
 FINAL = frozenset({400, 401, 403, 409, 410, 413, 415, 422})
 
 

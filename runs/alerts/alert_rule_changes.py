@@ -91,7 +91,7 @@ def change_rule(project: Project, rule_id: UUID, values: Mapping[str, Any], *, b
         if was_enabled and not rule.is_enabled:
             _close_alerts(rule)
         if rule.is_enabled and not was_enabled:
-            # What happened before is not found, although the time before `checked_at` is looked at again.
+            # Earlier events cause no finding, although evaluation also reads the period before `checked_at`.
             AlertRule.objects.filter(pk=rule.pk).update(checked_at=database_clock.now() + OVERLAP)
         after = document_of(rule)
         if after != before or urls:
@@ -111,7 +111,7 @@ def remove_rule(project: Project, rule_id: UUID, *, by: Actor) -> None:
 
 
 def send_test(project: Project, rule_id: UUID, *, by: Actor) -> AlertMessage:
-    """Send a test to all channels of a rule, which a worker does within seconds. Raises `AlertRuleNotFound`."""
+    """Send a test message to all channels of a rule. A worker sends it within seconds. Raises `AlertRuleNotFound`."""
     with transaction.atomic():
         rule = AlertRule.objects.select_for_update(no_key=True).filter(project=project, pk=rule_id).first()
         if rule is None:
@@ -125,7 +125,7 @@ def send_test(project: Project, rule_id: UUID, *, by: Actor) -> AlertMessage:
 
 
 def document_of(rule: AlertRule) -> dict[str, Any]:
-    """Return a rule as the audit log shows it: nothing secret of its channels."""
+    """Return a rule for the audit log, without secrets of its channels."""
     definition = _definition_of(rule)
     limit = definition.pop("limit_usd")
     return {**definition, "limit_usd": None if limit is None else f"{limit.normalize():f}", **rule.shown_urls}
@@ -155,7 +155,7 @@ def _save(rule: AlertRule, definition: RuleDefinition, urls: Mapping[str, str]) 
 
 
 def _close_alerts(rule: AlertRule) -> None:
-    """Close the alerts of a rule that is no longer evaluated. Nothing is sent any more."""
+    """Close the alerts of a rule that is no longer evaluated, without sending messages."""
     now = database_clock.now()
     findings = AlertFinding.objects.filter(rule=rule)
     findings.filter(message=None).update(is_silent=True)

@@ -1,4 +1,4 @@
-"""Stores a message and what has to be sent, in the transaction that decided it."""
+"""Stores a message and its deliveries in the transaction that decided it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.lifecycle import wake
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
 
 Event = AlertMessage.Event
-#: Channel → the URL that it needs.
+#: Channel → the URL field that it needs.
 URL_OF = {AlertDelivery.Channel.WEBHOOK: "webhook_url", AlertDelivery.Channel.SLACK: "slack_url"}
 _ABOUT_WAITS = (Notification.Kind.PAUSED, Notification.Kind.APPROVAL, Notification.Kind.ESCALATED)
 
@@ -49,7 +49,7 @@ def store_message(
 
 
 def _notify(message: AlertMessage, findings: Sequence[AlertFinding]) -> None:
-    """Notify the members, unless all the runs have notified them of the same wait already."""
+    """Notify the members, unless each run has already notified them of the same wait."""
     told = _told(message.rule, [finding.run_id for finding in findings if finding.run_id is not None])
     untold = [finding for finding in findings if finding.run_id not in told]
     if findings and not untold:
@@ -65,7 +65,7 @@ def _notify(message: AlertMessage, findings: Sequence[AlertFinding]) -> None:
 
 
 def _told(rule: AlertRule, run_ids: Collection[UUID]) -> set[UUID | None]:
-    """Return the runs that wait, and have notified the members since they were queued last."""
+    """Return the waiting runs that have notified the members since they were last queued."""
     if rule.kind != AlertRule.Kind.RUN_WAITING:
         return set()
     queued = dict(AgentRun.objects.filter(pk__in=run_ids).values_list("pk", "queued_at"))

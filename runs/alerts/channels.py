@@ -1,4 +1,4 @@
-"""The channels of a rule beside e-mail: their URLs and the signing secret, which are stored encrypted."""
+"""The webhook and Slack channels of a rule: URLs and signing secret, stored encrypted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Channels:
-    """The URLs and the secret of a rule in plain text. Empty: the rule has no such channel."""
+    """The URLs and the secret of a rule in plain text. Empty if the rule has no such channel."""
 
     webhook_url: str = field(default="", repr=False)
     slack_url: str = field(default="", repr=False)
@@ -33,7 +33,7 @@ def channels_of(rule: AlertRule) -> Channels:
 
 
 def set_channels(rule: AlertRule, urls: Mapping[str, str]) -> str:
-    """Set the URLs that are given, without saving the rule. Returns the signing secret if the webhook is a new one.
+    """Set the given URLs without saving the rule. Returns the signing secret if the webhook is new.
 
     An empty URL removes the channel. An unreadable value is replaced.
     """
@@ -56,7 +56,7 @@ def set_channels(rule: AlertRule, urls: Mapping[str, str]) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return what is shown of a URL. Its path often is a secret."""
+    """Return the part of a URL that may be displayed. Its path is often a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}/…"
 

@@ -1,4 +1,4 @@
-"""A condition: one thing that a rule finds. And which rules a search for conditions is about."""
+"""A condition that a rule detects, and the rules that a query covers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from uuid import UUID
 
 from runs.models import AlertRule
 
-#: Runs that ended are looked at again for this long, because commits and clocks are not in order.
+#: Ended runs are checked again for this period, because commits and clocks are not in order.
 OVERLAP = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What a rule finds. The same `key` is the same finding."""
+    """A condition that a rule detects. Conditions with the same `key` are the same finding."""
 
     rule_id: UUID
     #: The name of the agent, or `flow NAME` for runs of a flow.
@@ -41,5 +41,5 @@ def of_kind(rules: Sequence[AlertRule], *kinds: str) -> list[AlertRule]:
 
 
 def checked_from(rule: AlertRule) -> datetime:
-    """Return since when a rule finds what happened."""
+    """Return the time from which a rule considers events."""
     return max(rule.checked_at - OVERLAP, rule.created_at)

@@ -1,4 +1,7 @@
-"""What the rules look for: one query for each kind of rule, whatever the number of rules and runs."""
+"""Queries that detect the conditions of rules.
+
+There is one query for each kind of rule, independent of the number of rules and runs.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ class RecentOutcomes:
     failed: list[bool]
 
 
-# Of each agent the newest runs by the index `run_of_agent`. A run that paused after an error failed too: with the
-# default policies few runs have the status `failed`.
+# Selects the newest runs of each agent by the index `run_of_agent`. A run that paused after an error counts as failed:
+# with the default policies few runs have the status `failed`.
 _SQL = """
 SELECT a.id, a.project_id, a.slug, (
     SELECT {join}(n.outcome, '') FROM (
@@ -72,16 +75,16 @@ def recent_outcomes(project_ids: Collection[UUID]) -> list[RecentOutcomes]:
 
 
 def sinks_behind(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find sinks whose oldest event has waited for too long, and those that were disabled after an error.
+    """Yield sinks whose oldest event has waited too long, and sinks that were disabled after an error.
 
-    One query. A sink that a person has disabled, and those of the whole site, are not found.
+    One query. Leaves out sinks that a person disabled, and sinks of the whole site.
     """
     rules = of_kind(rules, AlertRule.Kind.SINK_BEHIND)
     if not rules:
         return
     meant = Sink.objects.filter(Q(is_enabled=True) | ~Q(disabled_reason=""), project__exports_telemetry=True)
     sinks = with_unread(with_health(meant.filter(project__in={rule.project_id for rule in rules})))
-    # Events of other projects, which a disabled sink has not passed either, are no backlog.
+    # Events of other projects, which a disabled sink has not passed either, are not a backlog.
     behind = [sink for sink in sinks if has_backlog(sink)]
     for rule in rules:
         for sink in behind:
@@ -96,11 +99,11 @@ def sinks_behind(rules: Sequence[AlertRule], now: datetime) -> Iterator[Conditio
 
 Kind = AlertRule.Kind
 Source = AgentRun.Source
-#: An external run that is reported later after its end is not announced.
+#: An external run reported later than this after its end is not announced.
 LATE = timedelta(hours=1)
-#: What happens once and does not last.
+#: Kinds of events that happen once and have no duration.
 HAPPENINGS = frozenset({Kind.RUN_FAILED, Kind.RUN_COST})
-#: About an agent, a sink or the project as a whole. Their queries cost more.
+#: Kinds about an agent, a sink or a whole project. Their queries cost more.
 STATES = frozenset({Kind.DAY_COST, Kind.ERROR_RATE, Kind.SINK_BEHIND})
 _UNENDED = [status.value for status in RunStatus if not status.terminal]
 _COLUMNS = (
@@ -111,12 +114,12 @@ Row = dict[str, Any]
 
 
 def conditions_of(rules: Sequence[AlertRule], now: datetime) -> list[Condition]:
-    """Return what the rules find at `now`. At most two queries for each kind of rule."""
+    """Return the conditions of the rules at `now`. At most two queries for each kind of rule."""
     return [condition for find in _FINDERS for condition in find(rules, now)]
 
 
 def _runs(rules: Sequence[AlertRule], *, with_imported: bool = False) -> Any:
-    """Return the runs of the rules' projects. Imported ones are history, unless they go on."""
+    """Return the runs of the rules' projects. Imported runs are history and left out, unless they continue."""
     name = Coalesce("agent__slug", KT("agent_config__agent_id"), Value(""), output_field=TextField())
     runs = AgentRun.objects.filter(project__in={rule.project_id for rule in rules})
     if not with_imported:
@@ -125,7 +128,7 @@ def _runs(rules: Sequence[AlertRule], *, with_imported: bool = False) -> Any:
 
 
 def _pairs(rules: Sequence[AlertRule], rows: Sequence[Row]) -> Iterator[tuple[AlertRule, Row]]:
-    """Yield each rule with each run that it is about."""
+    """Yield each rule with each run that it covers."""
     for rule in rules:
         for row in rows:
             is_meant = rule.project_id == row["project_id"] and rule.agent in ("", row["agent_name"])
@@ -138,7 +141,7 @@ def _condition(rule: AlertRule, row: Row, detail: str, episode: str = "") -> Con
 
 
 def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find runs that failed or ended above a cost, since the rules were checked. Uses the index `run_retention`."""
+    """Yield runs that failed or ended above a cost since the last check. Uses the index `run_retention`."""
     rules = of_kind(rules, Kind.RUN_FAILED, Kind.RUN_COST)
     if not rules:
         return
@@ -148,7 +151,7 @@ def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
         wanted |= Q(cost_usd__gte=min(limits))
     ended = _runs(rules).filter(wanted, completed_at__gte=since - LATE)
     for rule, row in _pairs(rules, list(ended.values(*_COLUMNS))):
-        # Not in the query: for this condition the planner would read all logs.
+        # Not in the query: with this condition the planner would read all logs.
         if row["last_event_at"] < checked_from(rule):
             continue
         if rule.kind == Kind.RUN_COST:
@@ -158,7 +161,7 @@ def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
 
 
 def _costly(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find runs that have not ended and cost too much. Uses the index `run_list_by_status`."""
+    """Yield unfinished runs that cost too much. Uses the index `run_list_by_status`."""
     rules = of_kind(rules, Kind.RUN_COST)
     if not rules:
         return
@@ -175,12 +178,12 @@ def _above_cost(rule: AlertRule, row: Row) -> Iterator[Condition]:
 
 
 def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find runs that should be working and have no new event. Uses the index `run_order`."""
+    """Yield runs that should be working and have no new event. Uses the index `run_order`."""
     rules = of_kind(rules, Kind.RUN_STALLED)
     if not rules:
         return
     shortest = min(rule.minutes or 0 for rule in rules)
-    # That a runner is silent is an event too, which does not end the silence.
+    # The report that a runner is silent is an event too, but does not end the silence.
     runs = _runs(rules).annotate(silent_since=Coalesce("external__silent_since", "last_event_at"))
     stalled = runs.filter(
         status__in=CLAIMED_FROM,
@@ -196,9 +199,9 @@ def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
 
 
 def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find runs that go on only if a person acts. Uses the index `run_list_by_status`.
+    """Yield runs that wait for a person. Uses the index `run_list_by_status`.
 
-    Not those that an operator paused. Of other programs, those that "Needs you" lists, which followed sessions are too.
+    Leaves out runs that an operator paused. Includes external runs that "Needs you" lists, such as followed sessions.
     """
     rules = of_kind(rules, Kind.RUN_WAITING)
     if not rules:
@@ -211,7 +214,7 @@ def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
         if now - row["last_event_at"] >= timedelta(minutes=rule.minutes or 0):
             reason = reason_label(row["status_reason"])
             detail = f"waits {reason}" if row["status"] == RunStatus.WAITING else f"paused, {reason}"
-            # Between two waits a run is claimed, which raises its epoch.
+            # A run is claimed between two waits, which raises its epoch.
             yield _condition(rule, row, detail[:200], f"{row['lease_epoch']} {row['status_reason']}"[:64])
 
 
@@ -242,7 +245,7 @@ def _failing_agents(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condi
 
 
 def usd(amount: Decimal) -> str:
-    """Return an amount of US dollars with cents, or as many digits as it has."""
+    """Return an amount of US dollars with cents, or with all digits if it has more."""
     return f"${amount:,.2f}" if amount >= Decimal("0.01") else f"${amount.normalize():f}"
 
 

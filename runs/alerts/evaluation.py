@@ -1,7 +1,8 @@
-"""Evaluates the rules: a few queries say what has changed, and one transaction for each changed rule stores it.
+"""Evaluates the alert rules.
 
-A periodic task does it. A transaction locks its rule and looks again, so that what several workers see is stored and
-announced once. A worker that dies leaves either nothing or everything.
+A periodic task runs a few queries to find the rules that changed, and stores each rule's changes in one transaction.
+The transaction locks the rule and evaluates it again, so several workers store and announce a change only once. If a
+worker dies, either all changes of a rule are stored or none.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from runs.database_errors import done_alone
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts import PENDING
 
-#: How often `checked_at` is moved.
+#: How often `checked_at` advances.
 CHECKED = timedelta(minutes=1)
 
 
 def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
-    """Evaluate the enabled rules of these kinds and return how many had changes. Without changes, it writes nothing.
+    """Evaluate the enabled rules of these kinds and return how many changed. Writes nothing without changes.
 
-    About a dozen queries, whatever the number of rules and runs, and some more for each rule with changes.
+    About a dozen queries, independent of the number of rules and runs, and a few more for each rule with changes.
     """
     now = database_clock.now()
     rules = list(AlertRule.objects.enabled().filter(kind__in=kinds))
@@ -47,7 +48,7 @@ def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
 
 
 def _try_update(rule_id: UUID, now: datetime) -> bool:
-    """Update one rule. An error in it does not keep the others from their evaluation: returns False."""
+    """Update one rule. Logs an error and returns False, so that the other rules are still evaluated."""
 
     def act() -> bool:
         _update(rule_id, now)
@@ -57,23 +58,23 @@ def _try_update(rule_id: UUID, now: datetime) -> bool:
 
 
 def _update(rule_id: UUID, now: datetime) -> None:
-    """Look again at one rule, and store what has changed."""
+    """Evaluate one rule again and store its changes."""
     with transaction.atomic():
         rule = AlertRule.objects.enabled().select_for_update(no_key=True).filter(pk=rule_id).first()
         if rule is None:
-            return  # removed or disabled meanwhile
-        # After the lock, so that it sees what other workers have stored.
+            return  # removed or disabled by another process
+        # After the lock, to see the commits of other workers.
         conditions = conditions_of([rule], now)
         [state] = _load([rule], conditions)
         _store(state, decide(state, conditions, now), now)
-        # What is announced at once is due now.
+        # A second pass creates the messages that are due immediately.
         [state] = _load([rule], conditions)
         _store(state, decide(state, conditions, now), now)
         chaos.point("alert.in_transaction")
 
 
 def _load(rules: Sequence[AlertRule], conditions: Iterable[Condition]) -> list[RuleState]:
-    """Return the rules with what is stored about them. Three queries."""
+    """Return the rules with their stored alerts, findings and mutes. Three queries."""
     ids = [rule.pk for rule in rules]
     once = {rule.pk for rule in rules if rule.kind in HAPPENINGS}
     found = {each.subject_id for each in conditions if each.rule_id in once}
@@ -92,7 +93,7 @@ def _of_rule(conditions: Iterable[Condition], rule: AlertRule) -> list[Condition
     return [condition for condition in conditions if condition.rule_id == rule.pk]
 
 
-# --- What is stored, in the transaction that has locked the rule ---------------------------------------------------
+# --- Writes, in the transaction that has locked the rule ------------------------------------------------------------
 
 
 def _store(state: RuleState, changes: Changes, now: datetime) -> None:
@@ -110,7 +111,7 @@ def _store(state: RuleState, changes: Changes, now: datetime) -> None:
 
 
 def _add(state: RuleState, agent: str, conditions: Sequence[Condition], now: datetime) -> None:
-    """Store findings about an agent, in its open alert or in a new one."""
+    """Store the findings of an agent in its open alert or in a new one."""
     rule = state.rule
     alert = _open_alert(rule, agent, now)
     announced = _announced_before(rule, alert, conditions, now)
@@ -126,7 +127,7 @@ def _add(state: RuleState, agent: str, conditions: Sequence[Condition], now: dat
             found_at=now,
             ended_at=now if rule.kind in HAPPENINGS else None,
             message_id=announced.get(each.key),
-            # What lasts is announced when the mute ends; what happened meanwhile is not.
+            # A lasting state is announced when the mute ends. An event that happens once during a mute is not.
             is_silent=rule.kind in HAPPENINGS and is_muted(state.mutes, rule, agent, each.run_id, now),
         )
         for each in conditions
@@ -136,7 +137,7 @@ def _add(state: RuleState, agent: str, conditions: Sequence[Condition], now: dat
 
 
 def _open_alert(rule: AlertRule, agent: str, now: datetime) -> Alert:
-    """Return the open alert of an agent. One that closed a moment ago is opened again, and keeps its last message."""
+    """Return the open alert of an agent. Reopens an alert that closed recently; it keeps its last message."""
     newest = Alert.objects.filter(rule=rule, agent=agent).order_by("-pk").first()
     since = now - timedelta(minutes=rule.group_minutes)
     if newest is not None and (newest.closed_at is None or newest.closed_at >= since):
@@ -150,7 +151,7 @@ def _open_alert(rule: AlertRule, agent: str, now: datetime) -> Alert:
 def _announced_before(
     rule: AlertRule, alert: Alert, conditions: Sequence[Condition], now: datetime
 ) -> dict[tuple[UUID | None, str], UUID]:
-    """Return the messages that announced the same state within `repeat_hours`, by key: it is not announced again."""
+    """Return, by key, the messages that announced the same state within `repeat_hours`. It is not announced again."""
     episodes = [each.episode for each in conditions if each.subject_id is None]
     if not episodes:
         return {}

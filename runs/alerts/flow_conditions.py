@@ -1,7 +1,7 @@
-"""What the rules look for in flow runs: flows that failed by themselves, and those that nobody advances.
+"""Detects flow runs that failed on their own, and flow runs that no worker advances.
 
-A flow that failed with a run of a node is left out: that run is found. So are flows that wait for a person: the run of
-the question is found.
+A flow that failed because of a node's run is left out, because the alert is about that run. So is a flow that waits for
+a person: the alert is about the run that asks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from runs.statuses import RunStatus
 from timeline.reasons import reason_label
 
 Kind = AlertRule.Kind
-#: Runs of a flow are grouped under this and its name, which no agent of this site can have.
+#: Flow runs are grouped under this prefix and the flow's name. No agent of this site can have such a name.
 GROUP = "flow "
 Row = dict[str, Any]
 
 
 def failed_flows(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find flow runs that failed by themselves since the rules were checked. Uses the index `flow_run_retention`."""
+    """Yield flow runs that failed on their own since the last check. Uses the index `flow_run_retention`."""
     rules = of_kind(rules, Kind.RUN_FAILED)
     if not rules:
         return
@@ -40,7 +40,7 @@ def failed_flows(rules: Sequence[AlertRule], now: datetime) -> Iterator[Conditio
 
 
 def stuck_flows(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    """Find flow runs that could move and that no worker moves. Uses the index `flow_run_moving`."""
+    """Yield flow runs that are ready but that no worker advances. Uses the index `flow_run_moving`."""
     rules = of_kind(rules, Kind.RUN_STALLED)
     if not rules:
         return
@@ -55,14 +55,14 @@ def stuck_flows(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition
 
 
 def _flow_runs(rules: Sequence[AlertRule]) -> Any:
-    """Return the flow runs of the rules' projects, with the name under which they are grouped."""
+    """Return the flow runs of the rules' projects, with their group names."""
     flow_runs = FlowRun.objects.filter(project__in={rule.project_id for rule in rules})
     name = Concat(Value(GROUP), KT("definition__flow_id"), output_field=TextField())
     return flow_runs.annotate(group=name)
 
 
 def _pairs(rules: Sequence[AlertRule], rows: Sequence[Row]) -> Iterator[tuple[AlertRule, Row]]:
-    """Yield each rule with each flow run that it is about. Flow runs have no labels."""
+    """Yield each rule with each flow run that it covers. Flow runs have no labels."""
     for rule in rules:
         for row in rows:
             is_meant = rule.project_id == row["project_id"] and rule.agent in ("", row["group"])

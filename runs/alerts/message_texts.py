@@ -1,4 +1,4 @@
-"""What messages say: as an e-mail, as the JSON of a webhook, and as Slack's blocks."""
+"""The texts of messages: e-mail, JSON of a webhook, and Slack blocks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from runs.models import AgentRun, AlertFinding, AlertMessage, AlertRule, FlowRun
 from timeline.display import LOOKAHEAD, clean
 
 Kind, Event = AlertRule.Kind, AlertMessage.Event
-#: Runs that a message lists.
+#: The maximum number of runs in a message.
 MAX_LISTED = 10
 MAX_TITLE, MAX_ERROR = 120, 300
-#: Kind → what it says of one run of an agent, and of several.
+#: Kind → title for one run of an agent, and for several.
 _SAYS = {
     Kind.RUN_FAILED: ("Run{of} failed", "{count} runs{of} failed"),
     Kind.RUN_STALLED: ("Run{of} has stalled", "{count} runs{of} have stalled"),
@@ -54,7 +54,7 @@ class MessageRun:
 
 
 def title_of(rule: AlertRule, agent: str, count: int, event: str) -> str:
-    """Return the first line of a message; with an empty `event`, what an alert says."""
+    """Return the first line of a message. With an empty `event`, return the title of an alert."""
     if event == Event.TEST:
         return f"Test of the alert rule {rule.name}"
     one, many = _SAYS[Kind(rule.kind)]
@@ -78,7 +78,7 @@ def email_of(message: AlertMessage, findings: Sequence[AlertFinding]) -> Email:
 
 
 def _lines_of_one(finding: AlertFinding) -> list[str]:
-    """Return what an e-mail says of its only finding."""
+    """Return the lines of an e-mail about a single finding."""
     if finding.subject_id is None:
         return [finding.detail]
     with project_scope.limited_to(finding.project_id):
@@ -127,7 +127,7 @@ def slack_body(message: AlertMessage) -> str:
 
 
 def alerts_url(project: Project) -> str:
-    """Return the address of the project's alerts."""
+    """Return the URL of the project's alerts."""
     return f"{settings.AGENTOPS_BASE_URL}{reverse('runs:alerts', args=[project.slug])}"
 
 
@@ -136,7 +136,7 @@ def _section(text: str) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text in which Slack finds no links and mentions."""
+    """Return a text with Slack's links and mentions escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -150,7 +150,7 @@ def _findings_of(message: AlertMessage) -> list[AlertFinding]:
 
 
 def _listed(findings: Sequence[AlertFinding]) -> list[MessageRun]:
-    """Return the runs and flow runs of findings, masked. Those that retention has removed are left out."""
+    """Return the runs and flow runs of findings, masked. Runs deleted by retention are left out."""
     run_ids = [finding.run_id for finding in findings if finding.run_id]
     flow_run_ids = [finding.flow_run_id for finding in findings if finding.flow_run_id]
     columns = ("status", "error_message")
@@ -174,10 +174,10 @@ def _listed_run(finding: AlertFinding, run: AgentRun | FlowRun) -> MessageRun:
 
 
 def url_of(finding: AlertFinding) -> str:
-    """Return the address of the run, or flow run, that was found."""
+    """Return the URL of the run or flow run of a finding."""
     return f"{settings.AGENTOPS_BASE_URL}{page_of(finding)}"
 
 
 def page_of(finding: AlertFinding) -> str:
-    """Return the path of the page of the run, or flow run, that was found."""
+    """Return the path of the page of a finding's run or flow run."""
     return reverse("runs:detail" if finding.run_id else "runs:flow-run", args=[finding.subject_id])

@@ -1,4 +1,4 @@
-"""Mutes: no message about a rule, a run or an agent for a time. Alerts go on, and are shown as muted.
+"""Mutes: suppress messages about a rule, a run or an agent for a time. Alerts continue and are marked as muted.
 
 The caller checks the permission (Action.OPERATE).
 """
@@ -32,9 +32,9 @@ def mute(
     run: AgentRun | None = None,
     agent: str = "",
 ) -> AlertMute | None:
-    """Mute exactly one of a rule, a run or an agent from now on; with 0 minutes, end the mute. Returns the mute.
+    """Mute exactly one of a rule, a run or an agent from now on. With 0 minutes, end the mute. Returns the mute.
 
-    An earlier mute of the same is replaced. Raises `InvalidMute`.
+    Replaces an earlier mute of the same target. Raises `InvalidMute`.
     """
     what = _what(rule, run, agent)
     if not 0 <= minutes <= MAX_MINUTES:
@@ -54,7 +54,7 @@ def mute(
 
 
 def active_mutes(project: Project, now: datetime) -> list[AlertMute]:
-    """Return the mutes that have not ended, those that end first before the others."""
+    """Return the active mutes, ordered by end time."""
     rows = AlertMute.objects.filter(project=project, until__gt=now).select_related("rule", "run")
     return list(rows.order_by("until"))
 

@@ -1,4 +1,4 @@
-"""What the runs of projects have cost since midnight UTC."""
+"""The cost of projects since midnight UTC."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _UNENDED = [status.value for status in RunStatus if not status.terminal]
 def day_costs(project_ids: Collection[UUID], now: datetime) -> dict[UUID, Decimal]:
     """Return the cost of the day by project. Model calls without a known cost do not count. Two queries.
 
-    Of native runs the day's model calls: runs by the indexes `run_list_by_status` and `run_retention`, their calls by
-    `turn_usage_list`. Many runners report a cost with the end of a run only, so the runs of others count as a whole, on
-    the day on which they began: by `run_list_by_source`.
+    For native runs, sums the day's model calls: runs by the indexes `run_list_by_status` and `run_retention`, calls by
+    `turn_usage_list`. Many external runners report a cost only when a run ends, so an external run counts with its
+    total cost on the day on which it began (`run_list_by_source`).
     """
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     runs = AgentRun.objects.filter(project__in=project_ids)

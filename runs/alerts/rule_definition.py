@@ -1,4 +1,4 @@
-"""What a rule says, checked: the same for pages, API and command line."""
+"""The validated definition of a rule, shared by pages, API and command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = AlertRule.Kind
 WEEK_MINUTES, WEEK_HOURS = 7 * 24 * 60, 7 * 24
 MAX_RUNS = 100
 MAX_AGENT = 128
-#: Kind → the limits that it has, with their defaults. None: has to be given.
+#: Kind → its limits with their defaults. None: the limit is required.
 LIMITS: dict[str, dict[str, int | None]] = {
     Kind.RUN_FAILED: {},
     Kind.RUN_STALLED: {"minutes": 15},
@@ -27,9 +27,9 @@ LIMITS: dict[str, dict[str, int | None]] = {
     Kind.ERROR_RATE: {"percent": 50, "last_runs": 20, "min_runs": 5},
     Kind.SINK_BEHIND: {"minutes": 60},
 }
-#: Kinds that need at least a minute, and what cannot happen within none.
+#: Kinds that need at least a minute, and the error if the limit is 0.
 LASTING = {Kind.RUN_STALLED: "a run cannot stall", Kind.SINK_BEHIND: "a sink cannot fall behind"}
-#: Kinds that are about no runs, and why they are for no agent and no label.
+#: Kinds that do not refer to runs, and the error if an agent or label is set.
 OF_PROJECT = {
     Kind.DAY_COST: "the cost of a day is that of the whole project",
     Kind.SINK_BEHIND: "a sink gets the events of the whole project",
@@ -52,7 +52,7 @@ class RuleDefinition(BaseModel):
     percent: Annotated[int, Field(ge=1, le=100)] | None = None
     last_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
     min_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
-    #: Not only slugs: runners name agents as they like.
+    #: Not limited to slugs, because external runners choose the names of their agents.
     agent: Annotated[str, Field(max_length=MAX_AGENT)] = ""
     label: Annotated[str, Field(max_length=200)] = ""
     sends_email: bool = True
@@ -71,13 +71,13 @@ class RuleDefinition(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any) -> Any:
-        """Fill in the limits of the kind, and refuse those of other kinds."""
+        """Fill in the limits of the kind, and reject limits of other kinds."""
         limits = LIMITS.get(str(values.get("kind")), {})
         defaults = {name: value for name, value in limits.items() if value is not None and values.get(name) is None}
         return {**values, **defaults}
 
 
-#: How a missing or foreign limit is refused.
+#: The errors for a missing limit and for a limit of another kind.
 _MISSING, _FOREIGN = "a rule of the kind {kind} needs this limit", "a rule of the kind {kind} has no such limit"
 
 

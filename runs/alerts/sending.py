@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 State, Channel = AlertDelivery.State, AlertDelivery.Channel
 #: Duration of a claim: longer than a request may last.
 CLAIMED_FOR = timedelta(seconds=60)
-#: Seconds after each failed attempt until the next one. After the last it is given up: an alert gets old.
+#: Seconds after each failed attempt until the next one. After the last attempt the delivery is given up.
 SCHEDULE_S = (5, 30, 120, 600, 1800, 3600, 3600, 7200)
 MAX_ERROR = 500
 
 
 def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Send all due deliveries, in turns of their projects, and return how many were claimed."""
+    """Send all due deliveries, alternating between projects, and return how many were claimed."""
     claimed = 0
     for project_id in rounds(_projects_with_alerts):
         if is_stopping():
@@ -57,7 +57,7 @@ def _projects_with_alerts() -> Iterable[UUID]:
 
 
 def take_due(project_id: UUID) -> AlertDelivery | None:
-    """Claim the delivery of a project that is due for the longest time; None if none is due."""
+    """Claim the project's delivery that has been due longest; None if none is due."""
     while (candidate := AlertDelivery.objects.due().filter(project=project_id).first()) is not None:
         mine = AlertDelivery.objects.due().filter(pk=candidate.pk, attempts=candidate.attempts).order_by()
         # The condition makes the claim exclusive.
@@ -75,7 +75,7 @@ def attempt(delivery: AlertDelivery) -> bool:
         _record_failure(delivery, failure)
         return False
     except Exception as error:
-        # It must not hold up the deliveries behind it, nor be tried for ever.
+        # A failing delivery must not delay others, nor be retried for ever.
         log.exception("an alert failed unexpectedly", extra={"delivery_id": str(delivery.pk)})
         _record_failure(delivery, PostFailed(f"unexpected error: {type(error).__name__}"))
         return False
@@ -85,7 +85,7 @@ def attempt(delivery: AlertDelivery) -> bool:
 
 
 def _send(delivery: AlertDelivery) -> int:
-    """Send the message. No connection to the database is held meanwhile. Raises `PostFailed`."""
+    """Send the message without holding a database connection. Raises `PostFailed`."""
     message = delivery.message
     try:
         channels = channels_of(message.rule)

@@ -1,7 +1,7 @@
 """The actions on runs: create, resume, fork, pause, stop, send commands, resolve tool calls.
 
-Each view authorises, parses, and makes one call of runs.actions.run_actions. All are POSTs, and happen once with an
-`Idempotency-Key`.
+Each view authorises, parses, and calls one function of runs.actions.run_actions. All are POSTs, and take effect once
+with an `Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _refuse(error: Exception, data: dict[str, Any]) -> NoReturn:
 class ActionView(ApiView):
     """A POST with a body and one action, on a run or in a project."""
 
-    #: What the caller has to be allowed to do.
+    #: The permission that the caller needs.
     required_action: ClassVar[Action] = Action.OPERATE
     #: Whether an empty body counts as `{}`.
     is_body_optional: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class ActionView(ApiView):
         raise NotImplementedError
 
     def prepare(self, target: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the data for `act`. What may take seconds belongs here: with a key, `act` runs in a transaction."""
+        """Return the data for `act`. Slow work belongs here: with a key, `act` runs in a transaction."""
         return data
 
     def run_once(self, project: Project, act: Handler, prepare: Preparation | None = None) -> HttpResponse:
@@ -97,7 +97,7 @@ class ActionView(ApiView):
             try:
                 data = prepare(data)
             except Exception as error:
-                # A repeated request gets the first answer, although it could not be prepared any more.
+                # A repeated request gets the first answer, even if its preparation now fails.
                 act = partial(_refuse, error)
         return answer_once(self.request, self.principal, project, document, lambda: self._render(act(data)))
 
@@ -107,7 +107,7 @@ class ActionView(ApiView):
         return content
 
     def _require_same_run(self, project: Project, run_ids: set[str]) -> None:
-        """Raise `RunMismatch` if the body names another run than the URL."""
+        """Raise `RunMismatch` if the body names a different run from the URL's."""
         run_id = self.kwargs.get("run_id")
         others = {name for name in run_ids if name.lower() != str(run_id)}
         if others and others != {
@@ -116,7 +116,7 @@ class ActionView(ApiView):
             raise RunMismatch(f"the body refers to run {echo(min(others))}, the URL to run {run_id}")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
-        """Return the run as its own URL returns it; for a new run, with a Location header."""
+        """Return the run in the form of its own URL; for a new run, with a Location header."""
         body = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
         headers = {"Location": self._address(run.pk)} if status == 201 else {}
         return Response({**body, **also}, status, headers=headers)
@@ -135,9 +135,10 @@ class ActionView(ApiView):
 class Runs(ActionView, RunList):
     """List the runs of a project, newest first.
 
-    The filters are those of the run list on the site, and have to be met all. With `root`, `reason`, or one by cost or
-    duration, a page looks through the next 10,000 runs at most, so it may be short or empty and still have a `next`.
-    There is one order, because a position in another one is not exact: the list on the site sorts.
+    A run must match all filters, which are the same as in the run list on the site. With `root`, `reason`, or a filter
+    by cost or duration, a page searches at most the next 10,000 runs, so it may be short or empty and still have a
+    `next`. The order cannot be changed, because a position in another order is not exact; the list on the site can be
+    sorted.
     """
 
     serializer_class = NewRun
@@ -207,8 +208,8 @@ class ResumeMany(ActionView):
 class Fork(ActionView):
     """Fork a run at a checkpoint.
 
-    The new run counts its steps on from there and shares the messages before it. The run itself does not change,
-    whatever its status.
+    The new run continues the step numbers of the checkpoint and shares the messages before it. The original run does
+    not change, regardless of its status.
     """
 
     serializer_class = NewFork
@@ -228,8 +229,8 @@ class Fork(ActionView):
 class PauseView(ActionView):
     """Pause a run after its current step.
 
-    Its child runs that have not ended, theirs and so on are paused too; `GET …/children` lists them. Each is resumed by
-    itself.
+    All its descendant runs that have not ended are paused too; `GET …/children` lists the children. Each is resumed
+    separately.
     """
 
     serializer_class = EmptyRunBody
@@ -247,9 +248,9 @@ class PauseView(ActionView):
     }
 )
 class Stop(ActionView):
-    """Stop a run. Of a run that another program executes, the recording is stopped, and the program is not.
+    """Stop a run. For a run that another program executes, only the recording stops; the program continues.
 
-    Its child runs that have not ended, theirs and so on are stopped too; `GET …/children` lists them.
+    All its descendant runs that have not ended are stopped too; `GET …/children` lists the children.
     """
 
     serializer_class = EmptyRunBody
@@ -268,8 +269,8 @@ class Stop(ActionView):
 class ResolveCall(ActionView):
     """Resolve a tool call whose outcome is unknown.
 
-    `retry` runs the call again, `done` sets its output, `failed` its error; the waiting run continues with that. Only
-    the first decision counts. Later ones are refused with `call_not_unknown`, which names the one that was `chosen`.
+    `retry` runs the call again, `done` sets its output, `failed` its error; then the waiting run continues. Only the
+    first decision counts. Later ones are refused with `call_not_unknown`, which names the decision that was `chosen`.
     """
 
     serializer_class = CallOutcome
@@ -312,20 +313,20 @@ class Commands(ActionView):
 
 
 def _require_native(data: dict[str, Any]) -> None:
-    """Raise `Problem` for what only an external run has."""
+    """Raise `Problem` for fields that only external runs have."""
     if data["external_id"] is not None:
         fault = Fault("/external_id", "invalid_value", "only an external run has this")
         raise Problem(fault.detail, code=fault.code, status=422, errors=[fault])
 
 
 def _external(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what the body says of an external run."""
+    """Return the fields of the body about an external run."""
     names = ("external_id", "title", "prompt", "parent_run_id", "run_kind")
     return {**{name: data[name] for name in names}, "agent": data["agent_id"], "labels": data["labels"]}
 
 
 def _agent(project: Project, agent_id: str) -> Agent:
-    """Return the agent that the body names. An error points into the body."""
+    """Return the agent named in the body. Error pointers refer to the body."""
     try:
         return agent_definitions.find(project, agent_id)
     except AgentNotFound as error:
@@ -347,7 +348,7 @@ def _active_runs(project: Project, filters: dict[str, Any]) -> list[AgentRun]:
 
 
 def _command_json(posted: PostResult, kind: str) -> dict[str, Any]:
-    """Return the command as JSON, or only its run if the run was in the requested state already."""
+    """Return the command as JSON, or only its run if the run was already in the requested state."""
     if posted.command is None:
         return {"id": None, "run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
     posted.command.refresh_from_db(fields=["applied_at", "outcome"])

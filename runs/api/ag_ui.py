@@ -1,6 +1,6 @@
 """`…/agents/{agent}/ag-ui`: an AG-UI request, answered with the events of its run.
 
-The stream is served by timeline.live, as that of `…/agent-runs/{run}/events/stream?dialect=ag-ui`.
+timeline.live serves the stream, as for `…/agent-runs/{run}/events/stream?dialect=ag-ui`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from timeline.live.rendering import Piece, Rendering
 from timeline.live.response import log_stream
 from timeline.models import Event
 
-#: The media that models accept, and how their bytes begin.
+#: The media types that models accept, and the first bytes of each.
 SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -62,7 +62,7 @@ class Content(NamedTuple):
 
 
 def content_of(value: Any, pointer: str) -> Content:
-    """Return the content of a message. Raises `ValidationError` for what no model gets."""
+    """Return the content of a message. Raises `ValidationError` for parts that no model accepts."""
     parts = [{"type": "text", "text": value}] if isinstance(value, str) else value
     if not isinstance(parts, list):
         raise _refusal("the content of a user message must be text, or a list of parts", pointer)
@@ -96,7 +96,7 @@ def _media(data: str, kind: str, pointer: str) -> str | Media:
     except (binascii.Error, ValueError):
         raise _refusal("the data is not base64", pointer) from None
     if kind.startswith("text/"):
-        return _text(content, pointer)  # masked as all texts are
+        return _text(content, pointer)  # masked like all texts
     if kind not in SIGNATURES:
         supported = ", ".join([*SIGNATURES, "text/*"])
         raise _refusal(f"the type {kind[:64]!r} is not supported; supported are {supported}", pointer)
@@ -121,9 +121,9 @@ def _refusal(text: str, pointer: str) -> ValidationError:
 
 # --- Requests ---
 
-#: Messages that clients keep beside the conversation.
+#: Messages that clients keep in addition to the conversation.
 _BESIDE = ("activity", "reasoning")
-#: Messages that a client has only if it has the conversation of its thread.
+#: Messages that prove that the client has the conversation of its thread.
 _OF_THE_SITE = ("assistant", "tool")
 
 
@@ -158,7 +158,7 @@ class AgUiAnswer(OpenSerializer):
 
 
 class RunAgentInput(OpenSerializer):
-    """AG-UI's RunAgentInput. Fields that are not listed are ignored, as the protocol wants it."""
+    """AG-UI's RunAgentInput. Other fields are ignored, as the protocol requires."""
 
     threadId = Identifier(MAX_CLIENT_ID, help_text="A new thread starts a run, a known one is continued.")
     runId = Identifier(MAX_CLIENT_ID, help_text="A repeated `runId` of a thread does nothing twice.")
@@ -201,7 +201,7 @@ class RunAgentInput(OpenSerializer):
 
 
 def request_of(body: Mapping[str, Any]) -> AgUiRequest:
-    """Return what the validated body asks for."""
+    """Return the request from the validated body."""
     return AgUiRequest(
         thread_id=body["threadId"],
         run_id=body["runId"],
@@ -237,7 +237,7 @@ def _last_messages(messages: list[dict[str, Any]]) -> list[ClientMessage]:
 
 
 def _tool_results(messages: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the results of tool calls as texts, by the ID of the call: those of the site are among them."""
+    """Return the results of tool calls as texts, by call ID. They include calls that the site ran."""
     results: dict[str, str] = {}
     for message in messages:
         call_id, content = message.get("toolCallId"), message.get("content")
@@ -257,7 +257,7 @@ def _message_id(client_id: str, index: int) -> str:
 
 # --- The view ---
 
-#: What a stream that cannot continue says of it, as AG-UI has no events for streams.
+#: The texts of errors for a stream that cannot continue. AG-UI has no events for streams.
 _NOTICES = {
     "stream-reset": "the position in the stream is no longer valid: send the request again",
     "auth-revoked": "access to the run has ended",
@@ -270,14 +270,14 @@ def _in_ag_ui(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = Fal
 
 
 def _notice(name: str, data: str, cursor: StreamCursor | None) -> bytes:
-    """Return a notice as an error of the AG-UI run. The end of a log needs none: AG-UI has said that the run ended."""
+    """Return a notice as an error of the AG-UI run. The end of a log needs no notice: AG-UI has already reported it."""
     if name not in _NOTICES:
         return b""
     error = {"type": "RUN_ERROR", "message": _NOTICES[name], "code": name.replace("-", "_")}
     return f"data: {to_json(error)}\n\n".encode()
 
 
-#: AG-UI. A stream has one AG-UI run: its clients wait for the end of the stream, and do not reopen it by themselves.
+#: AG-UI. A stream has one AG-UI run: clients wait for the end of the stream, and do not reconnect automatically.
 AG_UI = Rendering("ag-ui", _in_ag_ui, closes_after=ends_run, notice=_notice, is_reopened=False)
 #: For a client that does not have the conversation of its thread.
 AG_UI_WITH_SNAPSHOTS = replace(AG_UI, name="ag-ui-with-snapshots", render=partial(_in_ag_ui, has_snapshots=True))
@@ -305,8 +305,8 @@ class AgUiRunView(ApiView):
         """Start or continue the run of an AG-UI thread, and stream its events.
 
         The stream ends with `RUN_FINISHED` or `RUN_ERROR`. The run itself does not depend on it: after a lost
-        connection, send the same request again. It does nothing twice, and streams the events from their beginning,
-        or after `Last-Event-ID`.
+        connection, send the same request again. Repeating it has no further effect, and streams the events from the
+        start, or after `Last-Event-ID`.
         """
         project = self.get_project(Action.OPERATE)
         agent = agent_in(project, self.kwargs["agent"])

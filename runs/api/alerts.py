@@ -135,7 +135,7 @@ class FindingRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class AlertRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """What a rule has found of one agent."""
+    """The findings of a rule for one agent."""
 
     rule_id = serializers.UUIDField()
     rule_name = serializers.CharField(source="rule.name")
@@ -160,7 +160,7 @@ class AlertRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class NewAlertMute(StrictSerializer):
-    """Exactly one of `rule_id`, `run_id` and `agent_id`."""
+    """Requires exactly one field: `rule_id`, `run_id` or `agent_id`."""
 
     rule_id = IdField(required=False, allow_null=True, default=None)
     run_id = IdField(required=False, allow_null=True, default=None)
@@ -189,7 +189,7 @@ class AlertRules(SecretOnce, ListView):
     """List the alert rules of a project, newest first."""
 
     serializer_class = AlertRuleRow
-    #: Rules have names for that, and the answer has a secret that must not be stored.
+    #: Names identify rules instead, and the answer has a secret that must not be stored.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[AlertRule]:
@@ -214,7 +214,7 @@ class AlertRuleDetail(SecretOnce):
 
     @extend_schema(request=AlertRuleChange(partial=True), responses=SavedAlertRule)
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change an alert rule. Fields that are left out stay. A rule that is disabled closes its alerts."""
+        """Change an alert rule. Omitted fields stay unchanged. Disabling a rule closes its alerts."""
         project = self.get_project(Action.CONFIGURE)
         rule = self._rule(project)
         body = AlertRuleChange(data=document_of(request), partial=True)

@@ -96,7 +96,7 @@ class NewShareLink(StrictSerializer):
 
 
 class ShareLinkRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """A link to the report of a run. Whoever has its URL can read the report."""
+    """A link to the report of a run. Anyone with its URL can read the report."""
 
     url = serializers.SerializerMethodField(help_text="URL of the report.")
 
@@ -185,7 +185,7 @@ class ShareLinks(LinksShown, ListView, ActionView):
 
     @extend_schema(request=NewShareLink, responses={201: OpenApiResponse(ShareLinkRow, "The new link.")})
     def post(self, request: Request, **options: Any) -> HttpResponse:
-        """Create a link to the report of a run, for somebody without an account. Requires a signed-in admin."""
+        """Create a link to the report of a run, for readers without an account. Requires a signed-in admin."""
         return super().post(request, **options)
 
     def get_serializer_class(self) -> Any:
@@ -215,10 +215,10 @@ class ShareLinkDetail(ApiView):
 
 
 class SavedViews(ListView, ActionView):
-    """List your saved views of the run list, and those that others share."""
+    """List your saved views of the run list, and views that other users share."""
 
     serializer_class = SavedViewRow
-    #: Views are saved by people; whether they may share is checked where the view is known.
+    #: Users save views; the permission to share is checked once the view is known.
     required_action = Action.READ
 
     def get_queryset(self) -> QuerySet[SavedView]:
@@ -245,7 +245,7 @@ class SavedViewDetail(ApiView):
 
     @extend_schema(request=SavedViewChange(partial=True), responses=SavedViewRow)
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change your own view. Fields that are left out stay."""
+        """Change your own view. Omitted fields stay unchanged."""
         project, data = self.get_project(), body_of(SavedViewChange, request, partial=True)
         if "query" in data:
             data["query"] = _query(data["query"])
@@ -254,7 +254,7 @@ class SavedViewDetail(ApiView):
 
     @extend_schema(responses={204: OpenApiResponse(description="The view does not exist now.")})
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete your own view; admins delete shared ones too."""
+        """Delete your own view; admins can delete shared views too."""
         saved_views.delete_view(self.get_project(), self.kwargs["view_id"], by=self.principal)
         return Response(status=204)
 

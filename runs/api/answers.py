@@ -118,7 +118,7 @@ class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class TokenBuckets(serializers.Serializer):  # type: ignore[misc]
-    """The tokens in disjoint buckets: each token is in one of them. The buckets add up to input and output tokens."""
+    """The tokens in disjoint buckets. Their sums are the input and output tokens."""
 
     fresh_input = serializers.IntegerField(source="input", help_text="Input tokens outside the prompt cache.")
     cache_read = serializers.IntegerField()
@@ -165,7 +165,7 @@ class Money(serializers.DecimalField):  # type: ignore[misc]
 
 
 class ModelTotals(serializers.Serializer):  # type: ignore[misc]
-    """What the calls of one model have used."""
+    """The usage of the calls of one model."""
 
     model = serializers.CharField()
     calls = serializers.IntegerField()
@@ -178,7 +178,7 @@ class ModelTotals(serializers.Serializer):  # type: ignore[misc]
 
 
 class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
-    """What the model calls of a run have used."""
+    """The usage of the model calls of a run."""
 
     buckets = serializers.SerializerMethodField()
     model_calls = serializers.IntegerField(
@@ -219,7 +219,7 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 def usage_totals(run_id: UUID) -> AgentRun | None:
-    """Return the run with the totals of its model calls, by one query."""
+    """Return the run with the totals of its model calls, using one query."""
     totals = {
         "model_calls": Count("turn_usages", filter=~Q(turn_usages__outcome="program")),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),

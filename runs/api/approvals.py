@@ -139,7 +139,8 @@ class Approvals(ListView):
 class ApprovalDetail(ActionView):
     """Approve or deny a tool call that waits for a person. The same run continues with the decision.
 
-    Only the first decision counts. Later ones are refused with `approval_decided`, which says how and by whom.
+    Only the first decision counts. Later ones are refused with `approval_decided`, which names the decision and its
+    author.
     """
 
     serializer_class = ApprovalDecision

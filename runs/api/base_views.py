@@ -24,12 +24,12 @@ from runs.models import AgentRun
 from runs.queries.json_lists import Listing, Rows, RowSpan, Where
 from runs.queries.record_columns import RunKey, find_run_key, of_run_in
 
-#: The security schemes of views that no API key may use.
+#: The security schemes of views that do not accept API keys.
 SESSION_ONLY = ("session",)
 
 
 class ApiView(GenericAPIView):  # type: ignore[misc]
-    """A view of the API. Its classes are those of REST_FRAMEWORK in the settings.
+    """A view of the API, with the default classes from REST_FRAMEWORK in the settings.
 
     Errors are raised as exceptions with a `code` and a `status`; agentops.base.http.middleware.Refusals turns them into
     answers.
@@ -42,13 +42,13 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     write_query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
     #: Whether the Accept header is ignored, because there is one media type.
     accepts_any_type: ClassVar[bool] = False
-    #: The names of the credentials that are accepted, in the OpenAPI document.
+    #: The names of the accepted credentials in the OpenAPI document.
     security_schemes: ClassVar[Sequence[str]] = ("key", "session")
     #: Whether a repeated POST with the same `Idempotency-Key` gets the first answer again.
     takes_idempotency_key: ClassVar[bool] = True
     #: The validated query parameters.
     query: dict[str, Any]
-    #: The project of the URL, once it was looked up.
+    #: The project of the URL, once loaded.
     project_id: UUID | None = None
 
     @property
@@ -57,7 +57,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return principal
 
     def get_security_schemes(self, method: str) -> Sequence[str]:
-        """Return the names of the credentials that a method accepts, in the OpenAPI document."""
+        """Return the names of the credentials that a method accepts, for the OpenAPI document."""
         return self.security_schemes
 
     @property
@@ -69,7 +69,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return super().perform_content_negotiation(request, force or self.accepts_any_type)
 
     def perform_authentication(self, request: Request) -> None:
-        # Before authentication, so that guesses of API keys are counted.
+        # Before authentication, so that attempts to guess API keys are counted.
         rate_limits.count_address(request._request)
         super().perform_authentication(request)
 
@@ -82,9 +82,11 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return self.query_class if method in ("GET", "HEAD") else self.write_query_class
 
     def get_project(self, action: Action = Action.READ) -> Project:
-        """Return the project of the URL. A foreign project is refused like an unknown one, after the same queries."""
+        """Return the project of the URL. A foreign project gets the same refusal as an unknown one, after the same
+        queries.
+        """
         name, key = self.kwargs["project"], self.request.auth
-        # The row of the key was just read, and is enough if it belongs to this project.
+        # The key was just loaded; its project is sufficient if it is the one in the URL.
         project = (key and project_of_key(key, name, action)) or project_for(self.principal, name, action)
         self.project_id = project.pk
         return project
@@ -92,7 +94,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     def get_run(self, action: Action = Action.READ) -> AgentRun:
         """Return the run of the URL, with its project and log.
 
-        A run of another project is refused like an unknown one, even if the caller has access to it there.
+        A run of another project gets the same refusal as an unknown one, even if the caller has access to it there.
         """
         project = self.get_project(action)
         run = run_in(project, self.kwargs["run_id"], among=AgentRun.objects.select_related("log"))
@@ -100,11 +102,11 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return run
 
     def get_run_key(self) -> RunKey:
-        """Return what is needed of the run of the URL to list what belongs to it. Refused as in get_run."""
+        """Return the columns of the URL's run that list views need. Refuses like `get_run`."""
         project, run_id = self.get_project(), self.kwargs["run_id"]
         run_key = find_run_key(project.pk, run_id)
         if run_key is None:
-            # Raises the error, unless the run was created just now.
+            # Raises the error, unless the run was just created.
             run = run_in(project, run_id, among=AgentRun.objects.select_related("log"))
             run_key = RunKey(run.pk, project.pk, run.log.last_seq)
         return run_key
@@ -113,7 +115,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         """Return JSON text with its ETag, or 304 if the client has it. An invalid If-None-Match is ignored."""
         tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
         client_tags = parse_etags(self.request.headers.get("If-None-Match", ""))
-        # Compression, which comes later, makes the tag weak.
+        # Compression, which runs later, makes the tag weak.
         if "*" in client_tags or tag in {one.removeprefix("W/") for one in client_tags}:
             return HttpResponse(status=304, headers={"ETag": tag})
         return HttpResponse(text, content_type=JSON, headers={"ETag": tag})
@@ -128,7 +130,7 @@ class SecretOnce(ApiView):
 
 
 class LinksShown(ApiView):
-    """A view whose answers hold links that let in whoever has them. They are its purpose, so they are not masked."""
+    """A view whose answers contain links that give access to any holder. The links are not masked."""
 
     def get_renderers(self) -> list[Any]:
         return [JSONRenderer()]
@@ -156,7 +158,7 @@ class HotListView(ApiView):
 
 
 class RecordListView(HotListView):
-    """A long list of what belongs to the run of the URL."""
+    """A long list of records that belong to the run of the URL."""
 
     listing: ClassVar[Listing]
     #: The listing's column with the ID of the run.
@@ -172,7 +174,7 @@ class RecordListView(HotListView):
         def fetch(span: RowSpan) -> Rows:
             rows = self.listing.page(where, span)
             if not len(rows):
-                # Refused if there is no such run.
+                # Raises the error for an unknown run.
                 self.get_run_key()
             return rows
 

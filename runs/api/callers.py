@@ -20,7 +20,7 @@ BEARER = "bearer "
 
 
 class KeyAuthentication(BaseAuthentication):  # type: ignore[misc]
-    """Authentication by an API key. If any credential is sent, only that counts.
+    """Authentication by an API key. If a key is sent, no other credential is tried.
 
     Raises `AuthInvalid` or `AuthRevoked`.
     """
@@ -36,7 +36,7 @@ class KeyAuthentication(BaseAuthentication):  # type: ignore[misc]
 
 
 class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
-    """Authentication by a session, with a CSRF token for requests that change something."""
+    """Authentication by a session, with a CSRF token for requests that change data."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
         credentials = super().authenticate(request)
@@ -53,7 +53,7 @@ class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
 
 
 class CallerRate(BaseThrottle):  # type: ignore[misc]
-    """The rate limit of the key or the user. That of the address is counted before authentication (ApiView)."""
+    """The rate limit of the key or the user. The limit of the address is counted before authentication (ApiView)."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         rate_limits.count_principal(request._request, request.user)

@@ -1,6 +1,6 @@
-"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events and flows. `/api/docs`: its page for people.
+"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events and flows. `/api/docs`: its HTML page.
 
-The document is made once per process.
+The document is generated once per process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Schema(ApiView):
     """The OpenAPI document, for every authenticated caller; its content is the same for all."""
 
     schema = None
-    # Generators request YAML, "openapi+json" or anything: there is one form.
+    # Generators request YAML, "openapi+json" or any type; the document exists only in one format.
     accepts_any_type = True
 
     def get(self, request: Request) -> HttpResponse:

@@ -62,8 +62,8 @@ class EventsQuery(AfterQuery):
 class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
 
-    With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs. A failure
-    also has an `agent:error`, with the `seq` of the event that reports it and another `eventId`.
+    With `dialect=agent`, the events use the agent dialect, with whole prompts, inputs and outputs. A failure also has
+    an `agent:error`, with the `seq` of the event that reports it and another `eventId`.
     """
 
     query_class: ClassVar = EventsQuery
@@ -81,7 +81,7 @@ class Events(ApiView):
         return HttpResponse(f'{{"results":[{",".join(texts[:limit])}],{tail}}}', content_type=JSON, headers=headers)
 
     def _read(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
-        """Return events as JSON texts, their sequence numbers, and that of the last event of the run."""
+        """Return events as JSON texts, their sequence numbers, and the sequence number of the run's last event."""
         rows, last_seq = events_after(self.get_project().pk, self.kwargs["run_id"], after, count)
         if not len(rows):
             last_seq = self.get_run_key().last_seq

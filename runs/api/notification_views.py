@@ -23,7 +23,7 @@ from runs.api.requests.inputs import MAX_IDS
 
 
 class NotificationSelection(StrictSerializer):
-    """Exactly one of `ids` and `up_to`."""
+    """Requires exactly one field: `ids` or `up_to`."""
 
     ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
     up_to = IdField(

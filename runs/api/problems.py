@@ -71,7 +71,7 @@ class CsrfFailed(Problem):
 
 
 class ResourceNotFound(Problem):
-    """Something does not exist, or belongs to another project: the answer is the same."""
+    """An object does not exist, or belongs to another project: the answer is the same."""
 
     code = "not_found"
     status = 404
@@ -79,14 +79,14 @@ class ResourceNotFound(Problem):
 
 
 class RunMismatch(Problem):
-    """The body names another run than the URL."""
+    """The body names a different run from the URL's."""
 
     code = "run_mismatch"
     status = 409
 
 
 class InvalidParameters(Problem):
-    """The query is invalid. The code is that of its first fault."""
+    """The query is invalid. The code is the code of its first fault."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(faults[0].detail, code=faults[0].code, errors=faults)

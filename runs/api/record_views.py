@@ -26,7 +26,7 @@ class Checkpoints(ListView):
 
 
 class Errors(ListView):
-    """List the failed attempts of model calls, tools and steps, including those that a retry resolved."""
+    """List the failed attempts of model calls, tools and steps, including attempts that a retry resolved."""
 
     serializer_class = ErrorRow
     query_class: ClassVar = RecordPageQuery

@@ -25,7 +25,7 @@ from timeline import log
 from timeline.models import Event
 from timeline.replay import TOKENS, Frame
 
-#: Bytes of a state in the URL of the next page, and characters of it there.
+#: Maximum bytes of a state in the URL of the next page, and characters of it there.
 MAX_SUMMARY, MAX_STATE = 3000, 4096
 _NULLABLE_ID = {"type": ["string", "null"], "format": "uuid"}
 _NULLABLE_STEP = {"type": ["integer", "null"]}
@@ -139,7 +139,7 @@ class Replay(ApiView):
         return HttpResponse(f'{{"results":[{",".join(rows)}],{tail}}}', content_type=JSON, headers=headers)
 
     def _frame(self, run_id: UUID, after: int, events: list[Event]) -> Frame:
-        """Return the state after event `after`, from the query if it has it. Raises `InvalidCursor`."""
+        """Return the state after event `after`, from the query if it contains one. Raises `InvalidCursor`."""
         sealed = self.query.get("state")
         summary = None if sealed is None else unseal(sealed, _bound_to(run_id, after))
         if summary is None or any(event.type in replay_states.NEEDS_MESSAGES for event in events):

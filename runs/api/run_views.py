@@ -151,9 +151,9 @@ class RunDetail(ApiView):
 
 @extend_schema(responses=page_of(CHILDREN))
 class Children(HotListView):
-    """List the child runs of a run, newest first, each with its own use and the total of all runs below it.
+    """List the child runs of a run, newest first, each with its own usage and the total of all runs below it.
 
-    A child that was resumed is listed as several runs, one for each attempt; `root_run_id` is the same in all.
+    A child that was resumed is listed as several runs, one for each attempt; all have the same `root_run_id`.
     """
 
     def get_rows(self) -> Fetch:

@@ -1,4 +1,4 @@
-"""`…/schedules`: schedules, their starts, and runs that are started by hand."""
+"""`…/schedules`: schedules, their starts, and runs that are started manually."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ScheduleRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class ScheduleStartRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """What became of a due time, or of several in a row that were missed."""
+    """The outcome of a due time, or of several consecutive missed ones."""
 
     run_id = serializers.UUIDField(allow_null=True, help_text="Null: no agent run was started.")
     flow_run_id = serializers.UUIDField(allow_null=True, help_text="Null: no flow run was started.")
@@ -176,7 +176,7 @@ class ScheduleDetail(ApiView):
 
     @extend_schema(request=ScheduleChange(partial=True), responses=ScheduleRow)
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change a schedule. Fields that are left out stay. New due times count from now on."""
+        """Change a schedule. Omitted fields stay unchanged. New due times count from now on."""
         project = self.get_project(Action.OPERATE)
         schedule = self._schedule(project)
         body = body_of(ScheduleChange, request, partial=True)
@@ -185,7 +185,7 @@ class ScheduleDetail(ApiView):
 
     @extend_schema(responses={204: OpenApiResponse(description="The schedule does not exist now.")})
     def delete(self, request: Request, **_: Any) -> Response:
-        """Remove a schedule with the list of its starts. Its runs stay."""
+        """Remove a schedule with the list of its starts. Its runs are kept."""
         project = self.get_project(Action.OPERATE)
         schedule_changes.remove_schedule(project, self._schedule(project).pk, by=self.principal)
         return Response(status=204)
@@ -195,7 +195,7 @@ class ScheduleDetail(ApiView):
 
 
 class ScheduleRun(ActionView):
-    """Start a run of a schedule now, whether it is enabled, and whatever runs are going."""
+    """Start a run of a schedule now, even if it is disabled or has other runs in progress."""
 
     serializer_class = EmptyBody
     is_body_optional = True
@@ -222,7 +222,7 @@ class StartsQuery(PageQuery):
 
 
 class ScheduleStarts(ListView):
-    """List what became of the due times of a schedule, newest first. Kept for 30 days."""
+    """List the outcomes of the due times of a schedule, newest first. Kept for 30 days."""
 
     serializer_class = ScheduleStartRow
     query_class: ClassVar = StartsQuery

@@ -23,7 +23,7 @@ from runs.upkeep import search_index
 
 
 class SearchText(StringField):
-    """The text of a search. Its value is the terms."""
+    """The text of a search. Its value is the list of terms."""
 
     default_error_messages = {"required": "this is required: the text to search for"}
 
@@ -89,7 +89,7 @@ class SearchQuery(QuerySerializer):
 class SearchView(ApiView):
     """Search the messages, tool calls and events of the runs and flow runs of a project.
 
-    Finds what was stored up to a few seconds ago (`lag_s`). Secrets are masked before a text is indexed.
+    Finds texts stored up to several seconds ago (`lag_s`). Secrets are masked before a text is indexed.
     """
 
     query_class: ClassVar = SearchQuery

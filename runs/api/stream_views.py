@@ -56,22 +56,22 @@ class EventStreamView(ApiView):
 
     Every event is sent once, in the order of `seq`, up to the terminal one (`run.completed`, `run.failed`,
     `run.stopped` or `run.resumed`). Then an event named `end` is sent, and the stream closes. An event that is stored
-    after the terminal one, such as the output of a tool that answered late, has a higher `seq`. It
-    is not sent to a stream that has ended. Get it from `…/events?afterSeq=`, or open the stream again with the last
-    `id`: it sends what was added, and `end` again. If the run has ended and nothing was added, the answer is 204. A
-    stream may also close without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset`
-    means that the position is no longer valid: start again from 0. `auth-revoked` means that access has ended.
+    after the terminal one, such as the output of a tool that answered late, has a higher `seq`. It is not sent to a
+    stream that has ended. Get it from `…/events?afterSeq=`, or open the stream again with the last `id`: it sends the
+    later events, and `end` again. If the run has ended and has no later events, the answer is 204. A stream may also
+    close without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset` means that the
+    position has become invalid: start again from 0. `auth-revoked` means that access has ended.
 
     With `dialect=agent`, an event that reports a failure is followed by an `agent:error` with the same `seq`. Only the
     second of the two has the `id`, so that a lost connection skips neither. Recognise repeats by `eventId`.
 
-    With `dialect=ag-ui`, the stream closes after each `RUN_FINISHED` and `RUN_ERROR`, where the run ends or waits for
-    a person. Open it again with the last `id` to follow what comes after.
+    With `dialect=ag-ui`, the stream closes after each `RUN_FINISHED` and `RUN_ERROR`, where the run ends or waits for a
+    person. Open it again with the last `id` to follow later events.
     """
 
     http_method_names = ["get"]
     query_class: ClassVar = StreamQuery
-    #: Clients that open a stream by hand send no Accept header, or another type.
+    #: Clients that open a stream manually send no Accept header, or another type.
     accepts_any_type = True
 
     def get(self, request: Request, **_: Any) -> HttpResponse:

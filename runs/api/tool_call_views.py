@@ -74,8 +74,8 @@ class ToolCallDetail(ApiView):
 class ToolCallOutput(ApiView):
     """Download the output of a tool call as text, with its secrets masked.
 
-    A long one is sent in pieces; if the connection ends before the last one, it is not whole. An output that is no text
-    is sent as JSON. Empty until the call ends.
+    A long output is sent in pieces; if the connection ends before the last piece, it is incomplete. An output other
+    than text is sent as JSON. Empty until the call ends.
     """
 
     accepts_any_type = True

@@ -1,4 +1,4 @@
-"""`…/claude-sessions`: transcripts that claude-agent-sdk keeps here, to resume its sessions on another machine."""
+"""`…/claude-sessions`: transcripts that claude-agent-sdk stores here, to resume its sessions on another machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.api.requests.queries import MAX_INTEGER, PageQuery, QuerySerializer, T
 from runs.models import ClaudeTranscript
 from runs.models.claude_transcript import MAX_NAME
 
-#: Entries of a request.
+#: Maximum entries of a request.
 MAX_ENTRIES = 1_000
 _PROJECT_KEY = "What the SDK calls `project_key`: by default the working directory, with dashes."
 _SUBPATH = "Of a sub-agent, such as `subagents/agent-1`. Left out for the session itself."
@@ -113,12 +113,12 @@ class EntriesQuery(TranscriptQuery):
 
 
 class ClaudeSessions(ListView):
-    """List the sessions of claude-agent-sdk that are kept in a project."""
+    """List the sessions of claude-agent-sdk that are stored in a project."""
 
     serializer_class = SessionRow
     query_class: ClassVar = SessionsQuery
     parser_classes = [LongTextParser]
-    #: Entries have IDs of their own for that.
+    #: The IDs of entries identify repeats.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[Any]:
@@ -130,7 +130,8 @@ class ClaudeSessions(ListView):
     def post(self, request: Request, **_: Any) -> Response:
         """Append entries to the transcript of a session, all or nothing.
 
-        An entry whose `uuid` the transcript has is not stored again. Entries are kept as they are, with their secrets.
+        An entry whose `uuid` is already in the transcript is not stored again. Entries are stored unchanged, with their
+        secrets.
         """
         project = self.get_project(Action.OPERATE)
         body = NewEntries(data=document_of(request))
@@ -162,7 +163,7 @@ class ClaudeTranscriptView(ApiView):
 
     @extend_schema(parameters=[TranscriptQuery], responses={200: OpenApiResponse(_DELETED, "It does not exist now.")})
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete a transcript, and with a session those of its sub-agents."""
+        """Delete a transcript, and with a session the transcripts of its sub-agents."""
         project = self.get_project(Action.OPERATE)
         deleted = claude_transcripts.delete(project, TranscriptName(**self.query), by=self.principal)
         return Response({"deleted": deleted})

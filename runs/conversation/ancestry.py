@@ -1,7 +1,6 @@
-"""The messages that a run's conversation consists of: its own, and those of the runs that it continues.
+"""The messages of a run's conversation: its own messages, and those of the runs that it continues.
 
-A resumed run continues another one whole, a fork up to a checkpoint. Nothing is copied: a fork refers to the messages
-before it.
+A resumed run continues all of another run; a fork continues it up to a checkpoint. Messages are referenced, not copied.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _Link(NamedTuple):
     starts_fresh: bool
     forked_from: UUID | None
     forked_at_step: int | None
-    #: Root of the lineage that it was forked from.
+    #: Root of the lineage that this run was forked from.
     other_root: UUID
 
 
@@ -40,7 +39,7 @@ def segments_of(run: AgentRun) -> list[Segment]:
     One query for the lineage, and two more for each fork on the way. None for a run that continues no other.
     """
     segments = [Segment(run.pk)]
-    # A recorded fork has the messages before it itself, and no step that it was forked at.
+    # A recorded fork stores the earlier messages in the fork itself, and has no fork step.
     if run.starts_fresh or (run.resumed_from_id is None and run.forked_at_step is None):
         return segments
     links = _links(run.root_run_id)
@@ -62,7 +61,7 @@ def segments_of(run: AgentRun) -> list[Segment]:
 
 def within(segments: Sequence[Segment], *, of: str = "") -> Q:
     """Return the condition for messages of these segments. `of` is the lookup path to the message ("message__")."""
-    # One list of the runs that count whole, which may be hundreds, and a condition for each fork.
+    # One list of the runs that count whole, which may be hundreds, and one condition for each fork.
     condition = Q(**{f"{of}run__in": [segment.run_id for segment in segments if segment.upto is None]})
     for segment in segments:
         if segment.upto is not None:
@@ -71,7 +70,7 @@ def within(segments: Sequence[Segment], *, of: str = "") -> Q:
 
 
 def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID | None = None) -> Checkpoint | None:
-    """Return the checkpoint of the conversation after this step, or with this ID; None if there is none."""
+    """Return the checkpoint of this step, or with this ID, in the conversation; None if it does not exist."""
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto))
     rows = rows.filter(step_number=step) if step is not None else rows.filter(pk__in=[checkpoint_id])

@@ -1,4 +1,4 @@
-"""The calls of an answer that are kept, and their IDs, by which their results are matched."""
+"""The limit on calls of an answer, and call IDs, which match results to calls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 #: Leaves room in the column for the suffix of a repeated ID.
 MAX_CALL_ID = 240
-#: Calls of an answer that are kept. Those beyond the limit for calls that are run get an error as their result; a model
-#: that requests thousands has run away, and each of them would be stored and sent again with every request.
+#: Calls of an answer that are kept. Kept calls beyond the run limit get an error as their result. A model that requests
+#: thousands of calls is out of control, and each call would be stored and sent with every request.
 MAX_KEPT = 256
 
 

@@ -15,7 +15,7 @@ from timeline import log
 
 
 def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
-    """Return the unsaved checkpoint of `step`. `position` is that of its last message."""
+    """Return the unsaved checkpoint of `step`. `position` is the position of its last message."""
     return Checkpoint(
         id=uuid7(), run_id=run_id, step_number=step, last_message_position=position, epoch=epoch,
         created_at=database_clock.now(),
@@ -23,7 +23,7 @@ def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkp
 
 
 def add_checkpoint(row: Checkpoint, epoch: int) -> None:
-    """Commit a checkpoint by itself, after a turn without tools or after a crash. An existing one is kept.
+    """Commit a checkpoint on its own, after a turn without tools or after a crash. Keeps an existing one.
 
     Raises `LeaseLost` if the run was taken over.
     """
@@ -38,5 +38,5 @@ def add_checkpoint(row: Checkpoint, epoch: int) -> None:
 
 
 def last_checkpoint(run: AgentRun) -> int:
-    """Return the last step of `run` with a checkpoint; 0 if there is none."""
+    """Return the last step of `run` with a checkpoint, or 0."""
     return Checkpoint.objects.filter(run=run).aggregate(last=Max("step_number"))["last"] or 0

@@ -1,8 +1,8 @@
-"""Commits of several runs in one transaction of PostgreSQL, when threads of a process want to commit at the same time.
+"""Group commit: threads of a process that commit at the same time share one PostgreSQL transaction.
 
-Whoever comes first commits at once and alone. Those that come meanwhile wait, and one of them then commits for all. No
-thread goes on before its rows are committed, and none waits for others that might come. So a process with one run pays
-nothing for it, and one with many saves commits, round trips, and threads that compete for the interpreter.
+The first thread commits immediately. Threads that arrive during that commit wait; one of them commits for all. No
+thread continues before its rows are committed, and no thread waits for future arrivals. A process with one run has no
+overhead. A process with many runs saves commits, round trips and contention for the interpreter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentops.base.database.fast_rows import prepared_cursor
 
 #: Commits in one transaction, at most.
 MAX_GROUP = 32
-#: Seconds to wait for a commit of others, such as one that waits for a row that somebody has locked.
+#: Seconds to wait for another thread's commit, which may itself wait for a row lock.
 PATIENCE_S = 0.1
 _ALONE = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
 _GROUP = """
@@ -29,7 +29,7 @@ SELECT last_seq, followed FROM runs_commit_group(
 
 
 class CommitArguments(NamedTuple):
-    """What the SQL function runs_commit is called with; the last three are JSON."""
+    """The arguments of the SQL function runs_commit. The last three are JSON."""
 
     run_id: UUID
     epoch: int | None
@@ -51,25 +51,25 @@ class _Member:
 
     def __init__(self, arguments: CommitArguments) -> None:
         self.arguments = arguments
-        #: Set once its group was committed or has failed, or once it has to lead the next group.
+        #: Set when the group was committed or has failed, or when this member must lead the next group.
         self.woken = threading.Event()
         self.leads = False
-        #: Neither is set if the member has to commit alone.
+        #: Neither is set if the member must commit alone.
         self.result: Committed | None = None
         self.lost: BaseException | None = None
 
 
 class GroupCommit:
-    """The commits of a process. At any time, at most one of its threads leads a group."""
+    """The commits of a process. At most one thread leads a group at any time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.has_leader = False
-        #: Those that came while somebody led. Changed under the lock only.
+        #: Members that arrived during another member's commit. Changed only under the lock.
         self.waiting: deque[_Member] = deque()
 
     def commit(self, arguments: CommitArguments) -> Committed:
-        """Commit, with those that others have ready. Raises what `commit_alone` raises.
+        """Commit, together with the commits of waiting threads. Raises what `commit_alone` raises.
 
         `OperationalError` also means that the connection was lost while another thread committed for this one.
         """
@@ -81,14 +81,14 @@ class GroupCommit:
             if member.leads:
                 self._lead(member)
         finally:
-            # Also if the thread was interrupted, for example by Ctrl-C: nobody would ever lead the others.
+            # Also after an interrupt such as Ctrl-C: otherwise the waiting members would never get a leader.
             self._leave(member)
         if member.lost is not None:
             raise OperationalError("the connection was lost in a commit of several runs") from member.lost
         return member.result or commit_alone(arguments)
 
     def _enter(self, member: _Member) -> None:
-        """Lead if nobody does, or wait in the line."""
+        """Become the leader if the group has no leader, or join the queue."""
         with self._lock:
             if self.has_leader:
                 self.waiting.append(member)
@@ -103,11 +103,11 @@ class GroupCommit:
             if member in self.waiting:
                 self.waiting.remove(member)
                 return
-        # Another thread is committing for it, or has just made it the leader.
+        # Another thread is committing for this member, or has just made it the leader.
         member.woken.wait()
 
     def _lead(self, leader: _Member) -> None:
-        """Commit for the leader and for those that wait."""
+        """Commit for the leader and the waiting members."""
         others: list[_Member] = []
         try:
             with self._lock:
@@ -122,7 +122,7 @@ class GroupCommit:
                 other.woken.set()
 
     def _leave(self, member: _Member) -> None:
-        """Leave the line. If the member has led, let the first of those that have come meanwhile lead."""
+        """Leave the queue. If the member was the leader, make the first waiting member the leader."""
         with self._lock:
             if member in self.waiting:
                 self.waiting.remove(member)
@@ -136,17 +136,17 @@ class GroupCommit:
 
 
 def commit_alone(arguments: CommitArguments) -> Committed:
-    """Commit by a statement of its own, in the caller's transaction if there is one."""
-    # Outside of a transaction the statement commits by itself: one round trip.
+    """Commit with a separate statement, in the caller's transaction if there is one."""
+    # Outside a transaction the statement autocommits: one round trip.
     with prepared_cursor() as cursor:
         cursor.execute(_ALONE, arguments)
         return Committed(*cursor.fetchone())
 
 
 def _commit_group(members: Sequence[_Member]) -> None:
-    """Give each member its result, or `lost` if nobody knows whether the transaction was committed.
+    """Give each member its result, or set `lost` if it is unknown whether the transaction was committed.
 
-    Neither if it was rolled back: one of them was refused, or has to wait for a row that somebody has locked.
+    Sets neither after a rollback: a commit was refused, or would have waited for a locked row.
     """
     columns = [list(column) for column in zip(*(member.arguments for member in members), strict=True)]
     try:
@@ -155,7 +155,7 @@ def _commit_group(members: Sequence[_Member]) -> None:
             for member, result in zip(members, cursor.fetchall(), strict=True):
                 member.result = Committed(*result)
     except BaseException as error:
-        # First of all: a member without either would commit again, although its rows may be stored.
+        # Do this first: a member with neither field set would commit again, although its rows may be stored.
         for member in members:
             member.result, member.lost = None, error
         if not isinstance(error, Error) or not connection.is_usable():

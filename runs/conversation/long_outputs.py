@@ -1,6 +1,6 @@
-"""Outputs of tools above 256 KiB: their size and digest, and the text that a download has.
+"""Tool outputs above 256 KiB: their size and digest, and the text of a download.
 
-The whole output is in the row of its call: see docs/decisions/whole-outputs.md.
+The row of the call holds the whole output: see docs/decisions/whole-outputs.md.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-#: Bytes above which the size and the digest of an output are stored beside it.
+#: Bytes above which the size and the digest of an output are stored with it.
 LIMIT = 256 * 1024
 
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """What is known of a long output without reading it."""
+    """The stored facts about a long output, available without reading it."""
 
     #: Bytes of its text in UTF-8.
     size: int

@@ -6,7 +6,7 @@ from typing import Any
 
 #: The user message of a resume without a message.
 CONTINUE = "continue"
-#: Bytes of a message or a tool's output that its event repeats; the row holds the whole text.
+#: Bytes of a message or a tool's output that its event repeats. The row holds the whole text.
 SHORT_PREVIEW = 280
 
 

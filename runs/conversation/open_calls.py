@@ -1,4 +1,4 @@
-"""The tool calls of runs that somebody has to settle: the call that asks a question, and those of unknown outcome."""
+"""The tool calls that a person must settle: the call that asks a question, and calls of unknown outcome."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from runs.statuses import ToolStatus
 
 
 def asking_calls(run_id: UUID | OuterRef) -> QuerySet[AgentRunToolCall]:
-    """Return the calls of a run that were not started. If it waits for an answer, the first one asks, because calls run
-    one after the other.
+    """Return the calls of a run that have not started.
+
+    Calls run one after the other, so if the run waits for an answer, the first of them asks.
     """
     planned = AgentRunToolCall.objects.filter(run=run_id, status=ToolStatus.PLANNED, result_message=None)
     return planned.order_by("step_number", "id")

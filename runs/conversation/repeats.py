@@ -1,7 +1,7 @@
-"""The repeat guard: count identical tool calls in a row.
+"""The repeat guard: counts identical tool calls in a row.
 
-The count comes from the stored conversation, which continues in a resumed run, so neither a restart nor a resume resets
-it. A message of a user does, because it may have requested the repeat; the "continue" of a resume without a message
+The count comes from the stored conversation, which a resumed run continues, so neither a restart nor a resume resets
+it. A user message resets it, because it may have requested the repeat. The "continue" of a resume without a message
 does not.
 """
 
@@ -22,7 +22,7 @@ STOP_AT = 10
 
 
 def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
-    """Return how many identical calls in a row end with this one of the newest answer, at most `STOP_AT`.
+    """Return the number of consecutive identical calls up to this call of the newest answer, at most `STOP_AT`.
 
     Reads back only to the first call that differs.
     """
@@ -55,7 +55,7 @@ def warning(length: int) -> str:
 
 
 def _call(part: ToolCallPart) -> tuple[str, str]:
-    """Return what identical calls share, however their arguments are written."""
+    """Return a key that identical calls share, independent of how their arguments are written."""
     arguments = part.args
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments

@@ -1,8 +1,8 @@
-"""The one place where a tool call gets its result: its row, its result message, and their events, for one commit.
+"""Closes tool calls: the only code that sets a result, as the row, its result message and their events for one commit.
 
 `close` changes the call and returns the commit; runs.conversation.writes stores it.
 
-A worker closes a call after its tool has run. People close calls too, by answering a question or resolving an unknown
+A worker closes a call after its tool has run. People also close calls, by answering a question or resolving an unknown
 outcome. The end of a run closes the calls that are still open.
 """
 
@@ -37,14 +37,14 @@ from timeline.preview import preview
 
 NOT_RUN = "not run: the run ended before this call"
 ROLLED_BACK = "not run: the answer that requested it was rolled back"
-#: pydantic-ai's outcome of a call, by which adapters report errors to the provider.
+#: The status of a call → its outcome in pydantic-ai, by which adapters report errors to the provider.
 _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"]] = {
     ToolStatus.COMPLETED: "success",
     ToolStatus.ERROR: "failed",
     ToolStatus.DENIED: "denied",
     ToolStatus.UNKNOWN: "interrupted",
 }
-#: Calls of these statuses, and those with a result message, are not closed with their run.
+#: Calls with these statuses, and calls with a result message, are not closed with their run.
 _CLOSED = (ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED)
 _OPEN_CALL = """
 SELECT 1 FROM agent_run_tool_calls
@@ -54,7 +54,7 @@ WHERE run_id = %s AND result_message_id IS NULL AND status NOT IN (%s, %s, %s) L
 
 @dataclass(frozen=True)
 class CallResult:
-    """How a call ended. `output` is whole: it has not been cut for the model."""
+    """The result of a call. `output` is whole: it has not been cut for the model."""
 
     status: ToolStatus
     output: Output
@@ -63,15 +63,15 @@ class CallResult:
     duration_ms: int | None = None
     #: Events that belong to the result.
     events: Sequence[Entry] = ()
-    #: Commands to the run's own inbox, because of the result.
+    #: Commands that the result adds to the run's inbox.
     commands: Sequence[RunCommand] = ()
-    #: When it came, by the clock of the program that ran it. None: now.
+    #: The time of the result, by the clock of the program that ran the call. None: now.
     at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class ClosedCall:
-    """A call with its result in memory. `commit` is not written yet."""
+    """A closed call and its result in memory. `commit` is not yet written."""
 
     row: AgentRunMessage
     message: ModelMessage
@@ -92,11 +92,11 @@ def close(
     next_turn_start: Entry | None = None,
     redacts_all: bool = False,
 ) -> ClosedCall:
-    """Set the result of `call` in memory, and return what has to be committed with it.
+    """Set the result of `call` in memory, and return the commit to write.
 
-    The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain
-    the result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. `redacts_all`
-    is that of `transcript.new_row`. Writing the commit raises `MoveRefused` if the status of the row has changed since
+    The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain the
+    result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. `redacts_all` is
+    passed to `transcript.new_row`. Writing the commit raises `MoveRefused` if the status of the row has changed since
     `call` was read, and `LeaseLost` if `epoch` is outdated.
     """
     expected_status, call.status = call.status, result.status.value
@@ -128,8 +128,8 @@ def close(
 def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
     """Close every open call of a run that ends or pauses, in the caller's transaction.
 
-    Planned calls are denied, and running calls get an unknown outcome. Providers refuse a history in which a call
-    has no result, and a later resume sends this one.
+    Planned calls are denied, and running calls get an unknown outcome. Providers refuse a history that has a call
+    without a result, and a later resume sends this history.
     """
     if not _has_open_call(run):
         return
@@ -144,7 +144,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
 
 
 def _has_open_call(run: AgentRun) -> bool:
-    """Whether the run has a call to close. At the end of each run, so without the ORM."""
+    """Return whether the run has a call to close. Runs at the end of each run, so it does not use the ORM."""
     key = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_CALL, [key, *(status.value for status in _CLOSED)])
@@ -162,13 +162,13 @@ def unknown_result(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
 
 
 def _interrupted_result(call: AgentRunToolCall) -> CallResult:
-    """Return the unknown result of a running call, with the child runs that it has spawned: they may be resumed."""
+    """Return the unknown result of a running call, with the child runs that it spawned, because they can be resumed."""
     started = Event.objects.filter(log=call.run_id, type=EventType.CHILD_RUN_STARTED, step=call.step_number)
     payloads = started.order_by("seq").values_list("payload", flat=True)
     children = [
         f"{one['run_id']} ({one.get('agent') or 'unnamed agent'})"
         for one in payloads
-        if one.get("call_id") == call.call_id and one.get("run_id")  # a runner may send neither
+        if one.get("call_id") == call.call_id and one.get("run_id")  # a runner may omit both
     ]
     result = unknown_result(call)
     return replace(result, output=f"{result.output}; child runs: {', '.join(children)}") if children else result
@@ -208,5 +208,5 @@ def _end_event(call: AgentRunToolCall, text: str) -> Entry:
         preview=None if failed else text_preview, truncated=is_cut, error=text_preview if failed else None,
         bytes=len(text.encode(errors="replace")), args_summary=args_summary(call.input),
     )  # fmt: skip
-    # A started tool has a registered name; a tool that does not exist has whatever name the model invented.
+    # A started tool has a registered name; a tool that does not exist has a name that the model invented.
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)

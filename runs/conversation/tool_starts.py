@@ -27,7 +27,7 @@ from timeline.preview import preview
 
 
 def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
-    """Return the unsaved row of a requested call. `effect` is None if no tool has its name."""
+    """Return the unsaved row of a requested call. `effect` is None if the tool does not exist."""
     pk = uuid7()
     [(arguments, _)] = clean_all([as_object(part.args)], REDACTOR.fixed())
     return AgentRunToolCall(

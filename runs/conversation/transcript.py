@@ -1,6 +1,6 @@
 """The conversation of a run: its rows, and the history from which requests are built.
 
-Rows are only added. Results of tools are added by runs.conversation.tool_results.
+Rows are only added. runs.conversation.tool_results adds the results of tools.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def load(run: AgentRun) -> Conversation:
     """Load the conversation of a run: one query, one more if it continues a run, and two for each fork on the way."""
     all_rows = _stored_rows(run)
     rows = _with_newest_instructions([row for row in all_rows if row.rolled_back_at is None])
-    # A message that was rolled back keeps its position.
+    # A rolled-back message keeps its position.
     position = max((row.position for row in all_rows if row.run_id == run.pk), default=0)
     return Conversation(merge(rows), position=position, last_role=rows[-1].role if rows else "")
 
@@ -82,7 +82,7 @@ def _stored_rows(run: AgentRun, **conditions: Any) -> list[AgentRunMessage]:
 
 
 def _with_newest_instructions(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
-    """Keep only the newest instructions: those of a fork replace the earlier ones."""
+    """Keep only the newest instructions: the instructions of a fork replace the earlier ones."""
     instructions = [row for row in rows if row.role == Role.SYSTEM]
     if not instructions or instructions[-1].run_id == rows[0].run_id:
         return rows
@@ -101,11 +101,11 @@ def new_row(
     redacts_all: bool = False,
     at: datetime | None = None,
 ) -> tuple[AgentRunMessage, ModelMessage]:
-    """Return a row for `message`, and the message as the row has it, from which requests are built.
+    """Return a row for `message`, and the message as stored, from which requests are built.
 
-    Text for the model is redacted here, unless the project stores it as it is, so what is stored is what is sent. The
-    answer of the model is stored unchanged, except for NUL and lone surrogates, which no jsonb column accepts.
-    `redacts_all` redacts either, for conversations that are not continued here. `at` is the time of the message; by
+    Redacts text for the model, unless the project disables redaction, so the stored text equals the sent text. The
+    model's answer is stored unchanged, except for NUL and lone surrogates, which jsonb columns do not accept.
+    `redacts_all` redacts both, for conversations that are not continued here. `at` is the time of the message; by
     default, now.
     """
     document = messages.dump(message)
@@ -114,7 +114,7 @@ def new_row(
     text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
     redactor = REDACTOR.fixed() if redacts_all else BARE if role == Role.ASSISTANT else MODEL_INPUT.fixed()
-    # A look at the whole text is much quicker than one at each string of it.
+    # Searching the whole text once is much faster than searching each of its strings.
     if not messages.fits_a_column(text) or (redactor is not BARE and is_suspect(text, redactor)):
         cleaned, secrets = redactor.clean(content)
         content = cast("dict[str, Any]", cleaned)

@@ -1,11 +1,11 @@
 """Context trimming: leave out the oldest turns of a request, so that it fits the model's context window.
 
 Whole turns are left out: an answer together with the results of its calls. The instructions, the first user message and
-the current one are always sent.
+the current user message are always sent.
 
-The provider reports the size of a request with its answer. What follows is estimated: one token for three bytes of
-text, a fixed number for a picture or a file. If the provider reports nothing, all is estimated. Nothing of this is
-stored, because it follows from the conversation: a worker that takes over decides the same at each answer. A fork with
+The provider reports the size of a request with its answer. Later messages are estimated: one token for three bytes of
+text, a fixed number for a picture or a file. If the provider reports no size, everything is estimated. The result is
+not stored, because it can be computed from the conversation: another worker makes the same decisions. A fork with
 another window may decide differently.
 """
 
@@ -30,8 +30,8 @@ from pydantic_ai.messages import (
 
 from runs.providers import messages
 
-#: Turns are left out above this share of the window, until the request is below the second one: if the beginning
-#: of every request changed, no provider could cache it.
+#: Turns are left out when the request exceeds the first share of the window, until it is below the second share. If the
+#: start of every request changed, no provider could cache it.
 FULL = 0.8
 ROOMY = 0.6
 BYTES_PER_TOKEN = 3
@@ -57,14 +57,14 @@ class _AnsweredTurn:
 
 
 class Context:
-    """Chooses what to send of a growing conversation. Looks at each message once."""
+    """Chooses which messages of a growing conversation to send. Reads each message once."""
 
     def __init__(self, window: int | None) -> None:
         self._window = window
         self._turns: list[_AnsweredTurn] = []
         #: Turns left out now, and at the last answer.
         self._omitted, self._omitted_before = 0, 0
-        #: Messages of those turns that are sent anyway.
+        #: Messages of omitted turns that are sent anyway.
         self._sent_anyway: list[ModelRequestPart] = []
         #: Tokens of the next request.
         self._tokens = 0
@@ -111,7 +111,7 @@ class Context:
         estimate = sum(map(_tokens_of, answer.parts))
         answer_tokens = answer.usage.output_tokens or estimate
         self._tokens = (answer.usage.input_tokens or self._tokens) + answer_tokens
-        # Not all of an answer is sent again (thinking, for example), so this errs on the small side.
+        # Parts of an answer, such as thinking, are not sent again, so this estimate is low.
         self._turns.append(_AnsweredTurn(index, min(answer_tokens, estimate)))
 
     def _count_request(self, part: ModelRequestPart) -> None:
@@ -148,7 +148,7 @@ def window_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def _parts_to_keep(parts: list[ModelRequestPart], requests: list[ModelRequestPart]) -> list[ModelRequestPart]:
-    """Return what to keep of turns that are left out: instructions, and the current user message."""
+    """Return the parts to keep of omitted turns: instructions, and the current user message."""
     if any(isinstance(part, UserPromptPart) for part in requests):
         parts = [part for part in parts if isinstance(part, SystemPromptPart)]
     return [*parts, *requests]

@@ -1,4 +1,4 @@
-"""The usage of a model call as a row, with its cost and where the cost comes from."""
+"""The usage of a model call as a row, with its cost and the source of the cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.models.run import CostSource
 from runs.providers.price_tiers import tier_of
 from runs.providers.published_prices import NoPublishedPrice, PublishedCost, published_cost
 
-#: Sources of a cost that its event names: the others go without saying.
+#: Cost sources that an event names. Other sources are the default.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 _TOO_MUCH = "more than a model call can cost"
 
@@ -33,7 +33,7 @@ class _Cost:
     source: CostSource
     #: The cost without the prompt cache, minus `usd`.
     cache_saved_usd: Decimal | None = None
-    #: Why it is unknown, or whose price it is by, if that is not the price of the vendor that answered.
+    #: Why the cost is unknown, or whose price applies if not that of the vendor that answered.
     note: str = ""
 
 
@@ -49,8 +49,8 @@ def usage_of(
 ) -> TurnUsage:
     """Return the usage of a model call as a row.
 
-    Its cost is by the prices of the project, or as the provider reported it, or by the published prices. `model` is
-    the name of the model in the agent's definition.
+    The cost comes from the project's prices, from the provider's report, or from the published prices. `model` is the
+    name of the model in the agent's definition.
     """
     used = plausible(answer.usage)
     tier = tier_of(answer.provider_details or {})
@@ -67,9 +67,9 @@ def usage_of(
 
 
 def plausible(used: RequestUsage) -> RequestUsage:
-    """Return the usage with 0 in place of each count that no model call has, such as 2**64: no column takes it.
+    """Return the usage with implausible counts, such as 2**64, set to 0, because no column can store them.
 
-    No more is written to the cache for an hour than is written at all.
+    The cache tokens written for one hour are limited to the total of written cache tokens.
     """
     counts = {field.name: getattr(used, field.name) for field in fields(used)}
     wrong: dict[str, Any] = {
@@ -80,7 +80,7 @@ def plausible(used: RequestUsage) -> RequestUsage:
         wrong["cache_write_1h_tokens"] = written
     if not wrong:
         return used
-    checked = copy(used)  # with what is no field, such as searches
+    checked = copy(used)  # keeps attributes that are not fields, such as searches
     for name, value in wrong.items():
         setattr(checked, name, value)
     return checked
@@ -127,7 +127,7 @@ def _project_cost(used: RequestUsage, price: ModelPrice) -> _Cost:
 
 
 def cost_by(price: ModelPrice, tokens: Buckets) -> Decimal | None:
-    """Return US dollars by a price of the project; None for more than a call can cost, because its tokens are wrong."""
+    """Return US dollars by a price of the project; None above the maximum cost of a call: its tokens are wrong."""
     cost = price.cost(tokens)
     return cost if cost < MAX_COST else None
 
@@ -154,11 +154,11 @@ def _reported_cost(answer: ModelResponse) -> Decimal | None:
 
 
 class _Unpriced(Exception):
-    """The published prices say no cost. The message says why, for people."""
+    """The published prices do not give a cost. The message is the reason, for people."""
 
 
 def _published_cost(answer: ModelResponse, tier: str) -> PublishedCost:
-    """Return the cost by the published prices. Raises `_Unpriced`, also for more than any call costs."""
+    """Return the cost by the published prices. Raises `_Unpriced`, also above the maximum cost of a call."""
     if not answer.usage.has_values():
         raise _Unpriced("no tokens reported")
     if not answer.model_name:
@@ -183,7 +183,7 @@ def _published_cost(answer: ModelResponse, tier: str) -> PublishedCost:
 
 
 def _cache_saving(answer: ModelResponse, tier: str, cost: Decimal) -> Decimal | None:
-    """Return the cost without the cache, minus `cost`. Negative where the call wrote more to the cache than it read."""
+    """Return the cost without the cache, minus `cost`. Negative if the call wrote more to the cache than it read."""
     if not _used_cache(answer.usage):
         return None
     try:
@@ -197,7 +197,7 @@ def _used_cache(used: RequestUsage) -> bool:
 
 
 def _without_cache(used: RequestUsage) -> RequestUsage:
-    """Return the usage of the same call without the cache. What is no field, such as searches, stays."""
+    """Return the usage of the same call without the cache. Keeps usage that has no field, such as searches."""
     uncached = copy(used)
     for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "cache_audio_read_tokens"):
         setattr(uncached, name, 0)

@@ -1,7 +1,7 @@
-"""The commits of a step, on the hottest path: a turn, or the result of a tool, with everything that belongs to it.
+"""The commits of a step: a turn or a tool result, with all its rows. This is the hottest path.
 
-On PostgreSQL a commit is one call of the SQL function runs_commit, which runs that commit at the same time may share
-(runs/conversation/group_commit.py). The portable form does the same in statements, and is what SQLite runs.
+On PostgreSQL a commit is one call of the SQL function runs_commit; concurrent runs may share the call
+(runs/conversation/group_commit.py). The portable form does the same with separate statements, and is used on SQLite.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TOKENS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
     "reasoning_tokens",
 )
-#: Reasons of an abandoned model call that mean that its worker was lost.
+#: Abandonment reasons of a model call that mean that its worker was lost.
 LOST_WORKER_REASONS = frozenset({"worker_lost"})
 #: Columns of a call that its result changes.
 RESULT_COLUMNS = (
     *("status", "output", "output_bytes", "output_sha256", "attempts", "duration_ms", "finished_at"),
     "result_message_id",
 )
-#: Those of a long output, written by themselves on PostgreSQL: in the JSON of the other rows the output would be
+#: The columns of a long output, written separately on PostgreSQL: within the JSON of the other rows the output would be
 #: copied and parsed several times.
 LONG_OUTPUT_COLUMNS = ("output", "output_bytes", "output_sha256")
 
@@ -58,7 +58,7 @@ class Commit:
     source: Source = Source.WORKER
     events: Sequence[Entry]
     messages: Sequence[AgentRunMessage] = ()
-    #: Usage of a turn; it is added to the totals of the run too.
+    #: Usage of a turn, also added to the totals of the run.
     usage: TurnUsage | None = None
     calls: Sequence[AgentRunToolCall] = ()
     commands: Sequence[RunCommand] = ()
@@ -66,7 +66,7 @@ class Commit:
     #: A call that has ended, and the status that its row must still have.
     finished_call: AgentRunToolCall | None = None
     expected_status: str = ""
-    #: The start of the next turn, which is only appended if the inbox is empty.
+    #: The start of the next turn, appended only if the inbox is empty.
     next_turn_start: Entry | None = None
 
 
@@ -106,7 +106,7 @@ def _write_postgres(commit: Commit) -> bool:
         log.document(commit.run_id, [commit.next_turn_start]) if commit.next_turn_start else None,
     )
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
-    # A transaction of the caller belongs to its thread.
+    # A transaction of the caller belongs to the caller's thread.
     commit_rows = group_commit.commit_alone if connection.in_atomic_block else group_commit.GROUP.commit
     with log.convert_errors():
         committed = commit_rows(arguments)
@@ -139,13 +139,13 @@ def _write_portable(commit: Commit) -> bool:
 def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
     """Count the model calls that `entries` abandon, before the entries are appended in the same transaction.
 
-    The order matters for locks: the run's row is locked before the row of its log.
+    This order prevents deadlocks: the run's row is locked before the row of its log.
     """
     for entry in entries:
         payload = entry.payload
         if not isinstance(payload, LlmTurnAbandoned) or not payload.usage:
             continue
-        # A repeated append after an unclear commit has counted it already.
+        # If the first append had an unclear commit, the repeated append was already counted.
         if entry.event_id is None or not log.has_event(run_id, entry.event_id):
             used = _abandoned_usage(run_id, payload, entry.step or 0)
             _count(used, epoch)
@@ -153,7 +153,7 @@ def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
 
 
 def count_reported(usages: Sequence[TurnUsage], epoch: int) -> None:
-    """Store what a program has used beyond its answers, before the turn, in the same transaction.
+    """Store usage that a program reports in addition to its answers, before the turn, in the same transaction.
 
     The order matters for locks, as in `count_abandoned`.
     """
@@ -182,7 +182,7 @@ def _source_of(payload: LlmTurnAbandoned) -> CostSource:
 
 
 def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> None:
-    """Add usage to the run. Without effect if the run was taken over: the append that follows rolls back."""
+    """Add usage to the run. No effect if the run was taken over: the append that follows rolls back."""
     changes: dict[str, Any] = {f"{name} = {name} + %s": getattr(usage, name) for name in TOKENS}
     if usage.cost_usd is not None:
         changes["cost_usd = COALESCE(cost_usd, 0) + %s"] = usage.cost_usd
@@ -191,7 +191,7 @@ def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> No
         changes["unpriced_calls = unpriced_calls + %s"] = 1
     if step_count is not None:
         changes["step_count = %s"] = step_count
-    # The ORM compiles these expressions anew for every turn, which takes longer than the statement.
+    # The ORM would compile these expressions for every turn, which takes longer than the statement.
     sets = ", ".join(changes)
     key = AgentRun._meta.pk.get_db_prep_value(usage.run_id, connection)
     with connection.cursor() as cursor:
@@ -214,7 +214,7 @@ def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
 
 
 def _finished_document(call: AgentRunToolCall, expected_status: str) -> dict[str, Any]:
-    """Return a call that has ended, without an output that is written by itself."""
+    """Return a call that has ended as JSON, without an output that is written separately."""
     document = _document(call) | {"believed": expected_status}
     left_out = LONG_OUTPUT_COLUMNS if call.output_bytes is not None else ()
     return {name: value for name, value in document.items() if name not in left_out}

@@ -1,1 +1,1 @@
-"""The step loop: what a worker does with one run until the run waits, ends or goes back to the queue."""
+"""The step loop: how a worker executes one run until the run waits, ends or returns to the queue."""

@@ -23,7 +23,7 @@ class Next(Enum):
     COOL_DOWN = auto()  # the model failed, and the next attempt is due later
     TAKE_MESSAGES = auto()  # messages are waiting in the inbox
     COMPLETE = auto()
-    IDLE = auto()  # the agent answered without calling `done`, and has a policy for that
+    IDLE = auto()  # the agent answered without calling `done`, and has a policy for idle runs
     PAUSE = auto()  # a pause command is pending
     PAUSE_MAX_STEPS = auto()
     PAUSE_BUDGET = auto()  # tokens, cost or time are used up
@@ -53,7 +53,7 @@ class View:
     is_release_due: bool
     #: The last step is finished and has no checkpoint yet.
     is_checkpoint_missing: bool = False
-    #: The model failed: the next attempt is due later, or there is none.
+    #: The model failed: the next attempt is due later, or no attempt is left.
     is_cooling_down: bool = False
     has_given_up: bool = False
     #: The next open call reaches the limit of identical calls in a row.

@@ -56,9 +56,9 @@ from timeline import log
 from timeline.events import EventType
 from timeline.log import Entry
 
-#: Seconds between two looks for a stop command while the model or a tool runs.
+#: Seconds between two checks for a stop command while the model or a tool runs.
 STOP_CHECK_S = 1.0
-#: Seconds between two looks for runs that wait, after the slice is over.
+#: Seconds between two checks for waiting runs, after the slice is over.
 LOOK_FOR_OTHERS_S = 1.0
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
@@ -74,7 +74,7 @@ class FailedAttempts:
 
 @dataclass
 class Drive:
-    """A run, its lease, and everything that is needed for its next step."""
+    """A run, its lease, and the state that its next step needs."""
 
     run: AgentRun
     lease: Lease
@@ -88,7 +88,7 @@ class Drive:
     spending: Spending
     #: The JSON Schema that the result must match, if the agent has one.
     output_schema: dict[str, Any] | None
-    #: What the project sets in place of published prices.
+    #: The project's own prices, which replace published ones.
     prices: Sequence[ModelPrice]
     context: Context
     #: Called when the first step of this drive is committed.
@@ -103,13 +103,13 @@ class Drive:
     committed_steps: int = 0
     #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
-    #: The program that executes the run; None for a run whose model is called from here.
+    #: The program that executes the run; None if this process calls the run's model.
     session: HeldSession | None = None
-    #: Open calls after the first one whose tools run already.
+    #: Open calls after the first one whose tools already run.
     ahead: CallsAhead = field(default_factory=CallsAhead)
-    #: Open calls of a session that were denied before it was their turn, by the ID of their row.
+    #: Open calls of a session that were denied before their turn, by the ID of their row.
     denied_ahead: dict[UUID, CallResult] = field(default_factory=dict)
-    #: The ID of the row of a call that may open child runs, and the events of that permit.
+    #: The row ID of a call that may open child runs, and the events of the permission.
     spawn_permit: tuple[UUID, Sequence[Entry]] | None = None
     #: Why the child runs of the next call could not be opened; empty otherwise.
     spawn_refusal: str = ""
@@ -117,11 +117,11 @@ class Drive:
     no_answer: NoAnswer | None = None
     #: The call that has to wait for a person.
     needs_approval: ApprovalNeeded | None = None
-    #: The hooks of the site and of the agent, in the order in which they are asked.
+    #: The hooks of the site and of the agent, in the order in which they are called.
     hooks: tuple[ActiveHook, ...] = ()
-    #: The rules of the project, and those of the agent.
+    #: The approval rules of the project, then of the agent.
     approval_rules: tuple[tuple[ApprovalRule, ...], ...] = ()
-    #: Event → the last step for which the hooks of turns were asked.
+    #: Event → the last step for which its hooks were called.
     hooks_asked: dict[HookEvent, int] = field(default_factory=dict)
     _next_stop_check: float = 0.0
 
@@ -143,7 +143,7 @@ class Drive:
 
     @property
     def model_server(self) -> str:
-        """The host and port of the server that the agent names; empty for the vendor's own."""
+        """The host and port of the server that the agent names; empty for the vendor's server."""
         return model_servers.name_of(self.settings)
 
     @property
@@ -159,7 +159,7 @@ class Drive:
         return step + int(self.config.get("calls_before") or 0)
 
     def is_last_call_of_visit(self, follow_up: FollowUp) -> bool:
-        """Whether a recorded call is the whole turn of a node of a flow, so that what follows is for later visits."""
+        """Whether a recorded call is the whole turn of a flow's node. Later recorded calls are for later visits."""
         return follow_up.is_turn and self.run.flow_run_id is not None
 
     @property
@@ -180,19 +180,19 @@ class Drive:
         return self.run.cost_usd or Decimal(0)
 
     def stands_before(self, tool: Tool | None) -> bool:
-        """Whether a hook, a rule or the tool itself may keep a call of this tool from running."""
+        """Whether a hook, a rule or the tool itself may block a call of this tool."""
         if tool is None:
             return False
         has_hook = any(hook.is_about(HookEvent.PRE_TOOL_USE, tool.name) for hook in self.hooks)
         return has_hook or tool.needs_approval or approval_rules.may_stop(self.approval_rules, tool.name)
 
     def step_of(self, event: HookEvent) -> int:
-        """Return the step that the hooks of a turn are asked for now."""
+        """Return the step for which the hooks of an event are due now."""
         is_before = event in (HookEvent.AGENT_START, HookEvent.TURN_START)
         return self.run.step_count + 1 if is_before else self.run.step_count
 
     def due_hooks(self) -> frozenset[HookEvent]:
-        """Return the events of turns whose hooks have not been asked for the current step."""
+        """Return the turn events whose hooks were not yet called for the current step."""
         due = {
             event
             for event in TURN_EVENTS
@@ -213,7 +213,7 @@ class Drive:
     def check_for_stop(self) -> None:
         """Call `check`, and raise `StopPending` if a stop is pending. Reads the inbox at most once a second.
 
-        The call that is waited for goes on while the database does not answer, for as long as the lease is valid.
+        If the database does not answer, the current call continues for as long as the lease is valid.
         """
         self.check()
         if time.monotonic() >= self._next_stop_check:
@@ -233,7 +233,7 @@ class Drive:
     def has_idle_policy(self) -> bool:
         """Whether an answer alone does not complete the run.
 
-        True where its agent has an `on_idle` policy and a tool by which it ends the run.
+        True if its agent has an `on_idle` policy and a tool that ends the run.
         """
         has_policy = bool(self.policies.rules.get(Trigger.ON_IDLE))
         return has_policy and any(self._ends(name) for name in self.config.get("tools") or [])
@@ -244,7 +244,7 @@ class Drive:
         return answer is not None and any(self._ends(call.tool_name) for call in answer.tool_calls)
 
     def ending_call(self) -> str | None:
-        """Return the ID of the call by which the last turn ended the run, once all its calls have results."""
+        """Return the ID of the call that ended the run, once all calls of the last turn have results."""
         if self.open_calls or self.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
             return None
         results = [part for part in self.conversation.history[-1].parts if isinstance(part, ToolReturnPart)]
@@ -262,7 +262,8 @@ class Drive:
     def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over, no tool runs, and another run waits.
 
-        Or if one waits for the place of this run. A release ends the program of a session. So its turn is not cut.
+        The other run waits for a worker, or for the concurrency slot of this run. A release ends the program of a
+        session, so a session's turn is not interrupted.
         """
         if self.shutdown.requested.is_set():
             return True
@@ -272,7 +273,7 @@ class Drive:
         return (self.session is None or self.session.is_between_turns) and self._do_others_wait()
 
     def _do_others_wait(self) -> bool:
-        """Whether a run waits for a worker of this queue, or for the place of this run. Looks once a second."""
+        """Whether a run waits for a worker of this queue, or for the slot of this run. Checks once a second."""
         if settings.AGENTOPS_SLICE_S == 0:
             return True
         if AgentRun.objects.runnable().filter(queue=self.run.queue).exists() or places.is_awaited(self.run):
@@ -281,26 +282,26 @@ class Drive:
         return False
 
     def close(self) -> None:
-        """Let go of what this worker has started for the run."""
+        """Release the resources that this worker opened for the run."""
         self.ahead.abandon()
         self.end_program(gently=False)
         self.toolset.close()
 
     def end_program(self, *, gently: bool = True) -> None:
-        """End the program of the run, if it has one: in its own way, or at once."""
+        """End the program of the run, if it has one: gently, or by killing it."""
         if self.session is not None:
             self.session.end(gently=gently)
 
 
 def node_of(config: Mapping[str, Any]) -> str:
-    """Return the name by which errors and fixtures know a run: that of its agent, or of the node of its flow."""
+    """Return the name of a run in errors and fixtures: its agent's name, or the name of its flow node."""
     return str(config.get("node_id") or config.get("agent_id", "agent"))
 
 
 def _load_library(config: Mapping[str, Any]) -> None:
-    """Load the library of the model's vendor, or its import would count as time of the first model call.
+    """Import the library of the model's vendor, so that its import does not count as time of the first model call.
 
-    That of an agent that is older than this process is loaded already.
+    Libraries of agents that existed when this process started are already imported.
     """
     if config["provider"] == loading.VENDORS:
         loading.load(str(config["model"]).partition(":")[0])
@@ -315,16 +316,16 @@ def open_drive(
     *,
     is_new: bool = False,
 ) -> Drive:
-    """Load a run for driving, once per claim. Of a run that nobody has driven, only what it was created with is read.
+    """Load a run for driving, once per claim. For a run that no worker has driven before, read only its creation data.
 
-    Raises `LeaseLost` if another worker took the run over meanwhile, and `LookupError`, `ValueError` or `TypeError`
-    if the run's provider, tools, settings or conversation cannot be loaded.
+    Raises `LeaseLost` if another worker has taken the run over, and `LookupError`, `ValueError` or `TypeError` if the
+    run's provider, tools, settings or conversation cannot be loaded.
     """
     config = run.agent_config
     provider = providers.get(config["provider"])
     _load_library(config)
     tool_settings = {**(config.get("settings") or {}), "model": config["model"], "node": node_of(config)}
-    # These raise on invalid settings before anything is written.
+    # These raise on invalid settings, before the first write.
     retry_limits(tool_settings)
     parallel_limit(tool_settings)
     conversation = transcript.load(run)
@@ -363,10 +364,10 @@ def _tools_of(config: Mapping[str, Any], tool_settings: Mapping[str, Any]) -> Ag
 
 
 def _open_tools(drive: Drive) -> None:
-    """Open the toolset of a run that was loaded. If it is not driven then, none of its servers is left behind."""
+    """Open the toolset of a loaded run. Close its servers again if the run cannot be driven."""
     try:
         drive.toolset.open()
-        # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
+        # If the process was suspended between two queries and the run was taken over, the loaded rows are inconsistent.
         log.require_epoch(drive.run.pk, drive.epoch)
     except BaseException:
         drive.toolset.close()
@@ -380,7 +381,7 @@ def _failed_attempts(run: AgentRun) -> FailedAttempts:
 
 
 def _hooks_asked(run: AgentRun, hooks: tuple[ActiveHook, ...]) -> dict[HookEvent, int]:
-    """Return which hooks of turns were asked for the current steps, from their events. No query without such hooks."""
+    """Return for which step each turn event's hooks were last called, from the log. Query nothing without hooks."""
     if not any(hook.is_about(event) for hook in hooks for event in TURN_EVENTS):
         return {}
     verdicts = log.events_of(run.pk).filter(

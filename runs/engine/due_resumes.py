@@ -1,8 +1,8 @@
-"""Resume the runs whose policy has scheduled it, when their time has come.
+"""Resume the runs for which a policy has scheduled a resume that is now due.
 
-Called by the sweep. One transaction moves the run from waiting to paused and on to resumed, by the same
-function as every resume, so there is one successor, whoever comes first: another sweep, or a person who paused, killed
-or resumed the run.
+Called by the sweep. One transaction moves the run from waiting to paused and then to resumed, with the same function as
+every resume. So there is exactly one successor, even if another sweep, or a person who pauses, kills or resumes the
+run, acts at the same time.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from timeline.log import Entry
 from timeline.preview import preview
 
 Type = inbox.Type
-#: Commands that go before the end of a run, and before its next model call.
+#: Commands that are carried out before the end of a run, and before its next model call.
 STOP_OR_PAUSE = frozenset({Type.STOP, Type.PAUSE})
 STOP_OR_MESSAGE = frozenset({Type.STOP, Type.SEND, Type.REPLY})
 
@@ -51,7 +51,7 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
     """
     chaos.point("end.before")
     run = drive.run
-    # The message stays as it is; the copy on the run is redacted.
+    # The message is not redacted; the copy on the run is.
     answer, summary = _result(drive)
     result, _ = REDACTOR.clean_text(answer)
     if drive.output_schema is not None:
@@ -71,7 +71,7 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
         steps=run.step_count - run.step_base,
         duration_ms=worked_ms if recorded_ms is None else recorded_ms,
     )
-    # The move closes open calls, and their step gets its checkpoint after that.
+    # The move closes open calls; the checkpoint of their step is saved after it.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
     columns = {"result": result, "summary": summary} | move_options
     released = release_run(drive, RunStatus.COMPLETED, payload, unless=STOP_OR_MESSAGE, then=then, **columns)
@@ -187,9 +187,9 @@ def pause_exhausted(drive: Drive, error: str) -> Progress:
 
 
 def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
-    """Pause a run whose step kills every process that runs it. The run is not loaded, since loading may be what kills.
+    """Pause a run whose step crashes every process that runs it. The run is not loaded, because loading may crash too.
 
-    Returns CONTINUE if a stop or a pause is pending, which goes first.
+    Returns CONTINUE if a stop or a pause is pending, which has priority.
     """
     step = run.step_count + 1
     detail = f"Step {step} killed {deaths} processes that executed only this run."
@@ -205,14 +205,14 @@ def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
 
 
 def hand_back(drive: Drive, reason: str) -> Progress:
-    """Put the run back into the queue, behind those that wait there."""
+    """Return the run to the queue, behind the runs that wait there."""
     released = release_run(drive, RunStatus.QUEUED, RunPhase(status=RunStatus.QUEUED, reason=reason), reason=reason)
     chaos.point("end.hint_sent")
     return released
 
 
 def cool_down(drive: Drive, until: datetime) -> Progress:
-    """Let the run wait, without a worker, until the time of the next attempt."""
+    """Move the run to waiting, without a worker, until the time of the next attempt."""
     payload = RunWaiting(reason=WaitReason.COOLDOWN, until=until)
     return release_run(
         drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=until,
@@ -228,7 +228,7 @@ def wait_for_answer(
     unless: Set[str] = STOP_OR_PAUSE,
     **move_options: Any,
 ) -> Progress:
-    """Let the run wait for the answer to its question. A reply that is already in the inbox is the answer."""
+    """Move the run to waiting for the answer to its question. A reply already in the inbox is the answer."""
     text, _ = preview(question.question)
     payload = RunWaiting(reason=WaitReason.INPUT, question=text, choices=question.choices or None)
 
@@ -243,7 +243,7 @@ def wait_for_answer(
 
 
 def wait_for_approval(drive: Drive) -> Progress:
-    """Let the run wait until a person approves its next call or denies it, or the approval expires."""
+    """Move the run to waiting until a person approves or denies its next call, or the approval expires."""
     needed = drive.needs_approval
     assert needed is not None
     chaos.point("approval.before")
@@ -251,7 +251,7 @@ def wait_for_approval(drive: Drive) -> Progress:
     given = needed.request.arguments if needed.is_changed else None
 
     def write() -> None:
-        # As the hooks have changed them: what the approver sees is what runs.
+        # The arguments as changed by hooks, so that the approver sees the arguments that run.
         AgentRunToolCall.objects.filter(pk=needed.call.pk).update(changed_arguments=given)
         approval_rows.save_request(approval)
         chaos.point("approval.in_transaction")
@@ -259,7 +259,7 @@ def wait_for_approval(drive: Drive) -> Progress:
     released = release_run(
         drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
         reason=WaitReason.APPROVAL, not_before=approval.expires_at, ref_id=needed.call.pk, unless=STOP_OR_PAUSE,
-        # After the move, which fails if the run was taken over: the call may have an approval then.
+        # After the move, which fails if the run was taken over: the other worker may have requested an approval.
         then=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
     )  # fmt: skip
     chaos.point("approval.requested")
@@ -267,7 +267,7 @@ def wait_for_approval(drive: Drive) -> Progress:
 
 
 def wait_for_outcome(drive: Drive) -> Progress:
-    """Let the run wait until a person resolves the unknown outcome of a call."""
+    """Move the run to waiting until a person resolves the unknown outcome of a call."""
     call = drive.unknown_call
     assert call is not None
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
@@ -288,7 +288,7 @@ def pause_engine_error(held_run: HeldRun, error: str) -> Progress:
 
 
 def follow_command(held_run: HeldRun) -> Progress | None:
-    """Stop or pause the run if a command for that is pending; None without one."""
+    """Stop or pause the run if such a command is pending; return None without one."""
     pending = command_outcomes.pending_types(held_run.run.pk)
     if Type.STOP in pending:
         return stop(held_run)
@@ -296,12 +296,12 @@ def follow_command(held_run: HeldRun) -> Progress | None:
 
 
 def abandon_open_turn(lease: Lease, *, reason: str = "worker_lost") -> None:
-    """Close the model call that was started and not finished, by an earlier worker or before an error."""
+    """Close the model call that an earlier worker, or this one before an error, started and did not finish."""
     last = log.open_turn(lease.run_id)
     if last is None:
         return
     chaos.point("recovery.before")
-    # Only who made the call could know what the provider counted.
+    # Only the worker that made the call could know the usage that the provider counted.
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason=reason, usage="unknown")
     note(lease, Entry(payload, step=last.step))
     chaos.point("recovery.done")

@@ -1,6 +1,6 @@
-"""Errors inside the engine: the run is handed back at once, and paused after three of them in one step.
+"""Errors inside the engine: the run returns to the queue at once, and pauses after three errors in one step.
 
-No process died, so this counts as no death. The log has the whole traceback, the page its digest.
+No process died, so this does not count as a death. The log has the whole traceback; the page shows its digest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EngineFault:
 
 
 def fault_of(error: BaseException) -> EngineFault:
-    """Return the name of the error and the digest of its traceback, which does not depend on where files lie."""
+    """Return the name of the error and the digest of its traceback, which is independent of file locations."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{Path(frame.filename).name}:{frame.lineno}:{frame.name}" for frame in frames]
     text = "\n".join([*places, type(error).__qualname__])
@@ -78,7 +78,7 @@ def hand_back(lease: Lease, error: Exception) -> None:
 def note_unclaimed(run_id: UUID, error: Exception) -> None:
     """Record an error in the claim of a run, and pause the run after the third in its step. Never raises.
 
-    The claim was rolled back, so the run is still there for every worker.
+    The claim was rolled back, so any worker can still claim the run.
     """
     fault = _log(run_id, error)
     try:
@@ -150,4 +150,4 @@ def _let_lapse(lease: Lease) -> None:
     try:
         transitions.end_lease(lease.run_id, lease.epoch, reason=ENGINE_ERROR, at_most=MAX_TRIES)
     except DatabaseFault:
-        connection.close()  # the lease runs out by itself
+        connection.close()  # the lease expires

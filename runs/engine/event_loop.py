@@ -1,6 +1,6 @@
-"""The event loop on which all model calls of a process run, in a thread of its own.
+"""The event loop that runs all model calls of a process, in a separate thread.
 
-Provider clients keep connections that belong to their loop, so one loop per call would break them.
+Provider clients keep connections that belong to their loop, so a new loop for each call would break them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LoopThread:
         while not self._is_ending.is_set():
             try:
                 self._loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):  # of a task: without the loop every model call would wait for ever
+            except (SystemExit, KeyboardInterrupt):  # raised by a task: without the loop, model calls would never end
                 log.exception("a model call has interrupted the event loop")
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -36,7 +36,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def ask_to_stop(self) -> None:
-        """Stop the loop once it has finished what it is doing now. Does nothing if it is closed."""
+        """Stop the loop after its current callback. Does nothing if it is closed."""
         self._is_ending.set()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)

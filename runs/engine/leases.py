@@ -20,13 +20,13 @@ from timeline import log as timeline_log
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
-#: The part of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
+#: The fraction of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
 PROOF_PART = 1 / 80
 
 
 @dataclass(eq=False)
 class Lease:
-    """A worker's lease on a run. `lost` is set once another worker has the run, or may have it."""
+    """A worker's lease on a run. `lost` is set once another worker holds the run, or may hold it."""
 
     run_id: UUID
     epoch: int
@@ -38,13 +38,13 @@ class Lease:
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def check(self) -> None:
-        """Raise `LeaseLost` if this process must not act on the run any more."""
+        """Raise `LeaseLost` if this process must no longer act on the run."""
         if self.lost.is_set() or clock() > self.valid_until:
             self.lost.set()
             raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
 
     def prove(self) -> None:
-        """Raise `LeaseLost` if another worker has the run. A write of the last moments has proven that none has."""
+        """Raise `LeaseLost` if another worker has the run. A recent fenced write is sufficient proof that none has."""
         self.check()
         if clock() - self.proven_at > settings.AGENTOPS_LEASE_S * PROOF_PART:
             timeline_log.require_epoch(self.run_id, self.epoch)
@@ -53,7 +53,7 @@ class Lease:
 class LeaseKeeper:
     """Renews all leases of the process from one thread, on one database connection.
 
-    Calls `on_period` in that thread, at its start and after each renewal, to say that the process lives.
+    Calls `on_period` in that thread, at its start and after each renewal, as a sign that the process is alive.
     """
 
     def __init__(self, on_period: Callable[[], None] | None = None) -> None:
@@ -81,7 +81,7 @@ class LeaseKeeper:
             return len(self._leases)
 
     def ask_to_stop(self) -> None:
-        """Renew no more leases."""
+        """Stop renewing leases."""
         self._closing.set()
 
     def close(self, until: float) -> None:
@@ -107,7 +107,7 @@ class LeaseKeeper:
             log.warning("cannot say that this worker lives: %s", type(error).__name__)
 
     def _renew(self, until: float) -> None:
-        """Renew all leases; then, until a time of `time.monotonic()`, wait for the rows that somebody has locked."""
+        """Renew all leases; then wait for locked rows until a time of `time.monotonic()`."""
         with self._lock:
             leases = {(lease.run_id, lease.epoch): lease for lease in self._leases}
         locked = self._renew_unlocked(leases) if leases else []
@@ -117,14 +117,14 @@ class LeaseKeeper:
             _renew_locked(lease, (until - time.monotonic()) / (len(locked) - index))
 
     def _renew_unlocked(self, leases: Mapping[renewals.Held, Lease]) -> list[Lease]:
-        """Renew leases, on a new connection if the old one is broken. Returns those whose rows are locked."""
+        """Renew leases, on a new connection if the old one is broken. Returns the leases with locked rows."""
         for last in (False, True):
             began = clock()
             try:
                 result = renewals.renew_unlocked(leases)
             except Exception as error:  # if this thread ended, the process would lose all its runs
                 connection.close()
-                # None is lost yet: nobody else may take a run before the end that is stored.
+                # None is lost yet: no other worker may take a run before the stored end of its lease.
                 if last:
                     log.warning("cannot renew %d leases: %s", len(leases), type(error).__name__)
                 continue
@@ -137,7 +137,7 @@ class LeaseKeeper:
 
 
 def _renew_locked(lease: Lease, wait_s: float) -> None:
-    """Renew a lease whose row is locked, for example by a suspended process, and wait for it so long."""
+    """Renew a lease whose row is locked, for example by a suspended process. Wait at most `wait_s` for the lock."""
     began = clock()
     try:
         if renewals.renew_locked(lease.run_id, lease.epoch, wait_s=wait_s):

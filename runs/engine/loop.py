@@ -1,6 +1,6 @@
-"""The loop over a held run: decide, act, take over what was committed, until the run is released.
+"""The loop over a held run: decide, act, apply the committed results, until the run is released.
 
-Actions return what they have committed. Only this module changes the state in memory.
+Actions return the objects that they committed. Only this module changes the state in memory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _act(drive: Drive, action: Next) -> ActResult:
             return tool_turn.run_next(drive, started=action is Next.RUN_STARTED_CALL)
         case _:
             if action in _RELEASES:
-                # Before another worker may have the run: the transcript of its program must be whole.
+                # The transcript of the program must be complete before another worker may hold the run.
                 drive.end_program(gently=action is not Next.STOP)
             return _ACTS[action](drive)
 
@@ -102,7 +102,7 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
 
 
 def _note_review(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnPermitted | SpawnRefused) -> None:
-    """Keep why the next open call has to wait for a person, or whether it may and can open its child runs."""
+    """Keep the reason why the next open call has to wait for a person, or its permission to open child runs."""
     match result:
         case CallUnknown(call):
             drive.unknown_call = call
@@ -152,7 +152,7 @@ def _take_messages(drive: Drive) -> MessagesTaken:
     run = drive.run
     commands = [c for c in inbox.pending_commands(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
     with transaction.atomic():
-        # First, so that a worker that lost its lease gets LeaseLost and not a conflict of positions.
+        # First, so that a worker that lost its lease gets LeaseLost instead of a conflict of positions.
         hold(run.pk, drive.epoch)
         messages = transcript.add_requests(
             run, list(map(_turn, commands)),
@@ -208,5 +208,5 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.PAUSE: ending.pause,
     Next.PAUSE_BUDGET: ending.pause_budget,
 }
-#: The actions that release the run. An idle run may get a message from its policy, and go on.
+#: The actions that release the run. After IDLE, the policy may send a message, and the run continues.
 _RELEASES = frozenset(_ACTS) - {Next.SAVE_CHECKPOINT, Next.TAKE_MESSAGES, Next.IDLE, Next.GIVE_UP}

@@ -19,7 +19,7 @@ from timeline.models import Source
 
 
 def note(lease: Lease, *entries: Entry) -> None:
-    """Append events to the log of the held run, in a transaction of their own."""
+    """Append events to the log of the held run, in a separate transaction."""
     commit_safely(
         partial(append, lease, _with_event_ids(lease, entries)),
         is_committed=lambda: False,
@@ -29,7 +29,7 @@ def note(lease: Lease, *entries: Entry) -> None:
 
 
 def note_failure(lease: Lease, error: RunError, *entries: Entry) -> None:
-    """Save a failed attempt together with its events, of which there is at least one."""
+    """Save a failed attempt together with its events. At least one event is required."""
     entries_with_ids = _with_event_ids(lease, entries)
     error.message, _ = REDACTOR.clean_text(error.message)
     error.details, _ = REDACTOR.clean_text(error.details)
@@ -55,8 +55,8 @@ def append(lease: Lease, entries: Sequence[Entry]) -> None:
 
 
 def _with_event_ids(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with IDs, by which a repeated append after an unclear commit is recognised.
+    """Return the entries with IDs, so that a repeated append after an unclear commit is recognised.
 
-    No sender can use these IDs: "~" is not allowed in theirs.
+    The IDs contain "~", which senders' IDs must not contain, so they cannot collide.
     """
     return [replace(entry, event_id=f"~{lease.epoch}.{next(lease.numbers)}") for entry in entries]

@@ -1,7 +1,7 @@
 """Apply a policy to a run: one guarded move, with its `policy.applied` event in the same transaction.
 
-If a worker dies before the commit, the next one decides the same. A stop, a pause or a message that arrives meanwhile
-goes first: see `DecideAgain`.
+If a worker dies before the commit, the next worker decides the same. A stop, a pause or a message that arrives before
+the commit has priority: see `DecideAgain`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PolicyAct:
 
 
 def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | None:
-    """Apply the policy for an occasion. Returns None if no rule is about it."""
+    """Apply the policy for an occasion. Returns None if no rule covers it."""
     attempts = count_attempts(held_run.run, rules, occasion)
     verdict = policies.decide(rules, occasion.trigger, attempt_count=attempts, kind=occasion.kind)
     if verdict is None:
@@ -106,9 +106,10 @@ def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | No
 
 
 def count_attempts(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
-    """Return how often a policy has acted on such an occasion in the lineage.
+    """Count how often a policy has acted on such an occasion in the lineage.
 
-    Counted by stored rows, so a restart or a resume does not reset it. Each rule of on_error has its own attempts.
+    Stored rows are counted, so a restart or a resume does not reset the number. Each rule of on_error has separate
+    attempts.
     """
     if occasion.trigger is Trigger.ON_IDLE:
         return inbox.policy_turns(run.root_run_id, occasion.trigger)
@@ -123,7 +124,7 @@ def count_attempts(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
 
 
 def _nudge(act: PolicyAct) -> Progress:
-    """Send a message to the agent through the inbox, under a key of its own, so that it is delivered once."""
+    """Send a message to the agent through the inbox. Its unique key makes sure that it is delivered once."""
     run, epoch = act.held_run.run, act.held_run.epoch
     number = act.event.attempt or 1
     command, received_event = inbox.policy_turn(
@@ -157,7 +158,7 @@ def _fail(act: PolicyAct) -> Progress:
 
 
 def _resume(act: PolicyAct) -> Progress:
-    """Let the run wait until its policy resumes it: see runs.engine.due_resumes."""
+    """Move the run to waiting until its policy resumes it: see runs.engine.due_resumes."""
     run, occasion = act.held_run.run, act.occasion
     if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
         why = f"the lineage has used all of its {settings.AGENTOPS_MAX_TOTAL_STEPS} steps"
@@ -192,7 +193,7 @@ def _escalate(act: PolicyAct, why: str = "") -> Progress:
 
 
 def _gate(act: PolicyAct) -> Progress:
-    """Run the gate, outside of any transaction. Its result says whether the run counts as done."""
+    """Run the gate, outside of any transaction. Its result decides whether the run is complete."""
     drive = act.held_run
     assert isinstance(drive, Drive)
     assert act.rule.run is not None
@@ -230,12 +231,12 @@ def clean(text: str) -> str | None:
 
 
 def _database_time(run: AgentRun) -> datetime:
-    """Return the database's time, by which cooldowns are judged."""
+    """Return the database's time, which decides when a cooldown is over."""
     now: datetime = AgentRun.objects.annotate(now=Now()).values_list("now", flat=True).get(pk=run.pk)
     return now
 
 
-#: Commands that go before a policy that ends the run as failed.
+#: Commands that have priority over a policy that ends the run as failed.
 _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
     Trigger.ON_ERROR: STOP_OR_PAUSE,
     Trigger.ON_DEAD: STOP_OR_PAUSE,

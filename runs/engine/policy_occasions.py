@@ -47,9 +47,9 @@ def on_max_steps(drive: Drive) -> Progress:
 
 
 def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
-    """The run cannot be loaded. Without a rule it pauses, since what is missing can come back.
+    """Handle a run that cannot be loaded. Without a rule it pauses, since the missing part can come back.
 
-    It fails only if its conversation cannot be read. A pending stop or pause goes first. A gate is not run.
+    It fails only if its conversation cannot be read. A pending stop or pause has priority. A gate is not run.
     """
     held_run = UnloadedRun(run, lease)
     try:
@@ -79,7 +79,7 @@ def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) 
 
 
 def on_dead(drive: Drive) -> Progress:
-    """The last worker died and this one has taken over. Returns CONTINUE without a rule for that."""
+    """Handle a run whose last worker died. Returns CONTINUE without a rule for deaths."""
     if command_outcomes.pending_types(drive.run.pk) & STOP_OR_PAUSE:
         return Progress.CONTINUE
     where = f"in step {drive.run.step_count + 1}"

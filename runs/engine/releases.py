@@ -1,4 +1,4 @@
-"""The guarded move by which a worker releases a run, unless a command has arrived in the meantime."""
+"""The guarded move with which a worker releases a run, unless a command has arrived in the meantime."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def release_run(
 
 
 def _lock(run_id: UUID) -> None:
-    """Lock the run's row as posting a command does. At the end of each run, so without the ORM."""
+    """Lock the run's row as posting a command does. Uses no ORM, because every run ends with this query."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     with connection.cursor() as cursor:
         # NO KEY: see runs.lifecycle.inbox.

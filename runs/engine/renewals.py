@@ -1,4 +1,4 @@
-"""The statements that renew leases: all of a process at once, without waiting for a row that somebody has locked."""
+"""SQL statements that renew leases: all of a process at once, without waiting for locked rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from runs.statuses import RunStatus
 
 #: A lease: the ID of its run, and its epoch.
 Held = tuple[UUID, int]
-#: A single statement, so that no lock is held between two of them: a process can be suspended there. The time is that
-#: of runs.lifecycle.transitions.lease_end.
+#: A single statement, because a process can be suspended between two statements and would keep the lock. The end of the
+#: lease is computed as in runs.lifecycle.transitions.lease_end.
 _RENEW_UNLOCKED = """
 WITH unlocked AS MATERIALIZED (
   SELECT r.id FROM agent_runs r
@@ -33,15 +33,15 @@ FROM unlocked WHERE r.id = unlocked.id RETURNING r.id, r.lease_epoch
 
 @dataclass(frozen=True)
 class Renewals:
-    """What became of leases. Those in neither set were skipped, because somebody has locked their rows."""
+    """The results of a renewal. Leases in neither set were skipped, because their rows are locked."""
 
     renewed: frozenset[Held]
-    #: Another worker has the run, or it is not running any more.
+    #: Another worker has the run, or it is no longer running.
     lost: frozenset[Held]
 
 
 def renew_unlocked(leases: Collection[Held]) -> Renewals:
-    """Extend the leases whose rows can be had at once."""
+    """Extend the leases whose rows are not locked."""
     if connection.vendor != "postgresql":
         return _renew_all(leases)
     with connection.cursor() as cursor:
@@ -58,7 +58,7 @@ def renew_locked(run_id: UUID, epoch: int, *, wait_s: float) -> bool:
     """
     with transaction.atomic():
         with connection.cursor() as cursor:
-            # Zero would be no limit.
+            # 0 would mean no limit.
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{max(round(wait_s * 1000), 1)}ms"])
         return transitions.renew(run_id, epoch)
 
@@ -74,7 +74,7 @@ def _renew_all(leases: Collection[Held]) -> Renewals:
 
 
 def _not_held(leases: frozenset[Held]) -> frozenset[Held]:
-    """Return those of the leases that another worker has, or that were released."""
+    """Return the leases that another worker has, or that were released."""
     if not leases:
         return leases
     rows = AgentRun.objects.filter(pk__in=[run_id for run_id, _ in leases], status=RunStatus.RUNNING)

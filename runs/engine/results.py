@@ -1,4 +1,4 @@
-"""The results of an action of the step loop: how to continue, or what was committed."""
+"""The results of an action of the step loop: how to continue, or which objects were committed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Progress(Enum):
     """How the loop continues."""
 
     CONTINUE = auto()  # decide again
-    RELEASED = auto()  # this worker does not hold the run any more
+    RELEASED = auto()  # this worker no longer holds the run
     RELOAD = auto()  # the database failed: load the run again
 
 
@@ -36,7 +36,7 @@ class AnswerCommitted:
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """The model failed. `until` is the time of the next attempt; None if there is none."""
+    """The model failed. `until` is the time of the next attempt; None if no attempt is left."""
 
     failure: Failure
     until: datetime | None
@@ -68,7 +68,7 @@ class MessagesTaken:
 
 @dataclass(frozen=True)
 class SpawnPermitted:
-    """The next open call may open its child runs. `events` are committed with that."""
+    """The next open call may open its child runs. `events` are committed when it does."""
 
     call: AgentRunToolCall
     events: Sequence[Entry]
@@ -94,14 +94,14 @@ class ApprovalNeeded:
 
     call: AgentRunToolCall
     request: ApprovalRequest
-    #: The arguments of the request are not those of the model.
+    #: Whether hooks have changed the model's arguments.
     is_changed: bool
     events: Sequence[Entry] = ()
 
 
 @dataclass(frozen=True)
 class HooksAsked:
-    """The hooks of an event were asked for a step, and their verdicts are committed."""
+    """The hooks of an event were called for a step, and their verdicts are committed."""
 
     event: HookEvent
     step: int

@@ -1,7 +1,7 @@
 """Roll back a turn that a crash left unfinished, so that the model is called again.
 
-This is the exception: a committed turn is normally finished by the next worker. Nothing is deleted, and the cost of the
-turn stays counted. A turn of which a tool was started is never rolled back.
+This is the exception: normally the next worker finishes a committed turn. Nothing is deleted, and the cost of the turn
+still counts. A turn with a started tool is never rolled back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _UnfinishedTurn:
 
     @property
     def has_started_call(self) -> bool:
-        """Whether one of its tools may have had an effect."""
+        """Whether a tool of the turn may have had an effect."""
         return any(call.starts for call in self.calls)
 
     @property
@@ -55,7 +55,7 @@ def has_rollback_policy(config: Mapping[str, Any]) -> bool:
 
 
 def roll_back_unstarted_turn(run: AgentRun, lease: Lease) -> None:
-    """Roll back the turn of a worker that crashed before any of its planned calls was started."""
+    """Roll back the turn of a worker that crashed before it started any of the planned calls."""
     if not has_rollback_policy(run.agent_config) or not _is_after_crash(run, lease):
         return
     turn = _last_turn(run)
@@ -66,7 +66,7 @@ def roll_back_unstarted_turn(run: AgentRun, lease: Lease) -> None:
 
 
 def roll_back_unreadable_turn(run: AgentRun, lease: Lease) -> bool:
-    """Roll back the last turn if one of its messages cannot be read. Returns whether it was rolled back."""
+    """Roll back the last turn if any of its messages cannot be read. Returns whether it was rolled back."""
     turn = _last_turn(run)
     if turn is None or turn.has_started_call or all(map(_is_readable, [turn.answer, *turn.results])):
         return False

@@ -1,6 +1,6 @@
-"""Commits whose outcome is never guessed: after a lost connection the rows are looked up, then written again.
+"""Commits with a known outcome: after a lost connection the rows are looked up, and written again if they are missing.
 
-IDs are generated before the transaction, so rows that were committed can be recognised.
+IDs are generated before the transaction, so committed rows can be recognised.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class ShutdownDue(Exception):
 
 
 class StopPending(Exception):
-    """A stop command is pending: abandon the current call, and let the next decision stop the run."""
+    """A stop command is pending: abandon the current call. The next decision then stops the run."""
 
 
 @dataclass

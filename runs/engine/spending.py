@@ -1,7 +1,7 @@
-"""The budgets of a held run and what it has used of them.
+"""The budgets of a held run and its usage so far.
 
-The totals are columns of the run that each turn's commit raises, so a restart neither resets nor doubles them. A run
-without budgets costs no query.
+The totals are columns of the run. Each turn's commit raises them, so a restart neither resets nor doubles them. A run
+without budgets needs no query.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from timeline.events import EventType
 from timeline.events.notice import BudgetWarning, budget_standing
 from timeline.log import Entry
 
-#: Seconds after which a project's use of today is read again; turns of this process are counted at once.
+#: Seconds after which a project's usage of today is read again; turns of this process count at once.
 DAY_REFRESH_S = 10.0
 NONE = Decimal(0)
 
 
 @dataclass
 class Spending:
-    """The limits of a run, and what it has used so far."""
+    """The limits of a run, and its usage so far."""
 
     limits: dict[Budget, Decimal]
     project: UUID
     tokens: int = 0
     cost: Decimal = NONE
-    #: Seconds at work when this was loaded, and the time of loading (monotonic).
+    #: Seconds at work at the time of loading, and that time (monotonic).
     worked: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    #: Budgets with a warning in the log, and budgets with a warning about unknown prices.
+    #: Budgets for which the log has a warning, and budgets for which it has a warning about unknown prices.
     warned: set[str] = field(default_factory=set)
-    #: Why the project's budgets cannot be read; empty if they can. Nothing is spent then.
+    #: Why the project's budgets cannot be read; empty if they can. If set, the model is not called.
     unreadable: str = ""
 
     def count(self, usage: TurnUsage, step: int) -> list[Entry]:
-        """Count a turn, and return the warnings to commit with it. Each is given once per run."""
+        """Count a turn, and return the warnings to commit with it. Each warning is logged once per run."""
         if not self.limits:
             return []
         self.add(usage)
@@ -92,7 +92,7 @@ class Spending:
 
 
 def load(run: AgentRun) -> Spending:
-    """Load what a run has used, once per claim. Raises `InvalidBudget` if the run's own budgets are invalid."""
+    """Load the usage of a run, once per claim. Raises `InvalidBudget` if the run's own budgets are invalid."""
     limits, unreadable = budgets.run_limits(run.agent_config.get("settings") or {}), ""
     try:
         limits |= budgets.day_limits(run.project.settings)
@@ -110,9 +110,9 @@ def load(run: AgentRun) -> Spending:
 
 
 def seconds_at_work(run: AgentRun) -> float:
-    """Return for how long workers have held the run; waits between are not counted.
+    """Return how long workers have held the run, in seconds; waits between are not counted.
 
-    The time of a lost worker ends with its last event, not when its loss was noticed.
+    The time of a lost worker ends with its last event, not when its loss was detected.
     """
     attempts = Attempt.objects.filter(run=run)
     holds = list(attempts.values_list("epoch", "claimed_at", "ended_at", "end_reason"))
@@ -130,7 +130,7 @@ def seconds_at_work(run: AgentRun) -> float:
 
 
 class _Days:
-    """What projects have used today, shared by all runs of this process."""
+    """The usage of projects today, shared by all runs of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

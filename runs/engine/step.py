@@ -36,16 +36,16 @@ STORAGE_WAIT_S = 0.5
 
 @dataclass
 class _ClaimContext:
-    """A claimed run, and what is needed to drive it."""
+    """A claimed run, and the state needed to drive it."""
 
-    #: The run as the claim has left it; None once it was loaded, because it may have changed if it is loaded again.
+    #: The run as the claim left it. None after the first load, because a later load must read the row again.
     run: AgentRun | None
     lease: Lease
     deaths: int
-    #: Whether the last worker died, and no policy has been applied to that yet. It is applied once per claim,
-    #: however often the run is loaded.
+    #: Whether the last worker died, and no policy has handled the death yet. It is handled once per claim, however
+    #: often the run is loaded.
     death_undecided: bool
-    #: Whether nobody has driven the run, in this claim or before.
+    #: Whether no worker has driven the run before.
     is_new: bool
     loop: LoopThread
     shutdown: Shutdown
@@ -92,13 +92,15 @@ def drive_run(
         except Exception as error:
             engine_errors.hand_back(lease, error)
             return True
-    # Outside of the `with`, so that the lease is not renewed any more.
+    # Outside of the `with`, so that the lease is no longer renewed.
     _note_fenced(run_id, claimed.epoch, shutdown)
     return True
 
 
 def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
-    """Record that this worker is alive, or its attempt would count as a death. Waits for the database if it has to."""
+    """Record that this worker is alive; otherwise its attempt would count as a death. Waits for the database if it has
+    to.
+    """
     while True:
         try:
             return transitions.note_fenced(run_id, epoch)
@@ -110,7 +112,9 @@ def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
 
 
 def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> ClaimedRun | None:
-    """Claim the run. If the answer to the claim was lost, look it up, or the run would be idle for a whole lease."""
+    """Claim the run. If the answer to the claim was lost, look it up; otherwise the run would be idle for a whole
+    lease.
+    """
     try:
         return transitions.claim(run_id, owner, expected)
     except STORAGE_ERRORS as error:
@@ -120,7 +124,7 @@ def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> Clai
         return transitions.committed_claim(run_id, owner)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
-        # If the claim did succeed, its lease runs out.
+        # If the claim succeeded, its lease expires.
         connection.close()
         log.warning("storage failed in a claim: %s", type(error).__name__, extra={"run_id": str(run_id)})
         return None
@@ -178,7 +182,7 @@ def _take_run(claim: _ClaimContext) -> AgentRun:
 
 
 def _open(run: AgentRun, claim: _ClaimContext) -> Drive:
-    """Load the run, after rolling back a turn that has to be rolled back."""
+    """Load the run, after rolling back an unfinished turn if necessary."""
     rollback.roll_back_unstarted_turn(run, claim.lease)
     try:
         return open_drive(run, claim.lease, claim.loop, claim.shutdown, claim.on_progress, is_new=claim.is_new)
@@ -203,7 +207,7 @@ def _handle_storage_failure(lease: Lease, error: Error) -> Progress:
 
 
 def _wait_for_storage(lease: Lease) -> None:
-    """Wait for the database. The lease is still valid, and the rows say how far the run is."""
+    """Wait for the database. The lease is still valid, and the rows store the progress of the run."""
     connection.close()
     time.sleep(STORAGE_WAIT_S)
     lease.check()

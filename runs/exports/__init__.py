@@ -1,1 +1,1 @@
-"""Runs and lists of runs as files: JSON, JSONL, CSV and HTML, redacted as pages are, made in bounded memory."""
+"""Exports of runs and lists of runs: JSON, JSONL, CSV and HTML, redacted as pages are, generated in bounded memory."""

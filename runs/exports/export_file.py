@@ -1,4 +1,4 @@
-"""Files that are made while they are sent."""
+"""Files that are generated while they are sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExportFile:
 def download(file: ExportFile) -> StreamingHttpResponse:
     """Return the response that sends a file portion by portion.
 
-    Each portion is made on a thread that is shared with other requests: see agentops.base.http.lanes.
+    Each portion is generated on a thread that is shared with other requests: see agentops.base.http.lanes.
     """
     response = StreamingHttpResponse(file.portions, content_type=file.media_type)
     response.headers["Content-Disposition"] = f'attachment; filename="{file.name}"'

@@ -15,7 +15,7 @@ from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.run_lists.run_windows import RunSearch
 
-#: Runs of a portion.
+#: Runs per portion.
 BATCH = 500
 COLUMNS = tuple(column.name for column in RUNS.columns)
 

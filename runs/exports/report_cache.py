@@ -1,4 +1,4 @@
-"""Reports of shared runs, kept compressed in the memory of a process, so that a link that many open costs little."""
+"""Caches compressed reports of shared runs in the memory of a process, so that popular links are cheap."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runs.exports.run_report import report_portions
 from runs.models import AgentRun
 
 MIB = 1024 * 1024
-#: Bytes of all reports, and of one; a longer one is made for each request.
+#: Maximum bytes of all cached reports, and of one; a longer report is generated for each request.
 MAX_BYTES, MAX_REPORT = 32 * MIB, 4 * MIB
-#: Seconds for which a report is kept. It says when it was made.
+#: Seconds for which a report is cached. The report contains its time of creation.
 FRESH_S = 300.0
-#: zlib's window with the header of gzip.
+#: zlib's window size, with a gzip header.
 GZIP = zlib.MAX_WBITS | 16
 #: Fast: most of a report is text.
 LEVEL = 6
@@ -31,7 +31,7 @@ class _Kept:
 
 
 class ReportCache:
-    """The reports of one process by what they depend on. The one that was used last is dropped last."""
+    """The cached reports of one process, by their cache key. Drops the least recently used report first."""
 
     def __init__(self) -> None:
         self._reports: OrderedDict[Hashable, _Kept] = OrderedDict()
@@ -39,7 +39,7 @@ class ReportCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> bytes | None:
-        """Return the report, compressed by gzip; None if it is not kept."""
+        """Return the cached report, compressed by gzip; None if it is not cached."""
         with self._lock:
             kept = self._reports.get(key)
             if kept is None or kept.until < time.monotonic():
@@ -48,7 +48,7 @@ class ReportCache:
             return kept.content
 
     def keep(self, key: Hashable, portions: Iterator[str]) -> Iterator[str]:
-        """Yield the portions of a report, and keep it once all of it was read."""
+        """Yield the portions of a report, and cache it once all of it was read."""
         squeeze, pieces, size = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP), list[bytes](), 0
         for portion in portions:
             if size <= MAX_REPORT:
@@ -74,9 +74,9 @@ CACHE = ReportCache()
 
 
 def shared_report(run: AgentRun) -> bytes | Iterator[str]:
-    """Return the report of a run without its notes: compressed by gzip if it is kept, else in portions."""
-    # All that a report shows comes with an event, but for what people change, and the rules that mask it: those of the
-    # database, and those that this process knows yet.
+    """Return the report of a run without its notes: compressed by gzip if cached, else in portions."""
+    # Each change of a report writes an event, except changes by people and changes of the masking rules. So the key
+    # contains the edited fields and both versions of the rules: in the database, and in this process.
     rules = run.project.redaction_version, rule_cache.CACHE.current().versions.get(run.project_id, 0)
     key = run.pk, run.log.last_seq, rules, run.status, run.title, tuple(map(str, run.labels)), run.cost_usd, run.summary
     kept = CACHE.get(key)

@@ -17,9 +17,9 @@ from runs.queries.record_columns import EVENTS, MESSAGE, TOOL_CALL, RunKey, of_r
 from runs.queries.run_columns import RUN, runs_of, with_id
 from timeline.display import clean
 
-#: The `format` of the JSON file. It changes if a member is removed or gets another meaning.
+#: The `format` of the JSON file. It changes if a member is removed or changes its meaning.
 JSON_FORMAT = "agentops.run/1"
-#: Rows of a portion. Messages and outputs of tools may have megabytes.
+#: Rows per portion. Messages and tool outputs may have megabytes.
 LARGE_ROWS, SMALL_ROWS = 10, 200
 MESSAGE_COLUMNS = ("position", "role", "step_number", "model", "created_at", "rolled_back_at", "content")
 CALL_COLUMNS = (
@@ -37,7 +37,7 @@ class RunFormat(enum.StrEnum):
     EVENTS = "events"
     MESSAGES = "messages"
     TOOL_CALLS = "tool-calls"
-    #: A page without scripts and other files.
+    #: A page without scripts or other files.
     HTML = "html"
 
 
@@ -48,7 +48,7 @@ def export_run(run: AgentRun, file_format: RunFormat) -> ExportFile:
 
 
 def note_json(note: RunNote) -> dict[str, Any]:
-    """Return a note as it stands in files."""
+    """Return a note in the form used by files."""
     return {
         "id": str(note.pk),
         "author": clean(note.author),

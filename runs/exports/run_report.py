@@ -1,6 +1,6 @@
-"""A run as a page for a colleague: no script, no other file, one style sheet inside, and all texts inert.
+"""A run as a page for a colleague: no scripts, no external files, one embedded style sheet, and all texts inert.
 
-The page forbids scripts, requests and frames to itself, so it is harmless also when it is opened from a disk.
+The page's policy forbids scripts, requests and frames, so it is also harmless when opened from a disk.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from runs.queries.record_columns import MESSAGE, RunKey, of_run
 from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms, total_cost
 from timeline.reasons import reason_label
 
-#: Bytes of a text. What is longer is cut, and the JSON file has all of it.
+#: Maximum bytes of a text. A longer text is cut; the JSON file has all of it.
 MAX_BYTES = 64 * 1024
-#: Messages of a portion, and rows of the table of tool calls.
+#: Messages per portion, and maximum rows of the table of tool calls.
 ROWS, MAX_CALLS = 10, 1000
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool result"}
 _STYLE = "runs/report/report.css"
@@ -56,7 +56,7 @@ class ReportMessage:
 
 @cache
 def report_policy() -> str:
-    """Return the Content-Security-Policy of a report: only its own style sheet."""
+    """Return the Content-Security-Policy of a report: it allows only the embedded style sheet."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 

@@ -1,4 +1,4 @@
-"""Advance a flow run: read what has ended, let the kernel decide, and store it with the runs that it starts."""
+"""Advances a flow run: reads ended visits, calls the kernel, and stores its decisions with the runs that it starts."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ MAX_ERROR = 500
 
 
 def attempt(flow_run_id: UUID, advance: Callable[[UUID], bool]) -> bool:
-    """Advance a flow run, and count the attempt. Returns whether it can be advanced again at once.
+    """Advance a flow run, and count the attempt. Returns whether it can be advanced again immediately.
 
-    An error is logged; the last one ends the flow run. Errors of the database that concern all are raised, and not
-    counted.
+    Logs an error; after the last attempt, an error ends the flow run. Raises, and does not count, database errors that
+    affect all flow runs.
     """
     number = _begin(flow_run_id)
     if number is None:
@@ -52,7 +52,7 @@ def attempt(flow_run_id: UUID, advance: Callable[[UUID], bool]) -> bool:
     try:
         return advance(flow_run_id)
     except MoveRefused:
-        _undo(flow_run_id)  # another process has changed it: the next look finds it
+        _undo(flow_run_id)  # another process has changed it; the next call reads the change
         return False
     except Exception as error:
         if concerns_all(error) and not concerns_statement(error):
@@ -81,11 +81,11 @@ def fail(flow_run_id: UUID, failure: NodeFailure) -> None:
 
 
 def _begin(flow_run_id: UUID) -> int | None:
-    """Count an attempt, and return its number; None if another worker is at it, or it need not be advanced."""
+    """Count an attempt, and return its number; None if another worker has the run, or it need not be advanced."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
-                # A crash of the database loses the count at most; that of a worker does not.
+                # A crash of the database loses only the count. A crash of the worker loses nothing.
                 cursor.execute("SET LOCAL synchronous_commit = off")
         rows = FlowRun.objects.select_for_update(skip_locked=True, no_key=True, of=("self",))
         row = rows.filter(pk=flow_run_id, status__in=MOVING).only("advance_attempts").first()
@@ -108,7 +108,7 @@ def _undo_if_possible(flow_run_id: UUID) -> None:
 
 
 def _failed(flow_run: FlowRun, failure: NodeFailure) -> Decisions:
-    """Return the decisions that end a flow run, also if its snapshot or its definition cannot be read."""
+    """Return the decisions that end a flow run, even if its snapshot or its definition is unreadable."""
     try:
         graph = flow_transitions.graph_of_run(flow_run)
         return kernel.fail(graph, flow_transitions.snapshot_of(flow_run, graph), failure)
@@ -157,19 +157,19 @@ def _value(output: JsonValue) -> JsonValue:
 
 # --- Advancing ---
 
-#: Flow runs of one project that are advanced in a row while other projects wait.
+#: Maximum consecutive flow runs of one project while other projects wait.
 TURN = 10
 _BEFORE_ALL = UUID(int=0)
 
 
 def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
-    """Advance every flow run that is due once, in turns of their projects. Returns whether to look again at once."""
+    """Advance every due flow run once, alternating between projects. Returns whether to look again immediately."""
     has_more, last, finished = False, dict[UUID, UUID](), set[UUID]()
     while True:
         projects = FlowRun.objects.due().exclude(project__in=finished).order_by().values_list("project", flat=True)
         waiting = list(projects.distinct())
         for project_id in waiting:
-            # By ID, so that many that cannot be advanced do not keep later ones from being looked at.
+            # Ordered by ID, so that flow runs that cannot be advanced do not block later ones.
             due = FlowRun.objects.due().filter(project=project_id, pk__gt=last.get(project_id, _BEFORE_ALL))
             flow_run_ids = list(due.values_list("pk", flat=True)[:TURN])
             for flow_run_id in flow_run_ids:
@@ -185,20 +185,20 @@ def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
 
 
 def _advance_if_possible(flow_run_id: UUID) -> bool:
-    """Advance a flow run, or log why it cannot be. Returns whether it can be advanced again at once."""
+    """Advance a flow run, or log why it cannot advance. Returns whether it can be advanced again immediately."""
     act = partial(attempt, flow_run_id, advance)
     return done_alone(act, "a flow run can neither be advanced nor ended", run_id=str(flow_run_id))
 
 
 def advance(flow_run_id: UUID) -> bool:
-    """Advance a flow run, in one transaction. Returns whether it can be advanced again at once."""
+    """Advance a flow run, in one transaction. Returns whether it can be advanced again immediately."""
     chaos.point("flow.before")
     return loading.repeating(partial(_advance, flow_run_id))
 
 
 def _advance(flow_run_id: UUID) -> bool:
     with transaction.atomic():
-        # Skip locked: another worker is at it. NO KEY, because its runs refer to it while they are resumed.
+        # Skip a row that another worker has locked. NO KEY, because runs refer to the row while they are resumed.
         rows = FlowRun.objects.select_for_update(skip_locked=True, no_key=True, of=("self",))
         flow_run = rows.filter(pk=flow_run_id, status__in=MOVING).first()
         if flow_run is None:
@@ -214,7 +214,7 @@ class _Advance:
 
     flow_run: FlowRun
     graph: Graph
-    #: The first run of each conversation that is opened now, by the visit's key.
+    #: The first run of each newly opened conversation, by the visit's key.
     sessions: dict[str, AgentRun] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -222,7 +222,7 @@ class _Advance:
         decisions = self._decide(flow_transitions.snapshot_of(flow_run, self.graph), self._reports())
         chaos.point("flow.decided")
         while failures := self._open(decisions):
-            # A run that cannot be opened is the failure of its node.
+            # If a run cannot be opened, its node fails.
             decisions = _joined(decisions, self._decide(decisions.snapshot, failures))
         decisions.events = [self._with_run(event) for event in decisions.events]
         for key, run in self.sessions.items():
@@ -245,7 +245,7 @@ class _Advance:
         )
 
     def _reports(self) -> list[VisitReport]:
-        """Return what has ended since the last advance. Paused runs that have to be entered again are resumed."""
+        """Return the visits that ended since the last advance. Resumes paused runs that must be entered again."""
         visits = list(FlowVisit.objects.open().filter(flow_run=self.flow_run, session__isnull=False).order_by("pk"))
         runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id])
         reports = []
@@ -266,7 +266,7 @@ class _Advance:
         try:
             resuming.resume(run.pk, by=f"flow:{self.flow_run.pk}", message=message, source=Source.WORKER)
         except RunRefusal as error:
-            # It stays paused, where its page says why; a person decides.
+            # The run stays paused, and its page shows the reason; a person decides.
             log.warning("a node cannot be entered again: %s", error, extra={"run_id": str(run.pk)})
 
     def _open(self, decisions: Decisions) -> list[VisitReport]:
@@ -297,7 +297,7 @@ class _Advance:
 
 
 def _joined(first: Decisions, second: Decisions) -> Decisions:
-    """Return two decisions, one made after the other, as one."""
+    """Return two consecutive decisions as one."""
     return Decisions(
         second.snapshot,
         [*first.events, *second.events],

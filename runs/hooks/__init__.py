@@ -1,1 +1,1 @@
-"""Hooks: the code of a site that watches a run and decides about its tool calls and turns."""
+"""Hooks: site code that observes a run and decides its tool calls and turns."""

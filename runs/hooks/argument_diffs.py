@@ -10,7 +10,7 @@ from runs.hooks.base import JSON
 
 
 def argument_diff(before: Mapping[str, JSON] | str, after: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return the changed members: name → {"from": …, "to": …}, without the side on which it is missing.
+    """Return the changed members: name → {"from": …, "to": …}. A missing side is omitted.
 
     Raises ValueError or TypeError if `after` is not JSON.
     """

@@ -32,7 +32,7 @@ TURN_EVENTS = frozenset({HookEvent.AGENT_START, HookEvent.TURN_START, HookEvent.
 
 
 class VerdictKind(StrEnum):
-    """What a hook decides. The first four are for PreToolUse, the others for all other events."""
+    """The kinds of verdicts. The first four are for PreToolUse, the others for all other events."""
 
     DENY = "deny"
     ASK = "ask"
@@ -47,7 +47,7 @@ class VerdictKind(StrEnum):
 #: The verdicts of an event, the strongest first.
 CALL_ORDER = (VerdictKind.DENY, VerdictKind.ASK, VerdictKind.MODIFY_ARGS, VerdictKind.ALLOW)
 TURN_ORDER = (VerdictKind.STOP, VerdictKind.SYSTEM_MESSAGE, VerdictKind.APPEND_CONTEXT, VerdictKind.CONTINUE)
-#: The verdicts that only a guard can give.
+#: The verdicts that only a guard may return.
 OF_GUARDS = frozenset({VerdictKind.DENY, VerdictKind.ASK, VerdictKind.MODIFY_ARGS, VerdictKind.STOP})
 
 
@@ -67,7 +67,7 @@ class Verdict:
 
     @classmethod
     def allow(cls) -> Verdict:
-        """Let the call run. The same as returning None."""
+        """Allow the call. The same as returning None."""
         return cls(VerdictKind.ALLOW)
 
     @classmethod
@@ -77,7 +77,7 @@ class Verdict:
 
     @classmethod
     def ask(cls, reason: str) -> Verdict:
-        """Let the run wait until a person approves the call or denies it."""
+        """Pause the run until a person approves or denies the call."""
         return cls(VerdictKind.ASK, reason)
 
     @classmethod
@@ -108,7 +108,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class HookContext:
-    """What a hook knows of the run. Each hook gets a copy of its own; changing it changes nothing."""
+    """The facts about the run that a hook gets. Each hook gets a copy, so changes have no effect."""
 
     event: HookEvent
     run_id: str
@@ -119,7 +119,7 @@ class HookContext:
     cost_usd: Decimal = Decimal(0)
     #: The agent's settings.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: Of a tool call: the tool, its declared effect and the call's ID.
+    #: For a tool call: the tool, its declared effect and the call's ID.
     tool_name: str = ""
     effect: str = ""
     call_id: str = ""
@@ -140,8 +140,8 @@ class Hook:
     #: The name in definitions.
     name: ClassVar[str] = ""
     events: frozenset[HookEvent] = frozenset()
-    #: A guard that raises, takes too long or returns an invalid verdict denies the call or stops the run. A hook that
-    #: is no guard, an observer, changes nothing then; and it can only add messages, not deny, change or stop.
+    #: Whether the hook is a guard. A guard that raises, takes too long or returns an invalid verdict denies the call or
+    #: stops the run. Other hooks are observers: such a failure has no effect, and they can only add messages.
     guard: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:

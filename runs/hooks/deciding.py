@@ -1,4 +1,4 @@
-"""Asks the hooks of an event, each within its time limit, and resolves their verdicts into one decision."""
+"""Calls the hooks of an event, each within its time limit, and combines their verdicts into one decision."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ Arguments = Mapping[str, JSON] | str
 
 @dataclass(frozen=True)
 class ActiveHook:
-    """A hook of an agent, and the tools that it is about. Without a pattern: all tools."""
+    """A hook of an agent, and the tools that it applies to. Without a pattern: all tools."""
 
     hook: Hook
     tools: Pattern | None = None
 
     def is_about(self, event: HookEvent, tool_name: str = "") -> bool:
-        """Return whether the hook is called at an event, of a call of this tool."""
+        """Return whether to call the hook at an event, for a call of this tool."""
         return event in self.hook.events and (self.tools is None or not tool_name or self.tools.matches(tool_name))
 
 
 @dataclass(frozen=True)
 class HookDecision:
-    """The verdict of one hook. `failed`: the hook gave none, and the verdict follows from its kind."""
+    """The verdict of one hook. `failed`: the hook returned none, and its kind determines the verdict."""
 
     hook: str
     event: HookEvent
@@ -60,7 +60,7 @@ class HookDecision:
 
 @dataclass(frozen=True)
 class CallDecision:
-    """The decision about a tool call: deny, ask or allow, with the arguments that it may run with."""
+    """The decision about a tool call: deny, ask or allow, with the arguments to use."""
 
     kind: VerdictKind
     arguments: Arguments
@@ -81,10 +81,10 @@ class TurnDecision:
 
 
 def decide_call(hooks: Sequence[ActiveHook], context: HookContext) -> CallDecision:
-    """Resolve the hooks before a tool call: Deny > Ask > ModifyArgs > Allow, in whatever order they are listed.
+    """Combine the verdicts before a tool call: Deny > Ask > ModifyArgs > Allow, independent of the order of the hooks.
 
-    Each hook sees the arguments as the ones before it have changed them. A guard that saw other arguments than the
-    call gets at the end is asked again, and cannot change them any more.
+    Each hook sees the arguments as changed by the hooks before it. If a guard saw other arguments than the final
+    ones, it is called again, and cannot change them any more.
     """
     relevant = [each.hook for each in hooks if each.is_about(context.event, context.tool_name)]
     arguments, seen, decisions = context.arguments, dict[int, Arguments](), list[HookDecision]()
@@ -105,7 +105,7 @@ def decide_call(hooks: Sequence[ActiveHook], context: HookContext) -> CallDecisi
 
 
 def decide_turn(hooks: Sequence[ActiveHook], context: HookContext) -> TurnDecision:
-    """Resolve the hooks of any other event: Stop > SystemMessage > AppendContext > Continue.
+    """Combine the verdicts of any other event: Stop > SystemMessage > AppendContext > Continue.
 
     Messages of the strongest kind are joined in the order of the hooks.
     """
@@ -132,7 +132,7 @@ def _ask_again(hook: Hook, context: HookContext) -> HookDecision:
 
 
 def _ask(hook: Hook, context: HookContext) -> HookDecision:
-    """Call a hook on a thread of its own. Whatever it does, there is a verdict."""
+    """Call a hook on a separate thread. Always returns a decision, also if the hook fails."""
     began = time.perf_counter()
     limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, OverdueCall(f"hook:{hook.name}")
     try:
@@ -167,12 +167,12 @@ def _call(hook: Hook, context: HookContext, call: OverdueCall) -> object:
     try:
         return hook.decide(context)
     finally:
-        connections.close_all()  # those that the hook opened in this thread
+        connections.close_all()  # connections that the hook opened in this thread
         call.end()
 
 
 def _checked(hook: Hook, event: HookEvent, value: object) -> tuple[Verdict | None, str]:
-    """Return the verdict, or None and what is wrong with it."""
+    """Return the verdict, or None and the fault of an invalid one."""
     order = CALL_ORDER if event is HookEvent.PRE_TOOL_USE else TURN_ORDER
     if value is None:
         return Verdict(order[-1]), ""

@@ -1,4 +1,4 @@
-"""The hooks that definitions can name: the built-in guards, those of installed packages and of the site's modules."""
+"""The hooks that definitions can name: built-in guards, and hooks of installed packages and of the site's modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTING = "AGENTOPS_HOOK_MODULES"
 
 @dataclass(frozen=True)
 class RegisteredHook:
-    """A hook, and the place that it comes from."""
+    """A hook and its source."""
 
     hook: type[Hook]
     source: str = extensions.BUILT_IN
@@ -28,7 +28,7 @@ class RegisteredHook:
 
 @cache
 def _catalogue() -> tuple[dict[str, RegisteredHook], list[ExtensionFailed]]:
-    """Return the hooks by name, and the extensions that cannot be used. A name is given once, built-in ones first."""
+    """Return the hooks by name, and the unusable extensions. Names are unique; built-in hooks take precedence."""
     faults: list[ExtensionFailed] = []
     hooks = {hook.name: RegisteredHook(hook) for hook in BUILTIN}
     candidates = extensions.installed(extensions.HOOKS, settings.AGENTOPS_HOOK_MODULES, SETTING)
@@ -53,12 +53,12 @@ def registered() -> list[RegisteredHook]:
 
 
 def faults() -> list[ExtensionFailed]:
-    """Return why hooks of other packages or modules are missing."""
+    """Return the errors of hooks that could not be loaded from other packages or modules."""
     return _catalogue()[1]
 
 
 def reload() -> None:
-    """Look for hooks again at the next use."""
+    """Reload the hooks at the next use."""
     _catalogue.cache_clear()
 
 
@@ -69,7 +69,7 @@ def make(name: str, options: Mapping[str, Any]) -> Hook:
         raise InvalidHook(f"unknown hook {name[:64]!r}; use one of: {', '.join(names())}")
     try:
         return registered.hook(options)
-    except Exception as error:  # also of code that this site does not know
+    except Exception as error:  # a hook of another package may raise any error
         raise InvalidHook(f"{name}: {error}") from error
 
 

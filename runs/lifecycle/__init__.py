@@ -1,1 +1,1 @@
-"""The life of a run: its creation, its status, its inbox of commands, its questions, and the wake-up of workers."""
+"""The lifecycle of a run: its creation, its status, its inbox of commands, its questions, and waking workers."""

@@ -1,4 +1,4 @@
-"""Decisions about approvals: by people and programs, and by the time limit. The same run always goes on."""
+"""Decisions about approvals: by people and programs, and by expiry. The same run always continues."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ MAX_ARGUMENTS = 1_000_000
 REASON = "approval_decided"
 DENIED = "A person denied this call, so it was not run."
 EXPIRED = "Nobody approved this call in time, so it was not run."
-#: The beginning of what stands in place of a redacted secret.
+#: The prefix of the placeholder for a redacted secret.
 PLACEHOLDER = "[REDACTED:"
 BATCH = 100
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person decides. `arguments` replace those of the call; None leaves them."""
+    """A person's decision. `arguments` replace the call's arguments; None leaves them unchanged."""
 
     approves: bool
     arguments: Mapping[str, Any] | None = None
-    #: The approval holds for all later calls of the tool in this run; in a session, also for those of its sub-agents.
+    #: Whether the approval applies to all later calls of the tool in this run; in a session, also to its sub-agents'
+    #: calls.
     always: bool = False
-    #: What the model is told about a denial.
+    #: The message to the model about a denial.
     message: str = ""
 
     @property
     def state(self) -> Approval.State:
-        """The state of an approval that was decided so."""
+        """The state of an approval with this decision."""
         return State.APPROVED if self.approves else State.DENIED
 
 
 @dataclass(frozen=True)
 class DecisionResult:
-    """The decided approval. `is_new`: whether this request decided it."""
+    """The decided approval. `is_new`: whether this request made the decision."""
 
     approval: Approval
     run: AgentRun
@@ -69,8 +70,8 @@ class DecisionResult:
 def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> DecisionResult:
     """Approve or deny the call that a run waits for, and queue the run.
 
-    Of several decisions at once the first counts: the others raise `ApprovalDecided`, which names who decided and how.
-    A repetition by the same person succeeds again.
+    Of several concurrent decisions the first counts: the others raise `ApprovalDecided`, which names the decision and
+    its author. A repetition by the same person succeeds.
     """
     _check(decision)
     with transaction.atomic():
@@ -111,13 +112,13 @@ def denial_text(approval: Approval) -> str:
 
 
 def expire_due() -> int:
-    """End the approvals whose time is over, by the database's clock. Returns how many. Called by every sweep."""
+    """End the expired approvals, by the database's clock. Returns how many. Called by every sweep."""
     due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
     return sum(_expire_safely(run_id) for run_id in due.values_list("pk", flat=True)[:BATCH])
 
 
 def exact_arguments(call: AgentRunToolCall) -> Mapping[str, Any] | str:
-    """Return the arguments that the call would run with, not redacted. `call.message` is loaded."""
+    """Return the arguments that the call would run with, not redacted. `call.message` must be loaded."""
     if call.changed_arguments is not None:
         changed: Mapping[str, Any] = call.changed_arguments
         return changed
@@ -136,13 +137,13 @@ def _check(decision: Decision) -> None:
     text = canonical(decision.arguments)
     if len(text) > MAX_ARGUMENTS:
         raise InvalidInput(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
-    # Not by its JSON alone: a program may contain the six characters by which JSON writes a NUL.
+    # Do not check only the JSON text: a program may contain the six characters with which JSON escapes NUL.
     if not fits_a_column(text) and BARE.clean(cast("Any", decision.arguments))[0] != decision.arguments:
         raise InvalidInput("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
 
 
 def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
-    """Store the arguments of the approver. Values that were shown redacted keep their secret if they are unchanged."""
+    """Store the approver's arguments. Redacted values that are unchanged keep their secret."""
     exact = exact_arguments(approval.call)
     restored = restored_arguments(edited, approval.arguments, exact)
     if PLACEHOLDER in canonical(restored) and PLACEHOLDER not in canonical(exact):
@@ -156,7 +157,7 @@ def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
 
 
 def restored_arguments(edited: Any, shown: Any, exact: Any) -> Any:
-    """Return the edited value, with the exact one in place of each redacted one that was left as it was shown."""
+    """Return the edited value, with each unchanged redacted value replaced by its exact one."""
     if canonical(edited) == canonical(shown):
         return exact
     if isinstance(edited, Mapping) and isinstance(shown, dict) and isinstance(exact, Mapping):
@@ -197,7 +198,7 @@ def _no_approval(run: AgentRun, call_id: UUID) -> ToolCallNotFound | ApprovalNot
 
 
 def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision, by: str) -> DecisionResult:
-    """Answer a decision that comes too late: a repetition succeeds, anything else raises `ApprovalDecided`."""
+    """Answer a decision that comes too late: a repetition succeeds, any other raises `ApprovalDecided`."""
     is_same = (approval.state, approval.decided_by, approval.always) == (decision.state, by[:200], decision.always)
     if is_same and decision.arguments is None and approval.message == REDACTOR.clean_text(decision.message)[0]:
         return DecisionResult(approval, run, is_new=False)
@@ -220,7 +221,7 @@ def _expire(run_id: UUID) -> bool:
     due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
     run = due.select_for_update(skip_locked=True, no_key=True, of=("self",)).filter(pk=run_id).first()
     if run is None:
-        return False  # decided meanwhile, or another sweep was faster
+        return False  # decided in the meantime, or by another sweep
     approval = Approval.objects.select_related("call__message").get(run=run, state=State.PENDING)
     approval.call.run = approval.run = run
     _settle(approval, State.EXPIRED)

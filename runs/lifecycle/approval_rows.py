@@ -1,4 +1,4 @@
-"""The rows of approvals: requested with the wait of their run, and ended with it. They never change a status."""
+"""The rows of approvals: created when their run begins to wait, ended with that wait. They never change a status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timeline.log import Entry
 from timeline.preview import preview
 
 State = Approval.State
-#: The result of an approved call of a program that was ended while a person decided: approved, and not run.
+#: The result of an approved call whose program was ended while a person decided: approved, but not run.
 REQUEST_AGAIN = "Not run yet: the session was closed until a person had decided. The call is approved. Request it again"
 JSONObject = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class ApprovalRequest:
 
     arguments: JSONObject | str
     reason: str
-    #: The hook or rule that asks.
+    #: The hook or rule that requests approval.
     requested_by: str
     expires_s: float
     pauses_on_expiry: bool = False
@@ -68,7 +68,7 @@ def save_request(approval: Approval) -> None:
 
 
 def requested_event(approval: Approval) -> Entry:
-    """Return the event of a request. Its arguments are a preview; the row has them all."""
+    """Return the event of a request. It contains a preview of the arguments; the row has all of them."""
     call = approval.call
     payload = ApprovalRequested(
         call_id=call.call_id, tool_name=call.tool_name, reason=approval.reason or None, by=approval.requested_by,
@@ -93,7 +93,7 @@ def approved(call: AgentRunToolCall) -> Approval | None:
 
 
 def approved_before(call: AgentRunToolCall, arguments: JSONObject | str) -> Approval | None:
-    """Return the approval of an earlier call like this one that could not run: see `REQUEST_AGAIN`. It counts once."""
+    """Return the approval of an identical earlier call that could not run: see `REQUEST_AGAIN`. It is valid once."""
     earlier = Approval.objects.filter(
         run=call.run_id, tool_name=call.tool_name, state=State.APPROVED, call__status=ToolStatus.ERROR, call__starts=0
     ).select_related("call").order_by("-pk").first()  # fmt: skip
@@ -109,7 +109,7 @@ def approved_before(call: AgentRunToolCall, arguments: JSONObject | str) -> Appr
 
 
 def approved_for_run(run: AgentRun, tool_name: str) -> Approval | None:
-    """Return the approval that holds for all calls of the tool in this run, if there is one."""
+    """Return the approval for all calls of the tool in this run, if there is one."""
     return Approval.objects.filter(run=run, tool_name=tool_name, state=State.APPROVED, always=True).first()
 
 

@@ -18,7 +18,7 @@ from timeline.events.run import RunFailed
 from timeline.log import Entry
 from timeline.preview import preview
 
-#: The error type of a run at its step limit; agent SDKs call it so.
+#: The error type of a run at its step limit, as named by agent SDKs.
 MAX_TURNS = "error_max_turns"
 #: The status reason of a run that the repeat guard has stopped.
 REPEATED_CALLS = "repeated_calls"
@@ -55,7 +55,7 @@ def error_event(run: AgentRun, error_type: str, text: str) -> list[Entry]:
     """Return the event of an error that ends or pauses `run`; empty if the last error in the log is the same."""
     last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
     step = run.step_count + 1
-    # An error of a tool is another one, even with the same type.
+    # An error of a tool is a different error, even with the same type.
     if last is not None and not is_of_tool(last) and (last.step, last.payload.get("error_type")) == (step, error_type):
         return []
     short, _ = preview(text, TEXT_BYTES)
@@ -64,7 +64,7 @@ def error_event(run: AgentRun, error_type: str, text: str) -> list[Entry]:
 
 
 def save_errors(run: AgentRun, entries: Sequence[Entry]) -> None:
-    """Save the rows of errors that cause a move, in its transaction: those of failed attempts have theirs already."""
+    """Save the rows of errors that cause a move, in its transaction. Errors of failed attempts already have rows."""
     for payload in (entry.payload for entry in entries if isinstance(entry.payload, Error)):
         if payload.context in error_contexts.OF_MOVES:
             RunError.objects.create(

@@ -1,7 +1,7 @@
-"""Child runs and their parents: a parent goes on when its children have ended, and takes them along when it is stopped.
+"""Child runs and their parents: a parent continues when its children have ended, and a stop of it stops them too.
 
-A parent that waits holds no worker. The last child to end, or to pause if its pause is a result of the call, queues it;
-if that process dies first, a sweep does.
+A waiting parent holds no worker. The last child to end queues it, as does a child whose pause is a result of the call.
+If that process dies first, a sweep queues the parent.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ ENDED = "children_ended"
 
 
 def unended(parent_id: UUID | OuterRef) -> RunQuerySet:
-    """Return the child runs that this site executes and that have not ended; paused ones have not."""
+    """Return the child runs that this site executes and that have not ended, including paused ones."""
     return AgentRun.objects.unended().filter(parent_run=parent_id)
 
 
 def awaited(parent_id: UUID | OuterRef) -> RunQuerySet:
-    """Return the child runs for which their parent, while it waits, has to wait."""
+    """Return the child runs that a waiting parent has to wait for."""
     return AgentRun.objects.holding_parents().filter(parent_run=parent_id)
 
 
 def continue_parents() -> int:
-    """Queue the runs that wait for children and have none left to wait for. Returns how many."""
+    """Queue the runs that wait for children, if all their awaited children have ended. Returns how many."""
     waiting = AgentRun.objects.filter(status=RunStatus.WAITING, status_reason=WaitReason.CHILDREN)
     ready = waiting.exclude(Exists(awaited(OuterRef("pk")))).values_list("pk", flat=True)
     failure = "a run that waits for its children could not be queued"
@@ -46,13 +46,13 @@ def continue_parents() -> int:
 
 
 def tell_parent(run_id: UUID) -> None:
-    """Queue the parent of a child that has ended or paused, if it has to wait for no other. Called after the commit."""
+    """Queue the parent of a child that has ended or paused, if no other child is awaited. Called after the commit."""
     chaos.point("child.ended")
     continue_parent(run_id)
 
 
 def continue_parent(run_id: UUID) -> bool:
-    """Queue a run if it waits for children and has none left to wait for. Return whether it was queued."""
+    """Queue a run if it waits for children and all awaited children have ended. Returns whether it was queued."""
     with transaction.atomic():
         parent = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
         if parent is None or not is_waiting(parent) or awaited(run_id).exists():
@@ -72,9 +72,9 @@ def is_waiting(run: AgentRun) -> bool:
 
 
 def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
-    """Return the other runs that a stop or a pause of these takes along now: their children, theirs and so on.
+    """Return the descendants that a stop or a pause of these runs also stops or pauses.
 
-    A run that has ended takes none along, and a run that is paused already is not paused again.
+    The descendants of an ended run are excluded, and paused runs are not paused again.
     """
     rows = AgentRun.objects.unended()
     descendants = rows.exclude(pk__in=run_ids)
@@ -84,13 +84,13 @@ def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
 
 
 def recorded_below(run_ids: Collection[UUID]) -> list[AgentRun]:
-    """Return the runs whose recording ends with that of these recorded runs: their recorded children and so on."""
+    """Return the recorded descendants of these recorded runs, whose recordings end at the same time."""
     rows = AgentRun.objects.being_recorded()
     return _below(list(rows.filter(pk__in=run_ids).values_list("pk", flat=True)), rows.exclude(pk__in=run_ids))
 
 
 def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
-    """Return the descendants of these runs among `rows`, level by level. A query for each level."""
+    """Return the descendants of these runs among `rows`, level by level. One query for each level."""
     affected: list[AgentRun] = []
     parents = run_ids
     while parents:
@@ -102,7 +102,7 @@ def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
 
 def take_along(parent: AgentRun, to: RunStatus) -> None:
     """Stop or pause the children of a run that was stopped, failed or paused, in the caller's transaction."""
-    from runs.lifecycle import inbox  # which moves runs, and so comes after the module that calls this
+    from runs.lifecycle import inbox  # moves runs, and so imports the module that calls this one
 
     act = inbox.pause if to is RunStatus.PAUSED else inbox.stop
     for child_id in unended(parent.pk).order_by("pk").values_list("pk", flat=True):

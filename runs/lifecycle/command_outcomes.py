@@ -1,7 +1,7 @@
 """The commands without an outcome, and their outcomes: applied, superseded or refused.
 
-Every accepted command gets one, at the latest with its run. It is given in the transaction of what ends the command,
-while the run's row is locked.
+Every accepted command gets an outcome, at the latest when its run ends. It is stored in the transaction that ends the
+command, while the run's row is locked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pending_types(run_id: UUID) -> set[str]:
 
 
 def mark_applied(commands: Iterable[RunCommand]) -> None:
-    """Mark commands as applied. A command that has an outcome keeps it."""
+    """Mark commands as applied. Commands that already have an outcome are not changed."""
     open_commands = RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None)
     open_commands.update(applied_at=Now(), outcome=Outcome.APPLIED)
 
@@ -37,8 +37,8 @@ def mark_applied(commands: Iterable[RunCommand]) -> None:
 def close(run_id: UUID, to: RunStatus) -> None:
     """End the open commands of a run that has just become `to`, a final status or paused.
 
-    A pause or a stop is superseded by what happened first. A message is refused if no run will read it; messages to
-    a paused run stay open for the run that continues it.
+    A pause or a stop is superseded by the earlier event. A message is refused if no run will read it; messages to a
+    paused run stay open for the run that continues it.
     """
     if not pending_types(run_id):
         return

@@ -52,41 +52,41 @@ from timeline.preview import preview
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
-#: An image or a document in the form of pydantic-ai, as JSON.
+#: An image or a document in pydantic-ai's format, as JSON.
 Media = dict[str, Any]
-#: Tools of a front end that were checked; see runs.tools.front_end_tools.
+#: Validated tools of a front end; see runs.tools.front_end_tools.
 FrontEndTools = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The runs that a new run comes from, and what it inherits."""
+    """The runs that a new run continues or belongs to, and the values that it inherits."""
 
     resumed_from: AgentRun | None = None
     parent_run: AgentRun | None = None
-    #: A value of `OnChildPause` if a call of the parent waits for the new run.
+    #: A value of `OnChildPause`, if a call of the parent waits for the new run.
     on_pause: str = ""
     starts_fresh: bool = False
-    #: For a fork: the checkpoint at which it begins.
+    #: For a fork: the checkpoint where it begins.
     forked_at: Checkpoint | None = None
-    #: The flow run that has a node executed; also of a run that continues such a run.
+    #: The flow run for which this run executes a node; also for a run that continues such a run.
     flow_run_id: UUID | None = None
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What the new run inherits as it is."""
+        """The columns that the new run inherits unchanged."""
         names = ("parent_run", "on_pause", "flow_run_id", "starts_fresh")
         return {name: getattr(self, name) for name in names}
 
     @property
     def run_kind(self) -> RunKind:
-        """The kind of the run that the new one continues or belongs to: work of a job is part of it."""
+        """The kind of the run that the new one continues or belongs to. Runs within a job are jobs too."""
         before = self.resumed_from or (self.forked_at.run if self.forked_at is not None else self.parent_run)
         return RunKind(before.run_kind) if before is not None else RunKind.SESSION
 
     @property
     def steps(self) -> int:
-        """Steps of the conversation before the new run."""
+        """The number of steps in the conversation before the new run."""
         if self.forked_at is not None:
             return self.forked_at.step_number
         return self.resumed_from.step_count if self.resumed_from is not None else 0
@@ -94,7 +94,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a run starts with."""
+    """The input of a new run."""
 
     config: dict[str, Any]
     #: User messages; the first is the prompt of a first run.
@@ -102,12 +102,13 @@ class Opening:
     max_steps: int | None = None
     title: str = ""
     labels: list[str] = field(default_factory=list)
-    #: By default, that of the run that it comes from.
+    #: Default: the kind of the run that it continues or belongs to.
     run_kind: RunKind | None = None
     by: str = ""
-    #: The message of a resume or a fork, one of the user messages: recorded as a command of the new run too.
+    #: The message of a resume or a fork, also contained in the user messages. It is recorded as a command of the new
+    #: run.
     message: str | None = None
-    #: The schedule that starts the run, or that has started the run that it continues.
+    #: The schedule that starts the run, or that started the run that it continues.
     schedule_id: UUID | None = None
 
 
@@ -121,7 +122,7 @@ def create(
     front_end_tools: FrontEndTools = (),
     **options: Any,
 ) -> AgentRun:
-    """Create a queued run of `agent`. Everything is validated before anything is written."""
+    """Create a queued run of `agent`. Everything is validated before the first write."""
     check_agent(agent)
     if not _has_content(prompt):
         raise MessageEmpty("a run requires a prompt", pointer="/prompt")
@@ -137,7 +138,7 @@ def create(
 
 
 def add_child_event(parent: AgentRun, child: AgentRun) -> None:
-    """Append the `child_run.started` of a child that was made from outside, in the caller's transaction."""
+    """Append the `child_run.started` event of a child that an external request created, in the caller's transaction."""
     payload = ChildRunStarted(run_id=str(child.pk), agent=str(child.agent_config.get("agent_id") or "") or None)
     entry = Entry(payload, phase=PHASES[parent.state], ref_id=child.pk, late=parent.state.terminal)
     log.append(parent.pk, [entry], source=Source.WEB)
@@ -146,7 +147,7 @@ def add_child_event(parent: AgentRun, child: AgentRun) -> None:
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
     """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
     origin = origin or Origin()
-    # The prompt is a column of its own, redacted as the messages are: a run that starts over begins with it.
+    # The prompt column is redacted like the messages, because a run that starts over begins with it.
     opening = replace(opening, turns=[_redacted(turn) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
@@ -170,7 +171,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             step_count=origin.steps,
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
-            # Cut here too: masking can make a text longer.
+            # Cut here too, because masking can make a text longer.
             title=REDACTOR.clean_text(opening.title)[0][:MAX_TITLE] or _title(opening.turns),
             run_kind=kind,
             labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),
@@ -196,7 +197,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
 
 
 def _placement(agent: Agent | None, origin: Origin) -> dict[str, Any]:
-    """Return the queue and the priority of a new run: those of its agent, or else of the run that it continues."""
+    """Return the queue and the priority of a new run: from its agent, or else from the run that it continues."""
     continued = origin.forked_at.run if origin.forked_at is not None else origin.resumed_from
     placed = agent or continued
     return {} if placed is None else {"queue": placed.queue, "priority": placed.priority}
@@ -208,7 +209,7 @@ def turn_of(message: str | None, media: Sequence[Media]) -> UserTurn:
 
 
 def _redacted(turn: UserTurn) -> UserTurn:
-    """Return a user message with its texts redacted. The bytes of media are no text."""
+    """Return a user message with redacted texts. Media are not changed."""
     if isinstance(turn, str):
         return cast("str", MODEL_INPUT.clean(turn)[0])
     return [part if _is_binary(part) else MODEL_INPUT.clean(part)[0] for part in turn]
@@ -219,7 +220,7 @@ def _is_binary(part: object) -> bool:
 
 
 def lock_parent(project: Project, run_id: UUID) -> AgentRun:
-    """Return the parent of a new run, with its row locked, so that two children at once cannot exceed the limit."""
+    """Return the parent of a new run, with its row locked, so that concurrent children cannot exceed the limit."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
@@ -234,9 +235,9 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
 
 
 def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
-    """Yield the parent of a run, the parent of that one, and so on."""
+    """Yield the ancestors of a run, nearest first."""
     seen = {run.pk}
-    # Each once: a run that was imported may be its own ancestor.
+    # Each once: an imported run may be its own ancestor.
     while run.parent_run is not None and run.parent_run_id not in seen:
         seen.add(run.parent_run_id)
         run = run.parent_run
@@ -244,13 +245,15 @@ def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
 
 
 def exceeded_depth(above: Iterable[AgentRun]) -> int | None:
-    """Return the depth that a new run below these, the nearest first, would exceed; None if each of them allows it."""
+    """Return the depth limit that a new run below these ancestors (nearest first) would exceed; None without one."""
     limits = (limits_of(run).depth for run in above)
     return next((limit for depth, limit in enumerate(limits, start=1) if depth > limit), None)
 
 
 def limits_of(run: AgentRun) -> ChildLimits:
-    """Return what a run allows below it. Runs of other programs have no settings, and get the site's limits."""
+    """Return the limits for the descendants of a run. Runs of other programs have no settings, and get the site's
+    limits.
+    """
     return child_limits((run.agent_config.get("settings") or {}) if run.source == AgentRun.Source.NATIVE else {})
 
 
@@ -266,7 +269,7 @@ def check_agent(agent: Agent) -> None:
 
 
 def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
-    """Yield why a run of this agent could not start; the cause of each says which part is invalid."""
+    """Yield the reasons why a run of this agent could not start; the cause of each names the invalid part."""
     tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
     checks: list[Callable[[], object]] = [
         lambda: providers.get(agent.provider).check(agent.model, agent.settings),
@@ -293,7 +296,7 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
 
 
 def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) -> dict[str, Any]:
-    """Return a frozen agent with the tools of a front end in place of those that it had; None leaves them."""
+    """Return a frozen agent with its front-end tools replaced; None leaves them unchanged."""
     if tools is None:
         return config
     others = {name: value for name, value in config.items() if name != CONFIG_KEY}
@@ -303,7 +306,7 @@ def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) ->
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:
-    """Return a valid step budget: 1 to the cap of a lineage, or the default for null. Raises `InvalidMaxSteps`."""
+    """Return a valid step budget, from 1 to the cap of a lineage; the default for null. Raises `InvalidMaxSteps`."""
     if value is None:
         return int(default)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
@@ -313,15 +316,15 @@ def checked_max_steps(value: Any, *, default: int) -> int:
 
 
 def within_cap(steps: int) -> int:
-    """Return a step budget that was accepted before: the cap of a lineage may be lower than that of an agent or run."""
+    """Return a previously accepted step budget, limited to the cap of a lineage, which may be lower."""
     return min(steps, int(settings.AGENTOPS_MAX_TOTAL_STEPS))
 
 
 def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
     """Return the instructions and the user messages of a new run.
 
-    Instructions open a conversation once: a resume continues in one that has them, and so does a fork without
-    instructions of its own.
+    Instructions appear once, at the start of a conversation: a resume continues a conversation that has them, and so
+    does a fork without new instructions.
     """
     now = database_clock.now()
     rows: list[tuple[str, ModelRequest]] = []
@@ -337,7 +340,7 @@ def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRe
 
 
 def _changed_fields(opening: Opening, forked_from: AgentRun) -> list[str]:
-    """Return how a fork's agent differs from that of the run that it was forked from."""
+    """Return the names of the fields in which a fork's agent differs from the original run's agent."""
     before, now = forked_from.agent_config, opening.config
     return sorted(name for name in now if canonical(now[name]) != canonical(before.get(name)))
 
@@ -363,7 +366,7 @@ def text_of_turn(turn: UserTurn) -> str:
 
 
 def _masked_text_of(turns: list[UserTurn]) -> str:
-    """Return the text of the first turn for titles and events: masked before they cut it."""
+    """Return the text of the first turn for titles and events, masked before it is cut."""
     return REDACTOR.clean_text(text_of_turn(turns[0]))[0] if turns else ""
 
 

@@ -1,4 +1,4 @@
-"""Sends requests for work from a thread, and many requests for the same work as one."""
+"""Send requests for work from a thread, and merge many requests for the same work."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from contextlib import suppress
 
 #: Seconds between two messages with the same name, once the first was sent.
 INTERVAL_S = 1.0
-#: How long an ending process waits until its messages are sent. A command may end right after its commit.
+#: Seconds that an ending process waits until its messages are sent. A command may end right after its commit.
 FLUSH_S = 1.5
 
 
 class Debounce:
-    """Calls `send(name)` for requests, about once per INTERVAL_S for each name, and after every request.
+    """Calls `send(name)` for requests, about once per INTERVAL_S for each name, and at least once after every request.
 
-    The first request is sent at once, later ones at the end of the interval. A call that answers a request begins after
-    it, so the receiver sees what was committed before the request. `send` may be slow, and must not raise.
+    The first request is sent at once, later ones at the end of the interval. The call for a request begins after the
+    request, so the receiver sees everything committed before it. `send` may be slow, and must not raise.
     """
 
     def __init__(self, send: Callable[[str], None]) -> None:
         self._send = send
-        #: The times of calls to come, in their order, and of the last call. Monotonic seconds.
+        #: The times of planned calls, in order, and of the last call. Monotonic seconds.
         self._planned: dict[str, list[float]] = {}
         self._called: dict[str, float] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def request(self, name: str, countdown_s: float = 0.0) -> None:
-        """Have `send(name)` called in `countdown_s` seconds, or up to INTERVAL_S later."""
+        """Schedule a call of `send(name)` in `countdown_s` seconds, or up to INTERVAL_S later."""
         with self._changed:
             soonest = time.monotonic() + countdown_s
             planned = self._planned.setdefault(name, [])
@@ -42,7 +42,7 @@ class Debounce:
             self._wake_thread()
 
     def flush(self, within_s: float = FLUSH_S) -> None:
-        """Call at once what is planned, and wait for it at most `within_s` seconds."""
+        """Make all planned calls at once, and wait for them at most `within_s` seconds."""
         with self._changed:
             for name, times in self._planned.items():
                 self._planned[name] = [0.0] if times else []
@@ -52,14 +52,14 @@ class Debounce:
     def _wake_thread(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="requests", daemon=True)
-            # Without room for a thread, the clock finds the work; the next request tries again.
+            # If no thread can be started, the clock finds the work; the next request tries again.
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
         self._changed.notify_all()
 
     def _run(self) -> None:
-        """Call what is due, until nothing is planned any more."""
+        """Make the due calls, until none is planned."""
         while True:
             with self._changed:
                 due = self._take_due()
@@ -82,6 +82,6 @@ class Debounce:
         return None
 
     def _wait_s(self) -> float | None:
-        """Return the seconds until the next call; None if none is planned."""
+        """Return the seconds until the next call; None if no call is planned."""
         soonest = min((times[0] for times in self._planned.values() if times), default=None)
         return None if soonest is None else max(soonest - time.monotonic(), 0.0)

@@ -1,4 +1,4 @@
-"""What the errors of a run are about: the tool of a call, by its name, or one of these."""
+"""The contexts of a run's errors: the name of a called tool, or a value of this module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LLM_STREAM = "llm_stream"
 LLM_COMPLETE = "llm_complete"
 #: A run at its step limit.
 MAX_TURNS = "max_turns"
-#: A step that an error inside agentops has interrupted.
+#: A step interrupted by an error inside agentops.
 STEP = "step"
-#: Errors that no failed attempt has a row of: they get theirs with the move that they cause.
+#: Errors without a row from a failed attempt. Their rows are saved with the move that they cause.
 OF_MOVES = frozenset({LLM_COMPLETE, MAX_TURNS})

@@ -38,7 +38,8 @@ class CheckedInputs:
 def check_inputs(flow: Flow, inputs: Mapping[str, Any]) -> CheckedInputs:
     """Check the inputs of a new run. Raises `InvalidFlowInputs`.
 
-    Called without a transaction: the check may take seconds, in which others would wait for its locks.
+    Called outside of a transaction: the check may take seconds, during which other transactions would wait for its
+    locks.
     """
     _check_inputs(flow.definition.get("inputs") or {}, inputs)
     return CheckedInputs(flow, inputs)

@@ -31,7 +31,7 @@ from timeline.log import Entry
 from timeline.models import RunKind, Source
 from timeline.preview import PREVIEW_BYTES
 
-#: The largest value that an event repeats, in bytes of JSON. The visit has larger ones.
+#: The largest value that an event repeats, in bytes of JSON. Larger values are only stored in the visit.
 MAX_IN_EVENT = PREVIEW_BYTES
 
 
@@ -63,7 +63,7 @@ def keep(
     before: Sequence[Entry] = (),
     is_due: bool = False,
 ) -> None:
-    """Store decisions, in one transaction. `flow_run` is what the caller has read and locked.
+    """Store decisions, in one transaction. `flow_run` is the row that the caller has read and locked.
 
     `before` are events to append first. Raises `MoveRefused`, and writes nothing, if the flow run has changed.
     """
@@ -123,7 +123,7 @@ def _times(flow_run: FlowRun, status: RunStatus) -> dict[str, Any]:
 
 
 def _store_visits(flow_run: FlowRun, records: Sequence[Recorded]) -> Mapping[str, FlowVisit]:
-    """Store what the records say, and return the visits that they are about by their keys."""
+    """Store the records, and return their visits by key."""
     keys = {record.visit.key for record in records}
     rows = {visit.key: visit for visit in FlowVisit.objects.filter(flow_run=flow_run, key__in=keys)}
     new = set()
@@ -146,7 +146,7 @@ def _store_visits(flow_run: FlowRun, records: Sequence[Recorded]) -> Mapping[str
 
 
 def _entry(event: Happened, visits: Mapping[str, FlowVisit]) -> Entry:
-    """Return an event as an entry of the log: it refers to its visit, which has the values that are too large."""
+    """Return an event as an entry of the log. It refers to its visit, which has the values that are too large."""
     if event.visit is None:
         return Entry(event.payload)
     row = visits.get(event.visit.key)
@@ -167,7 +167,7 @@ def _shortened(payload: Payload) -> Payload:
 
 
 def started_event(flow_run: FlowRun) -> FlowStarted:
-    """Return the event of a flow that begins."""
+    """Return the event of the start of a flow."""
     inputs = None if is_larger(flow_run.inputs, MAX_IN_EVENT) else flow_run.inputs
     return FlowStarted(
         flow=flow_run.slug, flow_version=flow_run.flow_version, nodes=len(flow_run.definition["nodes"]),
@@ -176,7 +176,7 @@ def started_event(flow_run: FlowRun) -> FlowStarted:
 
 
 def _status_events(flow_run: FlowRun, status: RunStatus, decisions: Decisions, by: str) -> list[Entry]:
-    """Return the event of a status that changed, apart from those that the kernel tells. The last ones end the log."""
+    """Return the events of a changed status, except for statuses that the kernel reports. Final ones end the log."""
     if status is flow_run.state:
         return []
     payload: Payload | None = None

@@ -1,4 +1,4 @@
-"""The inbox: commands are stored here, and carried out by the worker that holds the run."""
+"""The inbox: commands are stored here. The worker that holds the run carries them out."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ HOOK = "hook:"
 class PostResult:
     """The result of posting a command."""
 
-    #: The run now, and its status before.
+    #: The current run, and its previous status.
     run: AgentRun
     status_before: RunStatus
-    #: None if the run was in the requested state already.
+    #: None if the run was already in the requested state.
     command: RunCommand | None = None
     #: Whether this call stored the command.
     is_new: bool = False
@@ -79,7 +79,7 @@ def pending_commands(run_id: UUID) -> list[RunCommand]:
 
 
 def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
-    """Return the user message that a recording has after model call `number`, as a command."""
+    """Return the user message that follows model call `number` in a recording, as a command."""
     return RunCommand(
         run_id=run_id, key=f"recorded:{number}", type=Type.SEND, payload={"message": turn},
         created_by="fixture", received_at=database_clock.now(),
@@ -89,7 +89,7 @@ def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
 def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tuple[RunCommand, Entry]:
     """Return the message of a policy to the agent, for the `number`th time in its lineage, and its event.
 
-    Its key and its author cannot collide with others: "~" is not allowed in a sender's key, nor ":" in a user name.
+    Its key and its author cannot collide with others: senders' keys may not contain "~", nor user names ":".
     """
     by = policy_name(trigger)
     command = RunCommand(
@@ -145,7 +145,7 @@ def policy_name(trigger: str) -> str:
 
 
 def answer_early(run: AgentRun) -> None:
-    """Answer the question of a run that has just begun to wait with a reply that came before.
+    """Answer the question of a run that has just begun to wait with a reply that arrived earlier.
 
     Called in the transaction of the move.
     """
@@ -157,7 +157,7 @@ def answer_early(run: AgentRun) -> None:
 
 
 def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
-    """Whether this message was stored with an earlier answer, which was rolled back."""
+    """Whether this message was already stored with an earlier answer, which was rolled back."""
     return RunCommand.objects.filter(run=run_id, key=f"recorded:{number}").exists()
 
 
@@ -170,8 +170,8 @@ def received_event(command: RunCommand) -> Entry:
 
 def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> PostResult:
     key = stored_key(key)
-    # Lock the run's row, so that a move by a worker is finished and seen. NO KEY, because a worker that commits a
-    # result holds the row of the log and then refers to the run: waiting for each other would be a deadlock.
+    # Lock the run's row, so that a worker's move is finished and visible. NO KEY, because a worker that commits a
+    # result locks the row of the log and then refers to the run, which would otherwise be a deadlock.
     with transaction.atomic():
         run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
@@ -215,7 +215,7 @@ def _is_in_requested_state(run: AgentRun, kind: Type) -> bool:
 
 
 def _act_now(run: AgentRun, command: RunCommand) -> None:
-    """Carry out a command at once if no worker holds the run."""
+    """Carry out a command immediately if no worker holds the run."""
     if run.state is RunStatus.RUNNING:
         return
     if command.type == Type.STOP:

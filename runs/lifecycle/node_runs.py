@@ -24,9 +24,9 @@ from runs.providers.base import FixtureExhausted
 from runs.statuses import RunStatus, WaitReason
 
 ASK = "ask_user"
-#: Waits for a person, which a pause of the flow leaves alone: they hold no worker, and may be answered meanwhile.
+#: Waits for a person. A pause of the flow does not affect them: they hold no worker, and may be answered during it.
 FOR_PEOPLE = frozenset({WaitReason.INPUT, WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL})
-#: The provider whose answers are numbered over all runs of a node.
+#: The provider that numbers its answers across all runs of a node.
 RECORDINGS = "fixture"
 
 
@@ -100,7 +100,7 @@ def _unsaved(flow_run: FlowRun, config: Mapping[str, Any]) -> Agent:
 
 
 def _title(node: JsonValue, prompt: str) -> str:
-    """Return the title of a node's run. Masked before it is cut: half a secret is not recognised."""
+    """Return the title of a node's run, masked before it is cut: half a secret is not recognised."""
     return REDACTOR.clean_text(f"{node}: {prompt}".split("\n", 1)[0])[0][:MAX_TITLE]
 
 
@@ -113,10 +113,10 @@ def _as_text(value: JsonValue) -> str:
 
 
 def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
-    """Return how many entries of a recording come before this visit.
+    """Return the number of a recording's entries that come before this visit.
 
-    A recorded flow run names the visit of each call. Otherwise, those that earlier iterations have played. Items of a
-    forEach run at the same time, so each item has one entry then.
+    A recorded flow run names the visit of each call. Otherwise, these are the entries that earlier iterations have
+    played. Items of a forEach run concurrently, so each item then has one entry.
     """
     if agent.provider != RECORDINGS:
         return 0
@@ -133,7 +133,9 @@ def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
 
 
 def _recorded_calls_before(model: str, visit: Visit) -> int | None:
-    """Return what the recording says; None if it does not name visits, or cannot be read, which the run reports."""
+    """Return the number from the recording. None if it does not name visits, or if it is unreadable; the run reports
+    that.
+    """
     try:
         fixture = library.load(model, visit.node)
     except (FixtureExhausted, FixtureError, library.FixtureNotFound):
@@ -142,7 +144,7 @@ def _recorded_calls_before(model: str, visit: Visit) -> int | None:
 
 
 def current_runs(sessions: Sequence[UUID]) -> dict[UUID, AgentRun]:
-    """Return the run that holds each conversation now, by the ID of its first run."""
+    """Return the current run of each conversation, by the ID of its first run."""
     runs = AgentRun.objects.filter(root_run__in=sessions).exclude(status=RunStatus.RESUMED)
     return {run.root_run_id: run for run in runs}
 
@@ -159,7 +161,7 @@ def waits_for_person(run: AgentRun) -> bool:
 
 
 def pause_all(flow_run: FlowRun) -> None:
-    """Pause the runs of a flow run, except those that wait for a person, in the caller's transaction."""
+    """Pause the runs of a flow run, except for waits for a person, in the caller's transaction."""
     for run in open_runs(flow_run):
         if not waits_for_person(run) and run.state is not RunStatus.PAUSED:
             _ignoring_ends(inbox.pause, run, flow_run)

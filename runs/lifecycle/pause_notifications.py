@@ -1,4 +1,4 @@
-"""Notifications about runs that paused and continue only when a person acts."""
+"""Notifications about paused runs that continue only when a person acts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from runs.statuses import PauseReason
 from timeline.events import Payload
 from timeline.events.run import RunPaused
 
-#: What a person can do, by the reason of the pause. Other pauses come from a person, from a policy that notifies by
-#: itself, or from a limit that a person set.
+#: The remedy for a person, by the reason of the pause. Other pauses come from a person, from a policy with its own
+#: notification, or from a limit that a person set.
 TO_DO: dict[str, str] = {
     PauseReason.ERROR: "Remove the cause, then resume the run.",
     PauseReason.POISON_STEP: "Check what the tools of this step do, then resume the run or stop it.",
@@ -30,7 +30,7 @@ def notify(run: AgentRun, payload: Payload, reason: str) -> None:
     # Redacted before it is cut: half a secret is not recognised.
     title, _ = REDACTOR.clean_text(f"Paused: {run.title or run.agent_config.get('agent_id') or run.pk}")
     why, _ = REDACTOR.clean_text(payload.detail or "")
-    # The text of an error may already say what to do.
+    # The text of an error may already contain the remedy.
     if "resume the run" not in why:
         why = "\n".join(filter(None, [why[: notifications.MAX_TEXT - len(to_do) - 1], to_do]))
     notifications.notify(run.project_id, kind=notifications.Kind.PAUSED, title=title, text=why, run_id=run.pk)

@@ -1,7 +1,7 @@
-"""Places: how many runs of an agent, and of a project, workers may execute at the same time; and queues of agents.
+"""Concurrency limits of agents and projects ("places" for running runs), and queues of agents.
 
-A run takes a place while its status is `running`, and none while it waits: a parent that waits for its children leaves
-them its place. Limits are enforced by the claim. A run without a place stays queued, and is woken when one is free.
+A run takes a place while its status is `running`, and none while it waits, so the children of a waiting parent can use
+its place. Limits are enforced by the claim. A run without a place stays queued, and is woken when a place is free.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from runs.models import Agent, AgentRun, WorkerProcess
 from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
 
-#: Runs that are woken at most when their queue changes. The sweep finds the others.
+#: Maximum number of runs that are woken when their queue changes. The sweep finds the others.
 MOST_WOKEN = 100
 
 
 def has_place(run: AgentRun) -> bool:
     """Whether a queued run may start now, by the limits of its agent and its project. Without limits, sends no query.
 
-    The caller has locked the run, in the transaction in which it will be running. The owners of a limit are locked
-    after it, the agent before the project: the second of two claims at once counts the run of the first one.
+    The caller has locked the run, in the transaction that starts it. The owners of a limit are locked after it, the
+    agent before the project: of two concurrent claims, the second counts the run of the first.
     """
     running = AgentRun.with_removed.running().filter(project=run.project_id)
     if run.agent is not None and not _has_place(run.agent, running.filter(agent=run.agent_id)):
@@ -44,7 +44,7 @@ def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
 def is_awaited(run: AgentRun) -> bool:
     """Whether a queued run waits for the place of this running one. Without limits, sends no query.
 
-    Not if a place is free, and not for runs of queues that nobody serves, as far as these are known.
+    Returns False if a place is free. If the queues served by workers are known, only runs of these count.
     """
     running = AgentRun.with_removed.running().filter(project=run.project_id)
     queued = AgentRun.objects.native().filter(project=run.project_id, status=RunStatus.QUEUED)
@@ -65,7 +65,7 @@ def _is_full(owner: Agent | Project, running: RunQuerySet) -> bool:
 
 
 def leave(run: AgentRun) -> None:
-    """Wake the next runs for the place that a run leaves, after the commit. Without limits, does nothing."""
+    """Wake the next runs for the place that a run releases, after the commit. Without limits, does nothing."""
     if run.is_recorded:
         return
     if run.agent is not None and run.agent.max_running is not None:
@@ -75,9 +75,9 @@ def leave(run: AgentRun) -> None:
 
 
 def wake_next(project_id: UUID, agent_id: UUID | None = None) -> None:
-    """Wake the first run that can take a free place: by priority, and then the one that has waited longest.
+    """Wake the first run that can take a free place, by priority and then by waiting time.
 
-    As far as the queues that workers serve are known, only runs of these are woken. Uses the index `run_for_place`.
+    If the queues served by workers are known, only runs of these are woken. Uses the index `run_for_place`.
     """
     queued = AgentRun.objects.runnable().filter(project=project_id, status=RunStatus.QUEUED)
     if served := WorkerProcess.objects.served_queues():
@@ -90,15 +90,15 @@ def wake_next(project_id: UUID, agent_id: UUID | None = None) -> None:
 
 
 def follow(project: Project, slug: str, placement: Mapping[str, Any]) -> None:
-    """Give unended runs of an agent its new queue and priority, and wake those that are queued, after the commit.
+    """Give unended runs of an agent its new queue and priority, and wake the queued ones, after the commit.
 
-    In the transaction that changes the agent, before its row is locked. Only the fields in `placement` change.
+    Called in the transaction that changes the agent, before its row is locked. Only the fields in `placement` change.
     """
     changes = {name: placement[name] for name in ("queue", "priority") if name in placement}
     agent = Agent.objects.filter(project=project, slug=slug).exclude(**changes).only("pk").first() if changes else None
     if agent is None:
         return
-    # By completed_at, for the index `run_unended`. In the order in which parents and their children are locked.
+    # By completed_at, for the index `run_unended`. Ordered as parents and their children are locked.
     unended = AgentRun.objects.unended().filter(agent=agent, completed_at=None).order_by("pk")
     rows = list(unended.select_for_update(no_key=True, of=("self",)).values_list("pk", "status"))
     AgentRun.objects.filter(pk__in=[run_id for run_id, _ in rows]).update(**changes)

@@ -29,7 +29,7 @@ class OpenQuestion:
     call: AgentRunToolCall
     text: str
     choices: list[str]
-    #: A tool of the front end: its result is the answer.
+    #: Whether it is a tool of the front end, whose result is the answer.
     is_for_front_end: bool = False
 
 

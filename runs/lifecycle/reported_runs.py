@@ -1,6 +1,6 @@
-"""External runs: opened, and moved to the statuses that their runners report.
+"""Create external runs, and move them to the statuses that their runners report.
 
-A runner reports what has happened, so that any status that is not final may follow any other.
+A runner reports past events, so any status that is not final may follow any other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_AGENT = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRun:
-    """What is known of an external run when it is opened."""
+    """The data of a new external run."""
 
     source: AgentRun.Source = AgentRun.Source.EXTERNAL
     external_id: str | None = None
@@ -45,15 +45,15 @@ class ReportedRun:
     run_kind: RunKind = RunKind.SESSION
     parent: AgentRun | None = None
     labels: Sequence[str] = ()
-    #: The actor that opens it, as the audit log names it.
+    #: The actor that creates it, as named in the audit log.
     by: str = ""
-    #: The time of its creation by the runner's clock, for what has ended before. By default, now.
+    #: The time of its creation by the runner's clock, for past runs. Default: now.
     created_at: datetime | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def id_of_external(project: Project, external_id: str) -> UUID | None:
-    """Return the ID of the project's run with this external ID, also if retention is deleting it; or None."""
+    """Return the ID of the project's run with this external ID, even if retention is deleting it; or None."""
     runs = AgentRun._base_manager.filter(project=project, external_id=external_id)
     return runs.values_list("pk", flat=True).first()
 
@@ -121,9 +121,9 @@ def report(
 ) -> list[AppendResult]:
     """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
 
-    `at` is the time of the event. A file without times says nothing of when its run started: that is not the time of
-    the import. Open calls, commands and the approval of a run that ends are
-    closed first. Unless the end `is_final`, calls stay open: the run may be reopened, and then gets their results.
+    `at` is the time of the event. A file without times does not say when its run started; the time of the import is not
+    used for it. If the run ends, its open calls, commands and approval are closed first. Unless the end `is_final`,
+    calls stay open: the run may be reopened, and then gets their results.
     """
     is_timed, at = at is not None or source is not Source.IMPORT, at or database_clock.now()
     if to.terminal:

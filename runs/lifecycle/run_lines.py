@@ -1,4 +1,4 @@
-"""Log lines for operators about runs: opened, resumed, ended, and why."""
+"""Log lines for operators about runs: created, resumed or ended, with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(run: AgentRun) -> None:
 
 
 def moved(run: AgentRun, to: RunStatus, reason: str, changes: Mapping[str, Any]) -> None:
-    """Log, after the commit, that a run has ended, paused or waits: an error if it failed."""
+    """Log, after the commit, that a run has ended, paused or begun to wait. A failure is logged as an error."""
     level = _LEVELS.get(to, logging.INFO)
     if to not in _TOLD or not log.isEnabledFor(level):
         return
@@ -40,7 +40,7 @@ def moved(run: AgentRun, to: RunStatus, reason: str, changes: Mapping[str, Any])
 def _write(level: int, run: AgentRun, to: RunStatus, facts: Mapping[str, Any]) -> None:
     totals: Mapping[str, Any] = {}
     if to.terminal or to is RunStatus.PAUSED:
-        # Turns add them to the row alone.
+        # Turns update only the row, not this object.
         totals = AgentRun.objects.filter(pk=run.pk).values(*_TOTALS).first() or {}
     log.log(level, "run is %s", to.value, extra=_facts(run, {**facts, **totals}))
 

@@ -1,4 +1,4 @@
-"""Sub-agents of a session: child runs that the program of their run reports. They end with it at the latest."""
+"""Sub-agents of a session: child runs reported by the program of their run. They end with it at the latest."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from timeline.events.run import RunStopped
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
-#: The beginning of the external IDs of these runs.
+#: The prefix of the external IDs of these runs.
 PREFIX = "subagent:"
-#: The provider whose runs have them.
+#: The provider whose runs have sub-agents.
 _PROVIDER = "claude_cli"
 
 
@@ -26,36 +26,36 @@ def run_ref(run_id: UUID, call_id: str) -> str:
 
 
 def subagents_of(run: AgentRun) -> RunQuerySet:
-    """Return the runs of all sub-agents of a session's run, those of sub-agents included."""
+    """Return the runs of all sub-agents of a session's run, including nested ones."""
     return AgentRun.objects.filter(project=run.project_id, external_id__startswith=run_ref(run.pk, ""))
 
 
 def is_subagent(run: AgentRun) -> bool:
-    """Whether the run is that of a sub-agent of a session that a worker holds."""
+    """Whether the run belongs to a sub-agent of a session that a worker holds."""
     return run.source == AgentRun.Source.IMPORT and (run.external_id or "").startswith(PREFIX)
 
 
 def is_of_session(run: AgentRun) -> bool:
-    """Whether the run is a session of a program, or that of one of its sub-agents."""
+    """Whether the run is a session of a program, or belongs to a sub-agent of a session."""
     return run.agent_config.get("provider") == _PROVIDER or is_subagent(run)
 
 
 def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
     """Stop the sub-agents of a run that ends or pauses, in the transaction of its move.
 
-    The worker that held their program may have died, and no other one may claim the run again. Costs no query for runs
-    that are no sessions.
+    The worker that held their program may have died, and possibly no other worker claims the run again. Runs without a
+    session need no query.
     """
     if run.agent_config.get("provider") != _PROVIDER:
         return
     unended = subagents_of(run).exclude(status__in=TERMINAL)
     if not unended.exists():
         return
-    # Before their rows, as the worker that stores what they say locks them: see runs.external.sessions.
+    # Before their rows, in the same order as the worker that stores their lines: see runs.external.sessions.
     log.lock(run.pk)
     for child in unended.select_for_update(no_key=True, of=("self",)).order_by("pk"):
         entry = Entry(RunStopped(reason="session_ended"), phase=Phase.STOPPED)
-        # As what its program reports: no worker writes to it.
+        # Written like a report of its program: no worker writes to it.
         reported_runs.report(child, RunStatus.STOPPED, entry, source=Source.IMPORT, reason="session_ended")
         call = AgentRunToolCall.objects.filter(run=run, child_run=child).first()
         if call is not None:
@@ -63,7 +63,7 @@ def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
 
 
 def completed_event(child: AgentRun, call: AgentRunToolCall) -> Entry:
-    """Return the event of the end of a sub-agent, for the log of the run that has called it."""
+    """Return the event of the end of a sub-agent, for the log of the calling run."""
     payload = ChildRunCompleted(
         run_id=str(child.pk), agent=str(child.agent_config.get("agent_id")), call_id=call.call_id,
         status=child.status, summary=child.summary or None, steps=child.step_count,

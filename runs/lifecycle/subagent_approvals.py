@@ -1,7 +1,7 @@
-"""Approvals of calls of a session's sub-agents. The sub-agent's run waits; its program, and the worker of it, do too.
+"""Approvals of calls of a session's sub-agents. The sub-agent's run waits, and so do its program and the worker.
 
-An approval is decided like any other (runs.lifecycle.approval_decisions). The worker that holds the program looks for
-the decision and gives it to the program, which runs the call and reports its result.
+An approval is decided like any other (runs.lifecycle.approval_decisions). The worker that holds the program polls for
+the decision and sends it to the program, which runs the call and reports its result.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from timeline.log import Entry
 from timeline.models import Source
 
 State = Approval.State
-#: Status reason of a sub-agent's run that goes on.
+#: Status reason of a sub-agent's run that continues.
 REASON = "approval_decided"
 
 
 def call_of(run: AgentRun, call_id: str) -> AgentRunToolCall | None:
-    """Return the newest stored call of a sub-agent of a run by the program's ID; None if it is not stored."""
+    """Return the newest stored call of a sub-agent of a run, by the program's ID; None without one."""
     calls = AgentRunToolCall.objects.filter(run__in=session_subagents.subagents_of(run), call_id=call_id)
     return calls.select_related("run").order_by("-pk").first()
 
 
 def approved_in_session(run: AgentRun, tool_name: str) -> Approval | None:
-    """Return the approval that holds for all calls of the tool in a session, if there is one.
+    """Return the approval for all calls of the tool in a session, if there is one.
 
-    Whoever gave it, for a call of the main agent or of a sub-agent, has decided for all of them, as in the program.
+    An approval given for the main agent or for a sub-agent applies to all agents of the session, as in the program.
     """
     of_session = Q(run=run) | Q(run__in=session_subagents.subagents_of(run))
     return Approval.objects.filter(of_session, tool_name=tool_name, state=State.APPROVED, always=True).first()
@@ -49,9 +49,10 @@ def approved_in_session(run: AgentRun, tool_name: str) -> Approval | None:
 def request(
     run_id: UUID, epoch: int, approval_id: UUID, call: AgentRunToolCall, asked: ApprovalRequest, *, is_changed: bool
 ) -> bool:
-    """Let the run of a sub-agent wait for the approval of its call. Return False if it waits for another one.
+    """Make the run of a sub-agent wait for the approval of its call. Returns False if it waits for another approval.
 
-    `is_changed`: hooks have changed the arguments. `run_id` and `epoch` are those of the session. Raises `LeaseLost`.
+    `is_changed`: hooks have changed the arguments. `run_id` and `epoch` identify the lease of the session. Raises
+    `LeaseLost`.
     """
     with transaction.atomic():
         log.hold(run_id, epoch)
@@ -71,14 +72,14 @@ def request(
 
 
 def go_on(approval: Approval, source: Source) -> None:
-    """Store the end of an approval, and that the sub-agent's run goes on, in the caller's transaction."""
+    """Store the end of an approval and continue the sub-agent's run, in the caller's transaction."""
     log.append(approval.run_id, [approval_rows.resolved_event(approval)], source=source)
     phase = RunPhase(status=RunStatus.RUNNING, reason=REASON)
     _report(approval.run, RunStatus.RUNNING, Entry(phase), source)
 
 
 def end(run_id: UUID, epoch: int, approval_ids: Sequence[UUID], *, state: Approval.State) -> None:
-    """End pending approvals: those whose time is over (`expired`), or that the program needs no more (`cancelled`).
+    """End pending approvals that have timed out (`expired`), or that the program no longer needs (`cancelled`).
 
     Raises `LeaseLost`.
     """
@@ -91,7 +92,7 @@ def end(run_id: UUID, epoch: int, approval_ids: Sequence[UUID], *, state: Approv
             due = {"expires_at__lte": Now()} if state == State.EXPIRED else {}
             approval = rows.filter(state=State.PENDING, **due).select_related("call").first()
             if approval is None:
-                continue  # decided meanwhile
+                continue  # decided in the meantime
             approval.run = child
             approval.state, approval.decided_at = state, database_clock.now()
             approval.save(update_fields=["state", "decided_at"])
@@ -99,13 +100,13 @@ def end(run_id: UUID, epoch: int, approval_ids: Sequence[UUID], *, state: Approv
 
 
 def settled(approval_ids: Sequence[UUID]) -> Mapping[UUID, Approval]:
-    """Return those that are not pending any more, with their calls."""
+    """Return the approvals that are no longer pending, with their calls."""
     rows = Approval.objects.filter(pk__in=approval_ids).exclude(state=State.PENDING)
     return {approval.pk: approval for approval in rows.select_related("call")}
 
 
 def overdue(approval_ids: Sequence[UUID]) -> list[UUID]:
-    """Return the pending ones whose time is over, by the database's clock."""
+    """Return the pending approvals that have expired, by the database's clock."""
     rows = Approval.objects.filter(pk__in=approval_ids, state=State.PENDING, expires_at__lte=Now())
     return list(rows.values_list("pk", flat=True))
 

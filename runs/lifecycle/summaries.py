@@ -1,4 +1,4 @@
-"""The summary of a run: one paragraph for the lists and the head of its page."""
+"""The summary of a run: one paragraph for lists and for the head of its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def first_paragraph(text: str) -> str:
 
 
 def of_last_answer(run_id: UUID) -> str:
-    """Return the first paragraph of the run's last answer that has a text; empty where none has."""
+    """Return the first paragraph of the run's last answer with text; empty without one."""
     answers = AgentRunMessage.objects.filter(
         run=run_id, role=AgentRunMessage.Role.ASSISTANT, rolled_back_at=None
     ).order_by("-position")

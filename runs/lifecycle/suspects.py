@@ -1,4 +1,4 @@
-"""What happens to runs that may be what kills their workers: see runs.lifecycle.suspicion."""
+"""Handling of runs that may crash their workers: see runs.lifecycle.suspicion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.events.run import RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
 
-#: The first pause before a try, as a share of a lease, and how often it doubles at most.
+#: The first pause before an attempt, as a fraction of a lease, and the maximum number of doublings.
 FIRST_PAUSE, DOUBLINGS = 0.25, 3
 
 
@@ -31,16 +31,16 @@ def waiting(limit: int) -> list[AgentRun]:
 
 
 def pause_s(deaths: int) -> float:
-    """Return the seconds that a run with so many deaths waits before the next try."""
+    """Return the seconds that a run waits before its next attempt, after this number of deaths."""
     if deaths < suspicion.ALONE_FROM:
         return 0.0
     return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - suspicion.ALONE_FROM, DOUBLINGS))
 
 
 def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
-    """Take a run from a dead worker, and let it wait. Returns False if it was not there to be taken.
+    """Take a run from a dead worker, and move it to waiting. Returns False if it could not be taken.
 
-    It keeps its place in the queue. The claim by `owner` fences the old holder off.
+    It keeps its position in the queue. The claim by `owner` fences the old holder off.
     """
     reason = WaitReason.RETRY_ALONE
     with transaction.atomic():
@@ -72,7 +72,7 @@ def _close_open_turn(claimed: ClaimedRun) -> None:
 def note_death_alone(owner: str) -> bool:
     """Count the death of a process that held only this run. Returns False if it had released the run.
 
-    Called by the worker that started the process and saw it end. The run can be taken over at once.
+    Called by the worker that started the process and detected its end. The run can be taken over at once.
     """
     with transaction.atomic():
         ended_count = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)

@@ -1,9 +1,9 @@
-"""Runs that may be what kills their workers: how carefully each has to be tried. Decided by the rows, at the claim.
+"""Isolate runs that may crash their workers. The rows decide at the claim how a run is tried.
 
-The attempts of a run's current step say how many workers have died in it. A committed step clears the run, because the
-next step has no attempts yet. Without a death a run is tried like any other. After one death it is tried beside others,
-but only one such run at a time in each worker, so that a second death shows which run it was. After more it is tried in
-a process of its own, after a growing pause; only a death there counts against it.
+The attempts of a run's current step record how many workers have died in it. A committed step clears the run, because
+the next step has no attempts yet. Without a death, a run is tried normally. After one death, it runs together with
+other runs, but only one such run at a time in each worker, so that a second death identifies the run. After further
+deaths, it runs alone in a separate process, after a growing pause; only a death there counts against it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from agentops.base.database_clock import Now
 from runs.models import AgentRun, Attempt
 from runs.statuses import DEATHS, RunStatus
 
-#: Deaths in one step from which on a run is tried in a process of its own.
+#: Number of deaths in one step from which a run is tried in a separate process.
 ALONE_FROM = 2
 #: Separates the name of a worker from the number of a process that it starts for a single run.
 CHILD_SEPARATOR = "."
-#: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills
+#: How long a suspected run without a finished step delays the next one, as a fraction of a lease. A run that crashes
 #: workers does so early, because the tool that a dead worker had started is started again first.
 TRIAL = 0.5
 
 
 class Suspected(Exception):
-    """A run may not be claimed in this way now."""
+    """The run may not be claimed in this way now."""
 
     def __init__(self, run_id: UUID, deaths: int, *, lapsed: bool) -> None:
         super().__init__(f"{deaths} workers have died in the current step of run {run_id}")
@@ -38,14 +38,15 @@ class Suspected(Exception):
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has to be tried in a process of its own."""
+        """Whether the run must be tried in a separate process."""
         return self.deaths >= ALONE_FROM
 
 
 def deaths_in_step() -> Any:
-    """Return the expression for the workers that have died in the current step of a run.
+    """Return the expression for the number of workers that have died in the current step of a run.
 
-    Without the one whose lease has lapsed. A run that continues another one inherits the suspicion of its step.
+    A worker whose lease has expired just now is not included. A run that continues another one inherits the deaths of
+    its step.
     """
     died = (
         Attempt.objects.filter(
@@ -63,7 +64,7 @@ def deaths_in_step() -> Any:
 
 
 def check(run_id: UUID, owner: str, deaths: int, *, lapsed: bool) -> None:
-    """Raise `Suspected` if `owner` may not claim a run in whose step so many workers have died."""
+    """Raise `Suspected` if `owner` may not claim a run, given the number of workers that have died in its step."""
     if deaths >= ALONE_FROM:
         is_refused = CHILD_SEPARATOR not in owner.rpartition(":")[2]
     else:
@@ -73,7 +74,7 @@ def check(run_id: UUID, owner: str, deaths: int, *, lapsed: bool) -> None:
 
 
 def has_trial(owner: str) -> bool:
-    """Whether a worker holds a suspected run that has finished no step yet."""
+    """Whether a worker holds a suspected run that has not finished a step yet."""
     since = Now() - timedelta(seconds=settings.AGENTOPS_LEASE_S * TRIAL)
     held = AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner=owner)
     suspects = held.annotate(died=deaths_in_step()).filter(died__gt=0)

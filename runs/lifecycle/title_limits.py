@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Characters.
+#: Maximum length in characters.
 MAX_TITLE = 200
-#: Labels of a run, and characters of each.
+#: Maximum number of labels of a run, and characters of each.
 MAX_LABELS, MAX_LABEL = 32, 64

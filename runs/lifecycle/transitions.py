@@ -55,11 +55,11 @@ from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
-#: The reason for which a person's resume took a run from its worker.
+#: The status reason when a person's resume took a run from its worker.
 KILLED = "killed"
-#: Status reasons of a queued run for which the death of its worker is not decided yet.
+#: Status reasons of a queued run whose worker's death has not been handled yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
-#: What a claim does not need of the agent, and may be large.
+#: Columns of the agent that a claim does not need. They may be large.
 OF_DEFINITION = [f"agent__{name}" for name in ("instructions", "tools", "settings", "policies")]
 PHASES = {
     RunStatus.QUEUED: Phase.QUEUED,
@@ -77,15 +77,15 @@ PHASES = {
 class ClaimedRun:
     """The result of a claim."""
 
-    #: As the claim has left it, with its project.
+    #: The run as the claim left it, with its project.
     run: AgentRun
     epoch: int
-    #: Processes that died in the current step while they held only this run. A death beside other runs, or one that no
-    #: worker saw, is not counted against the run.
+    #: Processes that died in the current step while they held only this run. Deaths of processes with further runs, and
+    #: deaths that no worker detected, do not count.
     deaths: int
-    #: Whether the last worker died with the run, and no policy has been applied to that yet.
+    #: Whether the last worker died with the run, and no policy has handled the death yet.
     died: bool = False
-    #: Whether no worker has had the run before.
+    #: Whether no worker has held the run before.
     is_first: bool = False
     #: Whether a worker has died in the current step: see runs.lifecycle.suspicion.
     is_suspected: bool = False
@@ -106,11 +106,11 @@ def move(
 ) -> None:
     """Change the status of `run` and append the event, in one transaction.
 
-    `run` is what the caller believes: the UPDATE only matches that status, and that `epoch` if one is given.
+    `run` is the state that the caller expects: the UPDATE only matches its status, and its `epoch` if one is given.
     Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `events_before` are events to append
-    before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run
-    that ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and
-    commands of a run that ends or pauses are closed. Without a `savepoint`, an error ends the caller's transaction too.
+    before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run that
+    ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and commands of a
+    run that ends or pauses are closed. Without a `savepoint`, an error ends the caller's transaction too.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
@@ -144,7 +144,7 @@ def move(
 
 
 def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: int | None) -> list[Entry]:
-    """End what cannot go on without the run. Returns the event of its approval."""
+    """End the records that cannot continue without the run. Returns the event of its approval."""
     _end_subagents(run, source=source, epoch=epoch)
     tool_results.close_open_calls(run, epoch=epoch, source=source)
     command_outcomes.close(run.pk, to)
@@ -152,14 +152,14 @@ def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: 
 
 
 def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
-    from runs.lifecycle import session_subagents  # which reports runs, and so comes after this module
+    from runs.lifecycle import session_subagents  # reports runs, and so imports this module
 
     session_subagents.end_all(run, source=source, epoch=epoch)
 
 
 def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
-    """Let a parent go on when its last child has ended or paused, and children follow one that is stopped or paused."""
-    from runs.lifecycle import children  # which moves runs, and so comes after this module
+    """Continue a parent when its last child ended or paused. Stop or pause the children of a stopped or paused run."""
+    from runs.lifecycle import children  # moves runs, and so imports this module
 
     if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
         children.take_along(run, to)
@@ -172,11 +172,11 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
 def claim(
     run_id: UUID, owner: str, expected: Mapping[str, Any] | None = None, *, careful: bool = True
 ) -> ClaimedRun | None:
-    """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
+    """Take the lease of a run. Returns None if it cannot be claimed, has no place, or another worker is faster.
 
-    Only while the columns of the run have the `expected` values. Raises `Suspected` if the run may be what kills its
-    workers, and `owner` may not try it now; not without `careful`. Judged by the database's clock. If a lease has
-    lapsed, its holder is dead or suspended: the run continues under the next epoch, which fences the old holder off.
+    Claims only while the columns of the run have the `expected` values. Raises `Suspected` if the run may crash its
+    workers and `owner` may not try it now; `careful` enables this check. Uses the database's clock. If a lease has
+    expired, its holder is dead or suspended: the run continues under the next epoch, which fences the old holder off.
     """
     chaos.point("claim.before")
     with transaction.atomic():
@@ -189,12 +189,12 @@ def claim(
             suspicion.check(run_id, owner, suspected, lapsed=lapsed)
         if not lapsed and not places.has_place(run):
             return None
-        # Or queued again before a policy was applied to the death.
+        # Also true if the run was queued again before a policy handled the death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         last_event_at = log.last_event_at(run.pk) if lapsed else None
         if lapsed:
             chaos.point("lease.lapse_seen")
-            # It ended with its last event, not when its loss was noticed.
+            # The attempt ended with its last event, not when its loss was detected.
             alive_until = Greatest("claimed_at", Value(last_event_at))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
         previous, new_epoch, now = run.lease_epoch, run.lease_epoch + 1, cast("datetime", cast("Any", run).now)
@@ -204,7 +204,7 @@ def claim(
             "lease_epoch": new_epoch,
             "lease_expires_at": now + timedelta(seconds=settings.AGENTOPS_LEASE_S),
             "not_before": None,
-            # Not before it was queued, a time that another machine's clock may have set.
+            # Not earlier than queued_at, which another machine's clock may have set.
             "started_at": run.started_at or max(now, run.queued_at),
         }
         rows = AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status)
@@ -222,8 +222,8 @@ def claim(
 
 
 def _lock_claimable(run_id: UUID, expected: Mapping[str, Any]) -> AgentRun | None:
-    """Lock and return a run that can be claimed, with `now` and the deaths in its step, `died`."""
-    # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
+    """Lock and return a claimable run, with `now` and the deaths in its step, `died`."""
+    # NO KEY: the old holder may be committing; see runs.lifecycle.inbox.
     claimable = AgentRun.objects.claimable().select_for_update(skip_locked=True, no_key=True, of=("self",))
     with_owners = claimable.select_related("project", "agent").defer(*OF_DEFINITION)
     rows = with_owners.annotate(now=Now(), died=suspicion.deaths_in_step())
@@ -238,8 +238,8 @@ def kill(run: AgentRun, *, by: str) -> None:
 def fence(run: AgentRun, paused: RunPaused, *, by: str, why: str, source: Source = Source.WEB, **columns: Any) -> None:
     """Take a running run away from its worker, and pause it. The caller has locked its row.
 
-    The next epoch is given to `by` and not used, so that every later write of the worker is refused. `why` is the
-    reason of its end and of an abandoned model call; `columns` are those of `move`.
+    The next epoch is assigned to `by` and not used, so that every later write of the worker is refused. `why` is the
+    reason for the end of the attempt and of an abandoned model call; `columns` are passed to `move`.
     """
     epoch = run.lease_epoch + 1
     with transaction.atomic():
@@ -261,7 +261,7 @@ def fence(run: AgentRun, paused: RunPaused, *, by: str, why: str, source: Source
 
 
 def committed_claim(run_id: UUID, owner: str) -> ClaimedRun | None:
-    """Return the claim of `owner` that was committed although its answer was lost; None if it was not."""
+    """Return the claim of `owner` that was committed although its answer was lost; None if it was not committed."""
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
     if run is None:
         return None
@@ -273,7 +273,7 @@ def committed_claim(run_id: UUID, owner: str) -> ClaimedRun | None:
 def note_fenced(run_id: UUID, epoch: int) -> None:
     """Record that a worker that lost its lease is alive, so that its attempt does not count as a death.
 
-    The worker may notice this before anyone has taken the run over.
+    The worker may detect the loss before another worker has taken the run over.
     """
     attempts = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", DIED])
     attempts.update(end_reason=FENCED)
@@ -291,9 +291,9 @@ def lease_end() -> Any:
 
 
 def end_lease(run_id: UUID, epoch: int, *, reason: str, at_most: int) -> None:
-    """End a lease whose worker cannot release the run, so that another one takes it over now.
+    """End a lease whose worker cannot release the run, so that another worker takes it over now.
 
-    After `at_most` attempts in one step that ended for the same reason, the lease is left to run out.
+    After `at_most` attempts in one step that ended for the same reason, the lease is left to expire.
     """
     with transaction.atomic():
         attempts = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason="")
@@ -307,21 +307,21 @@ def end_lease(run_id: UUID, epoch: int, *, reason: str, at_most: int) -> None:
 def expire_leases(owner: str) -> int:
     """End the leases of a dead worker, and of the processes that it started, so that its runs are recovered now.
 
-    Returns how many. If the worker is alive after all, the next epoch fences it off, as after a lapsed lease.
+    Returns how many. If the worker is still alive, the next epoch fences it off, as after an expired lease.
     """
     if not owner:
         return 0
     of_worker = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{CHILD_SEPARATOR}")
     rows = AgentRun.objects.filter(of_worker, status=RunStatus.RUNNING)
-    # Earlier than the clock's resolution: a lease has lapsed if its end is before now.
+    # Earlier than the clock's resolution: a lease has expired if its end is before now.
     return rows.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def end_waits() -> int:
-    """Queue the waiting runs whose time has come. Returns how many.
+    """Queue the waiting runs whose `not_before` has passed. Returns how many.
 
-    Runs that wait for a resume by their policy are left to runs.engine.due_resumes, and those with an approval
-    that has expired to runs.lifecycle.approval_decisions.
+    Runs that wait for a resume by their policy are handled by runs.engine.due_resumes, and runs with an expired
+    approval by runs.lifecycle.approval_decisions.
     """
     due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])
     failure = "the wait of a run could not end"
@@ -329,7 +329,7 @@ def end_waits() -> int:
 
 
 def _end_wait(run: AgentRun) -> bool:
-    # A run that has to be tried alone still has to be, and keeps its place in the queue.
+    # A run that must be tried alone keeps that status reason, and its position in the queue.
     is_alone = run.status_reason == WaitReason.RETRY_ALONE
     waited_for = "children_timed_out" if run.status_reason == WaitReason.CHILDREN else "cooldown_over"
     reason: str = WaitReason.RETRY_ALONE if is_alone else waited_for

@@ -1,7 +1,7 @@
 """Send Celery messages: a run is ready, or there is other work.
 
-With Redis any worker may get a message. Without, the broker is in memory and reaches only a worker of this process. A
-message that is lost costs time and nothing else: the sweep and the clock find what no message asked for.
+With Redis any worker may get a message. Without it, the broker is in memory and reaches only a worker of this process.
+A lost message only costs time: the sweep and the clock find the same work.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ ADVANCE, SWEEP = "runs.advance", "runs.sweep"
 IMPORT, FLOWS = "runs.import_uploads", "runs.advance_flows"
 SETTLE, EXPORT, INDEX = "runs.settle_traces", "runs.export_events", "runs.index_texts"
 SEND_ALERTS, SEND_MAIL, DELETE_PROJECTS = "runs.send_alerts", "runs.send_mail", "runs.delete_projects"
-#: Seconds after which a request for upkeep is dropped: the clock sends the same task more often.
+#: Seconds after which an upkeep request is dropped: the clock sends the same task more often.
 EXPIRES_S = 60.0
-#: Loaded with the first message: importing Celery takes half a second, and most commands send none.
+#: Imported with the first message: importing Celery takes half a second, and most commands send no message.
 CELERY_APP = "agentops.celery.app"
 
 _worker_is_here = False
-#: Queues in memory, each with a priority of messages, for which more runs wait than it holds. The sweep fills them.
+#: Queues in memory, each with a message priority, for which more runs wait than the queue can hold. The sweep fills
+#: them.
 _crowded: set[tuple[str, int]] = set()
-#: Whether the broker has not taken the last message of this process.
+#: Whether the last message of this process failed because the broker was unavailable.
 _broker_is_away = False
 
 
 def expect_worker() -> None:
-    """Send messages from now on, also without Redis: this process has a worker."""
+    """Send messages from now on, even without Redis, because this process has a worker."""
     global _worker_is_here
     _worker_is_here = True
 
@@ -62,11 +63,11 @@ def wake(run: AgentRun) -> None:
 
 def _wake(run: AgentRun) -> None:
     chaos.point("command.committed")
-    # Without a broker nobody would get it: the sweep of a worker on this database finds the run.
+    # Without a broker no worker would receive it: the sweep of a worker on this database finds the run.
     if not can_send():
         return
     if (run.queue, _priority(run)) in _crowded:
-        # At the end of the queue it would be before runs that have waited longer, and are not in it.
+        # At the end of the queue it would overtake runs that have waited longer and are not in the queue.
         sweep_now()
     elif send(run):
         chaos.point("command.hint_sent")
@@ -77,14 +78,14 @@ def _priority(run: AgentRun) -> int:
 
 
 def leave_to_sweep(queue: str, priority: int, is_crowded: bool) -> None:
-    """Let only the sweep send messages to a queue in memory, while more runs wait for it than it holds."""
+    """Leave a queue in memory to the sweep while more runs wait for it than it can hold."""
     (_crowded.add if is_crowded else _crowded.discard)((queue, priority))
 
 
 def send(run: AgentRun, *, priority: int | None = None) -> bool:
-    """Send the message that lets a worker claim a run, with that of the run or another priority. Never raises.
+    """Send the message that makes a worker claim a run, with the run's priority or another. Never raises.
 
-    Returns whether the broker has it.
+    Returns whether the broker accepted it.
     """
     name = str(run.agent_config.get("agent_id") or "")
     return _send_task(
@@ -93,7 +94,7 @@ def send(run: AgentRun, *, priority: int | None = None) -> bool:
         kwargs={"step": run.step_count + 1, "epoch": run.lease_epoch},
         queue=run.queue,
         priority=_priority(run) if priority is None else priority,
-        # What monitors show. Few different ones, because Celery counts by it.
+        # The name displayed by monitors. Few different values, because Celery counts by it.
         shadow=f"{ADVANCE} {name}".strip(),
     )
 
@@ -102,60 +103,60 @@ def send(run: AgentRun, *, priority: int | None = None) -> bool:
 
 
 def wake_sweep() -> None:
-    """Let a worker look now for waits that have ended, once the current transaction is committed. Never raises."""
+    """Request a sweep for ended waits, after the commit of the current transaction. Never raises."""
     after_commit(_send_sweep)
 
 
 def sweep_now() -> None:
-    """Let a worker look now for waits that have ended, whatever becomes of the current transaction. Never raises."""
+    """Request a sweep for ended waits now, regardless of the current transaction. Never raises."""
     ask_now(SWEEP)
 
 
 def wake_importer() -> None:
-    """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
+    """Wake a worker to import uploaded files, after the commit of the current transaction. Never raises."""
     after_commit(_send_import)
 
 
 def wake_flows() -> None:
-    """Wake a worker to look at flow runs, once the current transaction is committed. Never raises."""
+    """Wake a worker to process flow runs, after the commit of the current transaction. Never raises."""
     after_commit(_send_flows)
 
 
 def ask_for(task: str, *, countdown_s: float = 0.0) -> None:
-    """Ask a worker for a task of upkeep, `countdown_s` seconds after the commit of this transaction. Never raises.
+    """Request an upkeep task from a worker, `countdown_s` seconds after the commit of this transaction. Never raises.
 
-    Many requests of a process become one message a second. The last of them is answered too.
+    A process merges its requests into one message a second, including the last request.
     """
     after_commit(ask_now, task, countdown_s=countdown_s)
 
 
 def ask_now(task: str, *, countdown_s: float = 0.0) -> None:
-    """Ask a worker for a task of upkeep, whatever becomes of the current transaction. Uses no connection."""
+    """Request an upkeep task from a worker, regardless of the current transaction. Uses no database connection."""
     if can_send():
         _requests.request(task, countdown_s)
 
 
 def on_change(channel: str, _: str) -> None:
-    """Ask for what follows the log: the search index and the sinks. A listener of timeline.notify."""
+    """Request the tasks that follow the log: the search index and the sinks. A listener of timeline.notify."""
     if channel.startswith("log:"):
         ask_now(INDEX)
         ask_now(EXPORT)
 
 
 def on_notification(created: bool, **_: Any) -> None:
-    """Ask for the mail about a new notification. A receiver of `post_save`."""
+    """Request the mail about a new notification. A receiver of `post_save`."""
     if created and settings.AGENTOPS_EMAIL:
         ask_for(SEND_MAIL)
 
 
 def on_project(update_fields: frozenset[str] | None, **_: Any) -> None:
-    """Ask for the deletion of a project that was hidden. A receiver of `post_save`."""
+    """Request the deletion of a project that was hidden. A receiver of `post_save`."""
     if update_fields and "removed_at" in update_fields:
         ask_for(DELETE_PROJECTS)
 
 
 def _send_request(task: str) -> None:
-    # Sweeps are claimed once a period, but for those that are asked for.
+    # Sweeps are claimed once a period, except for requested ones.
     _send_task(task, expires=EXPIRES_S, kwargs={"now": 1} if task == SWEEP else {})
 
 
@@ -168,13 +169,13 @@ def _after_fork() -> None:
 
 
 def flush_requests() -> None:
-    """Send at once the requests for upkeep that wait for the end of their second."""
-    # Nobody reads the messages in memory of a process that ends.
+    """Send the upkeep requests at once that wait for the end of their second."""
+    # The messages in memory of an ending process are lost.
     if settings.configured and settings.REDIS_URL:
         _requests.flush()
 
 
-# A forked child has neither the thread nor, perhaps, a free lock.
+# A forked child does not have the thread, and the lock may be held.
 os.register_at_fork(after_in_child=_after_fork)
 atexit.register(flush_requests)
 
@@ -199,7 +200,7 @@ def _send_task(name: str, **options: Any) -> bool:
     global _broker_is_away
     try:
         import_string(CELERY_APP).send_task(name, retry=False, **options)
-    except Exception as error:  # whatever a broken broker raises; the sweep and the clock find what there is to do
+    except Exception as error:  # any exception of a broken broker; the sweep and the clock find the work
         run_id = next(iter(options.get("args", ())), None)
         extra = {"run_id": run_id} if run_id else {}
         log.warning("the message %s was not sent (%s)", name, type(error).__name__, extra=extra)

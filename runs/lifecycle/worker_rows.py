@@ -1,4 +1,4 @@
-"""The rows by which the site knows its worker processes, and the queues that they serve."""
+"""The rows of the site's worker processes, and the queues that they serve."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REMOVED_AFTER_S = 600
 
 
 def announce(name: str, queues: Sequence[str], concurrency: int) -> None:
-    """Store that the worker `name`, which is this process, is at work and serves `queues`. Repeated every EVERY_S.
+    """Store that this process, the worker `name`, is alive and serves `queues`. Repeated every EVERY_S.
 
-    Rows of processes that were not seen for long are removed. Raises database errors.
+    Rows of processes that have not been announced for `REMOVED_AFTER_S` are removed. Raises database errors.
     """
     process = WorkerProcess(
         name=name, host=socket.gethostname()[:64], pid=os.getpid(), queues=list(queues), concurrency=concurrency,
@@ -31,7 +31,7 @@ def announce(name: str, queues: Sequence[str], concurrency: int) -> None:
 
 
 def leave(name: str) -> None:
-    """Remove the row of a process that ends."""
+    """Remove the row of an ending process."""
     WorkerProcess.objects.filter(pk=name).delete()
 
 

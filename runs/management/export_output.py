@@ -18,7 +18,7 @@ Write = Callable[[bytes], Any]
 
 
 def write_export(command: AgentopsCommand, file: ExportFile, output: str, *, force: bool) -> None:
-    """Write an export to standard output (`-`), to a file, or under its own name into a directory.
+    """Write an export to standard output (`-`), to a file, or under its default name into a directory.
 
     Raises `CommandError`, also for a file that exists, unless `force`.
     """
@@ -32,7 +32,7 @@ def write_export(command: AgentopsCommand, file: ExportFile, output: str, *, for
 
 
 def write_into(command: AgentopsCommand, file: ExportFile, folder: Path, *, force: bool) -> None:
-    """Write an export under its own name into a directory, which is made if it is missing. Raises as write_export."""
+    """Write an export under its default name into a directory, created if missing. Raises as `write_export`."""
     with _errors_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _write_path(command, file, folder / file.name, force=force)
@@ -47,7 +47,7 @@ def _write_path(command: AgentopsCommand, file: ExportFile, path: Path, *, force
             return
         if path.exists() and not force:
             raise CommandError(f"{path} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
-        # Under another name until it is whole: a reader finds the old file or the new one, never half of it.
+        # Use a temporary name until the file is complete, so that readers never see a partial file.
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with partial.open("wb") as stream:
@@ -73,7 +73,7 @@ def _copy(command: AgentopsCommand, file: ExportFile, write: Write, *, shows_pro
 
 
 def _stdout_of(command: AgentopsCommand) -> Write:
-    """Return the function that writes to standard output, in UTF-8 whatever the terminal's encoding is."""
+    """Return a function that writes UTF-8 to standard output, independent of the terminal's encoding."""
     binary = getattr(command.stdout, "buffer", None)
     if binary is None:  # a text stream of the caller
         return lambda data: command.stdout.write(data.decode(), ending="")
@@ -88,7 +88,7 @@ def _stdout_of(command: AgentopsCommand) -> Write:
 
 @contextmanager
 def _errors_of(target: object) -> Iterator[None]:
-    """Name the file of an error of the operating system. A closed pipe is no error of a file."""
+    """Add the file name to an operating system error. A closed pipe is not an error of a file."""
     try:
         yield
     except BrokenPipeError:

@@ -115,7 +115,7 @@ def send(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _addressed(flow_run: FlowRun, to: str) -> str:
-    """Return the ID of the run that a node has open, or `to`, which is one then."""
+    """Return the ID of the open run of node `to`, or `to` itself if it is a run ID."""
     visits = FlowVisit.objects.open().filter(flow_run=flow_run, node=to, session__isnull=False)
     runs = node_runs.current_runs(list(visits.values_list("session_id", flat=True)[:2]))
     return str(next(iter(runs.values())).pk) if len(runs) == 1 else to
@@ -160,7 +160,7 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _told(file: str, problems: list[DefinitionProblem], definition: dict[str, Any]) -> str:
-    """Return the problems as text, each with its place."""
+    """Return the problems as text, each with its position."""
     lines = [f"{file}: {json_path(each.pointer, definition)}: {each.text}" for each in problems[:20]]
     return "; ".join(printable(line) for line in lines)
 

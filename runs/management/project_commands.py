@@ -1,4 +1,4 @@
-"""`agentops project delete`, which says what goes and asks for the slug, and `agentops project archive`."""
+"""`agentops project delete`, which lists the data and asks for the slug, and `agentops project archive`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.upkeep import project_removal
 
 
 def delete(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    """Delete the project `slug` and wait until its rows are deleted. Workers finish what is interrupted."""
+    """Delete the project `slug` and wait until its rows are deleted. Workers finish an interrupted deletion."""
     project = project_for(SYSTEM, options["slug"], Action.MANAGE)
     found = project_deletion.preview(project)
     if options["dry_run"]:
@@ -46,7 +46,7 @@ def _show(
 
 
 def _asked(command: AgentopsCommand, project: Project, found: project_deletion.DeletionPreview) -> str:
-    """Show on a terminal what would be deleted, and return what is entered to confirm."""
+    """Show on a terminal what would be deleted, and return the confirmation that the user enters."""
     if not sys.stdin.isatty():
         raise CommandError(f"this cannot be undone: pass --confirm {project.slug}", returncode=EXIT_REFUSED)
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.counts.items() if count)
@@ -59,7 +59,7 @@ def _asked(command: AgentopsCommand, project: Project, found: project_deletion.D
 def _remove(command: AgentopsCommand, project: Project, name: str) -> None:
     shows_progress = command.stderr.isatty()
     batches, before = 0, -1
-    # Workers may delete it too: what one of them has just begun, the other one leaves out.
+    # Workers may delete the project too: a process skips a deletion that another process has just begun.
     while project_removal.pending().filter(pk=project.pk).exists() and batches > before:
         before = batches
         for _ in project_removal.remove(project):

@@ -1,4 +1,4 @@
-"""The model of runs as AG-UI clients name them."""
+"""The model of AG-UI runs: requests of AG-UI clients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from runs.models.agent import Agent
 from runs.models.message import AgentRunMessage
 from runs.models.run import AgentRun
 
-#: Characters of the IDs that clients choose.
+#: Maximum length of the IDs that clients choose.
 MAX_CLIENT_ID = 200
 
 
 class AgUiRun(models.Model):
     """A request of an AG-UI client, and the run whose events answer it.
 
-    A thread of a client is a chain of runs here. One run may answer several requests: each answer to its questions is
-    a request of its own.
+    A thread of a client is a chain of runs here. One run may answer several requests: each answer to its questions is a
+    separate request.
     """
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="ag_ui_runs", db_index=False)
@@ -24,9 +24,9 @@ class AgUiRun(models.Model):
     #: The client's IDs of the thread and of this request.
     thread_id = models.CharField(max_length=MAX_CLIENT_ID)
     client_run_id = models.CharField(max_length=MAX_CLIENT_ID)
-    #: The sequence number of the run's log after which the events of this request begin.
+    #: The sequence number in the run's log after which the events of this request begin.
     after_seq = models.BigIntegerField()
-    #: The user message that the request added to the conversation, and the client's ID of it.
+    #: The user message that the request added to the conversation, and the client's ID for it.
     message = models.ForeignKey(AgentRunMessage, models.PROTECT, null=True, related_name="+")
     client_message_id = models.CharField(max_length=MAX_CLIENT_ID, blank=True, default="")
 

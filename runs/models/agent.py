@@ -16,7 +16,7 @@ from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
 class Agent(models.Model):
     """The definition of an agent. A run copies it at its creation, so changes affect later runs only.
 
-    A change of the placement also affects runs that wait.
+    A change of the placement also affects waiting runs.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -30,11 +30,11 @@ class Agent(models.Model):
     max_steps = models.PositiveIntegerField(default=50)
     settings = models.JSONField(default=dict, blank=True)
     policies = models.JSONField(default=dict, blank=True)
-    #: The queue of its runs: only workers that serve it execute them.
+    #: The queue of its runs: only workers that serve this queue execute them.
     queue = models.CharField(max_length=63, validators=[SLUG], default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
-    #: The priority of its runs within their queue, from 0, which comes first, to 9.
+    #: The priority of its runs within their queue, from 0 (first) to 9.
     priority = models.PositiveSmallIntegerField(default=DEFAULT_PRIORITY, db_default=DEFAULT_PRIORITY)
-    #: Runs of it that workers execute at the same time; null: as many as there are places.
+    #: Maximum number of its runs that workers execute concurrently; null: no limit.
     max_running = models.PositiveIntegerField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
     created_at = StampField(auto_now_add=True)
@@ -76,7 +76,7 @@ class AgentVersion(models.Model):
     definition = models.JSONField()
     #: The fields that differ from the version before.
     changed = models.JSONField(default=list)
-    #: Name of the actor, as in the audit log; empty if it is not known.
+    #: Name of the actor, as in the audit log; empty if unknown.
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField()
 
@@ -90,7 +90,7 @@ class AgentVersion(models.Model):
 
     @classmethod
     def of(cls, agent: Agent, *, by: str, changed: Sequence[str] = ()) -> AgentVersion:
-        """Return the current version of an agent, not stored yet."""
+        """Return the current version of an agent, not saved yet."""
         return cls(
             agent=agent, number=agent.version, definition=agent.frozen(), changed=list(changed),
             created_by=by[:200], created_at=agent.updated_at,

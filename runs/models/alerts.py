@@ -23,15 +23,16 @@ class AlertRuleQuerySet(models.QuerySet["AlertRule"]):
 
 
 class AlertRule(models.Model):
-    """What the members of a project want to be told about, and how. Written by runs.alerts.alert_rule_changes only."""
+    """A rule that alerts the members of a project. Only runs.alerts.alert_rule_changes writes it."""
 
     class Kind(models.TextChoices):
-        """What a rule looks for."""
+        """The condition of a rule."""
 
         RUN_FAILED = "run_failed"
-        #: No event for `minutes` although the run should be working.
+        #: A run that should be working has had no event for `minutes`.
         RUN_STALLED = "run_stalled"
-        #: Waits for a person for `minutes`: an approval, an answer, a decision about a call, or a resume.
+        #: A run has waited for a person for `minutes`: for an approval, an answer, a decision about a call, or a
+        #: resume.
         RUN_WAITING = "run_waiting"
         #: The run's own cost is at least `limit_usd`.
         RUN_COST = "run_cost"
@@ -39,7 +40,7 @@ class AlertRule(models.Model):
         DAY_COST = "day_cost"
         #: At least `percent` of an agent's last `last_runs` runs failed, if there are at least `min_runs`.
         ERROR_RATE = "error_rate"
-        #: The oldest event that a sink of the project has not had has waited for `minutes`.
+        #: The oldest event that a sink of the project has not received has waited for `minutes`.
         SINK_BEHIND = "sink_behind"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -52,24 +53,25 @@ class AlertRule(models.Model):
     percent = models.PositiveSmallIntegerField(null=True)
     last_runs = models.PositiveSmallIntegerField(null=True)
     min_runs = models.PositiveSmallIntegerField(null=True)
-    #: Only runs of the agent with this name (`flow NAME`: of this flow), and only runs with this label. Empty: all.
+    #: Restricts the rule to runs of the agent with this name (`flow NAME`: of this flow), and to runs with this label.
+    #: Empty: all runs.
     agent = models.CharField(max_length=128, blank=True)
     label = models.CharField(max_length=200, blank=True)
-    #: Whether operators and admins are notified, in the bell and by e-mail.
+    #: Whether operators and admins are notified, in the notification menu and by e-mail.
     sends_email = models.BooleanField(default=True)
     #: The URLs of the other channels and the signing secret, as encrypted JSON, and the ID of the key. Null: none.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
-    #: Channel → what the interface shows of its URL.
+    #: Channel → the part of its URL that the interface displays.
     shown_urls = models.JSONField(default=dict)
-    #: At most one message about an agent in this time. Runs that are found meanwhile are counted in the next one.
+    #: Minimum minutes between messages about an agent. Findings in that time are counted in the next message.
     group_minutes = models.PositiveIntegerField(default=10)
-    #: Hours until a condition that lasts is announced again. 0: never.
+    #: Hours after which a continuing condition is announced again. 0: never.
     repeat_hours = models.PositiveIntegerField(default=24)
     announces_end = models.BooleanField(default=False)
     is_enabled = models.BooleanField(default=True)
-    #: Up to when runs that ended were looked at. Moved once a minute. Some minutes in the future after `is_enabled` was
-    #: set again.
+    #: The time up to which ended runs were checked. Advanced once a minute. Several minutes in the future after
+    #: `is_enabled` was set again.
     checked_at = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
@@ -103,7 +105,7 @@ class AlertRule(models.Model):
 
 
 class AlertMute(models.Model):
-    """Silence about a rule, a run or an agent for a time: exactly one of them is set."""
+    """A mute for a rule, a run or an agent until a time. Exactly one target is set."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alert_mutes", db_index=False)
@@ -142,10 +144,10 @@ class AlertMute(models.Model):
 
 
 class AlertMessage(models.Model):
-    """A message about an alert. Its text is made from the findings for each attempt; nothing of a run is copied."""
+    """A message about an alert. Its text is built from the findings for each attempt; it copies no data of a run."""
 
     class Event(models.TextChoices):
-        """What a message says."""
+        """The occasion of a message."""
 
         OPENED = "opened"
         #: There are more findings since the last message.
@@ -161,7 +163,7 @@ class AlertMessage(models.Model):
     #: Null for a test.
     alert = models.ForeignKey("runs.Alert", models.CASCADE, null=True, related_name="messages")
     event = models.CharField(max_length=9, choices=Event.choices)
-    #: The number of findings that it announces, or that still last.
+    #: The number of findings that it announces, or that still continue.
     count = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField()
 
@@ -187,14 +189,14 @@ class AlertDeliveryQuerySet(models.QuerySet["AlertDelivery"]):
 
 
 class AlertDelivery(models.Model):
-    """A message on its way to a webhook. Its ID is the message ID by which the receiver recognises repeats."""
+    """A message for a webhook. The receiver recognises repeats by its ID, which is the message ID."""
 
     class Channel(models.TextChoices):
-        """Where it goes."""
+        """The destination."""
 
-        #: JSON, signed after Standard Webhooks.
+        #: JSON, signed according to Standard Webhooks.
         WEBHOOK = "webhook"
-        #: `{text, blocks}`, as Slack and compatible programs take it.
+        #: `{text, blocks}`, the format of Slack and compatible programs.
         SLACK = "slack"
 
     class State(models.TextChoices):
@@ -202,7 +204,7 @@ class AlertDelivery(models.Model):
 
         WAITING = "waiting"
         SENT = "sent"
-        #: Given up.
+        #: No further attempts.
         DEAD = "dead"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -212,7 +214,8 @@ class AlertDelivery(models.Model):
     state = models.CharField(max_length=7, choices=State.choices, default=State.WAITING)
     #: Number of attempts, which is also the fencing token of the claim.
     attempts = models.PositiveSmallIntegerField(default=0)
-    #: When an attempt is due, by the database's clock. During an attempt, when another worker may take it.
+    #: The time when an attempt is due, by the database's clock. During an attempt, the time when another worker may
+    #: take it.
     due_at = models.DateTimeField(null=True)
     status_code = models.PositiveSmallIntegerField(null=True)
     error = models.CharField(max_length=500, blank=True)
@@ -244,7 +247,7 @@ class AlertDelivery(models.Model):
 
 
 class Alert(models.Model):
-    """What a rule has found of one agent, from the first finding until all have ended. Written by runs.alerts only."""
+    """The findings of a rule for one agent, from the first finding until all have ended. Only runs.alerts writes it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alerts", db_index=False)
@@ -266,7 +269,7 @@ class Alert(models.Model):
         indexes = [
             # The alerts of a project, newest first: IDs are ordered by time.
             models.Index(fields=["project", "-id"], name="alerts_newest"),
-            # The newest alert of a rule and an agent, which may be opened again.
+            # The newest alert of a rule and an agent, which may be reopened.
             models.Index(fields=["rule", "agent", "-id"], name="alerts_of_rule"),
             # old_records.delete_batch: oldest first.
             models.Index(fields=["closed_at"], name="alerts_oldest", condition=Q(closed_at__isnull=False)),
@@ -280,12 +283,12 @@ class Alert(models.Model):
         return f"{self.rule_id} {self.agent}"
 
 
-#: Findings that matter to the next evaluation: those that last, and those that were not announced yet.
+#: Findings that the next evaluation needs: continuing ones, and ones not announced yet.
 PENDING = Q(ended_at=None) | Q(message=None, is_silent=False)
 
 
 class AlertFinding(models.Model):
-    """A run that a rule has found, or the state of an agent or the project. Each is announced in one message."""
+    """A run that matches a rule, or the state of an agent or the project. Each finding is announced in one message."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
@@ -294,16 +297,16 @@ class AlertFinding(models.Model):
     #: The run, or the flow run. Both are null if the rule is not about single runs.
     run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="alert_findings")
     flow_run = models.ForeignKey(FlowRun, models.PROTECT, null=True, related_name="alert_findings")
-    #: Distinguishes one stall or wait of a run from the next. Empty for what happens to a run once, such as a failure.
+    #: Distinguishes one stall or wait of a run from the next. Empty for conditions that occur once, such as a failure.
     episode = models.CharField(max_length=64, blank=True)
-    #: What was found, in a few words that quote nothing of the run.
+    #: A short description of the finding, without any text of the run.
     detail = models.CharField(max_length=200, blank=True)
     found_at = models.DateTimeField()
-    #: When it was over. A failure is over at once.
+    #: The time when the condition ended. A failure ends immediately.
     ended_at = models.DateTimeField(null=True)
     #: The message that announced it.
     message = models.ForeignKey(AlertMessage, models.SET_NULL, null=True, related_name="findings")
-    #: Never to be announced: it was muted, or over before its message was due.
+    #: Never announced: it was muted, or ended before its message was due.
     is_silent = models.BooleanField(default=False)
 
     class Meta:
@@ -311,11 +314,11 @@ class AlertFinding(models.Model):
         indexes = [
             # The findings of an alert, newest first.
             models.Index(fields=["alert", "-id"], name="alert_findings_of_alert"),
-            # What the next evaluation needs.
+            # The findings for the next evaluation.
             models.Index(fields=["rule"], name="alert_findings_pending", condition=PENDING),
         ]
         constraints = [
-            # A failure of a run is found once.
+            # A failure of a run has one finding.
             models.UniqueConstraint(
                 fields=["rule", "run"], condition=Q(run__isnull=False, episode=""), name="alert_finding_once"
             ),

@@ -15,7 +15,7 @@ from runs.models.run import AgentRun
 
 
 class RunNote(models.Model):
-    """A note that a person or a program wrote about a run. Written by runs.actions.annotations.run_notes only."""
+    """A note that a person or a program wrote about a run. Only runs.actions.annotations.run_notes writes it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="run_notes", db_index=False)
@@ -24,7 +24,7 @@ class RunNote(models.Model):
     text = models.TextField()
     #: The actor, in the form of the audit log, for display.
     author = models.CharField(max_length=200)
-    #: Who may edit the note: `Principal.holder`, which stays the same when a user is renamed.
+    #: The person or key that may edit the note: `Principal.holder`, which does not change when a user is renamed.
     holder = models.CharField(max_length=64)
     created_at = models.DateTimeField()
     edited_at = models.DateTimeField(null=True)
@@ -44,9 +44,9 @@ class RunNote(models.Model):
 
 
 class SavedView(models.Model):
-    """A query of the run list with a name: filters, order and columns.
+    """A named query of the run list: filters, order and columns.
 
-    Written by runs.actions.annotations.saved_views only.
+    Only runs.actions.annotations.saved_views writes it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -79,9 +79,9 @@ class SavedView(models.Model):
 
 
 class ShareLink(models.Model):
-    """A link to the report of a run for somebody without an account.
+    """A link to the report of a run for readers without an account.
 
-    The row has no secret: the URL is its ID, signed. Written by runs.actions.annotations.share_links only.
+    The row contains no secret: the URL is its signed ID. Only runs.actions.annotations.share_links writes it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

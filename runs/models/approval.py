@@ -12,7 +12,7 @@ from runs.models.tool_call import AgentRunToolCall
 
 
 class Approval(models.Model):
-    """A tool call that a person approves or denies. It is pending exactly as long as its run waits for it."""
+    """A tool call that a person approves or denies. It is pending as long as its run waits for it."""
 
     class State(models.TextChoices):
         """The states of an approval. All except `pending` are final."""
@@ -20,9 +20,9 @@ class Approval(models.Model):
         PENDING = "pending"
         APPROVED = "approved"
         DENIED = "denied"
-        #: Nobody decided in time.
+        #: No decision was made in time.
         EXPIRED = "expired"
-        #: The run was paused or stopped before.
+        #: The run was paused or stopped before a decision.
         CANCELLED = "cancelled"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -32,29 +32,30 @@ class Approval(models.Model):
     tool_name = models.CharField(max_length=256)
     #: The arguments that the call runs with, redacted: an object, or the text if it is not a JSON object.
     arguments = models.JSONField(null=True)
-    #: What an approver has changed, redacted: name → {"from": …, "to": …}. Null: nothing.
+    #: The approver's changes, redacted: name → {"from": …, "to": …}. Null: unchanged.
     changes = models.JSONField(null=True)
-    #: Why a person is asked, and by which rule or hook.
+    #: Why an approval is required, and by which rule or hook.
     reason = models.TextField(blank=True)
     requested_by = models.CharField(max_length=200)
     state = models.CharField(max_length=9, choices=State.choices, default=State.PENDING)
-    #: The approval holds for all later calls of the tool in this run; in a session, also for those of its sub-agents.
+    #: Whether the approval applies to all later calls of the tool in this run; in a session, also to its sub-agents'
+    #: calls.
     always = models.BooleanField(default=False)
     #: Whether the run pauses when the approval expires. Otherwise the call is denied.
     pauses_on_expiry = models.BooleanField(default=False)
-    #: What the approver tells the model, for a denial.
+    #: The approver's message to the model, for a denial.
     message = models.TextField(blank=True)
     decided_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True)
-    #: The notification that asks for the decision. It may be deleted before the run.
+    #: The notification about the pending decision. It may be deleted before the run.
     notification_id = models.UUIDField(null=True)
 
     class Meta:
         db_table = "agent_run_approvals"
         indexes = [
-            # The inbox, and the number in the top bar.
+            # The inbox, and the counter in the top bar.
             models.Index(fields=["project", "id"], name="approvals_pending", condition=Q(state="pending")),
             # The approvals of a run, and whether a tool is approved for the whole run.
             models.Index(fields=["run", "id"], name="approvals_of_run"),

@@ -53,7 +53,7 @@ class Attempt(models.Model):
 
 
 class TurnUsage(models.Model):
-    """The usage of one model call, including calls without a response, unless the provider rejected them."""
+    """The usage of one model call. Calls without a response are included, unless the provider rejected them."""
 
     class Outcome(models.TextChoices):
         """The outcome of the call. The provider bills all of them."""
@@ -65,20 +65,20 @@ class TurnUsage(models.Model):
         ABANDONED = "abandoned"
         #: The worker was lost before the response was stored, and the call was repeated.
         LOST = "lost"
-        #: No call that the run knows of: a program reported these tokens of a model at the end of a turn.
+        #: Not a call known to the run: a program reported this usage of a model at the end of a turn.
         PROGRAM = "program"
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="turn_usages", db_index=False)
     step_number = models.PositiveIntegerField()
     attempt = models.PositiveSmallIntegerField(default=0)
     model = models.CharField(max_length=200, blank=True, default="")
-    #: What changes the price: fast mode, batch, a service tier (runs.providers.price_tiers). Empty: nothing.
+    #: The tier that changes the price: fast mode, batch, a service tier (runs.providers.price_tiers). Empty: standard.
     tier = models.CharField(max_length=MAX_TIER, blank=True, default="", db_default="")
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
     cache_read_tokens = models.BigIntegerField(default=0)
     cache_write_tokens = models.BigIntegerField(default=0)
-    #: Of `cache_write_tokens`: those written for one hour.
+    #: The part of `cache_write_tokens` that was written for one hour.
     cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
     #: Null if unknown: neither reported by the provider nor in the price list.
@@ -86,7 +86,7 @@ class TurnUsage(models.Model):
     cost_source = models.CharField(
         max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN, db_default=CostSource.UNKNOWN
     )
-    #: Why the cost is unknown, or whose price it is by, if that is not the price of the vendor that answered.
+    #: Why the cost is unknown, or the origin of its price, if that is not the vendor that answered.
     cost_note = models.CharField(max_length=MAX_COST_NOTE, blank=True, default="", db_default="")
     #: The cost without the prompt cache, minus `cost_usd`.
     cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
@@ -96,7 +96,7 @@ class TurnUsage(models.Model):
     #: False if the provider did not report all tokens. The counts are then lower bounds.
     usage_complete = models.BooleanField(default=True, db_default=True)
     duration_ms = models.PositiveIntegerField(null=True)
-    #: The identity of the call in its project, if its program names it (ReportedCall).
+    #: The identity of the call in its project, if its program provides one (ReportedCall).
     call = models.UUIDField(null=True)
     created_at = models.DateTimeField()
 
@@ -112,19 +112,19 @@ class TurnUsage(models.Model):
 
 
 class RunError(models.Model):
-    """A failed attempt of a model call, a tool call or a step, an unusable answer, or a step limit that was reached.
+    """A failed attempt of a model call, a tool call or a step, an unusable answer, or a reached step limit.
 
     `attempt` counts from 0.
     """
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="errors", db_index=False)
     step_number = models.PositiveIntegerField()
-    #: The name of the tool, or one of runs.lifecycle.error_contexts; any text from another program.
+    #: The name of the tool, or a value of runs.lifecycle.error_contexts; any text from another program.
     context = models.CharField(max_length=300)
-    #: The model's ID of the tool call; empty if the error is not about one.
+    #: The model's ID of the tool call; empty for other errors.
     call_id = models.CharField(max_length=300, blank=True, default="", db_default="")
     error_type = models.CharField(max_length=64)
-    #: What is wrong and what to do.
+    #: The problem and the remedy.
     message = models.TextField()
     #: The message of the vendor or its library.
     details = models.TextField(blank=True, default="")

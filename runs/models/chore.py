@@ -1,4 +1,4 @@
-"""The model of periodic jobs, which one of all processes runs."""
+"""The model of periodic jobs, each of which runs in only one process at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
     """Queries on periodic jobs."""
 
     def take(self, name: str, *, every: timedelta) -> bool:
-        """Claim a job. Return True for exactly one caller in each period, who then has to run it."""
+        """Claim a job. Return True for exactly one caller in each period, which then has to run it."""
         self.bulk_create([Chore(name=name, taken_at=Now() - 2 * every)], ignore_conflicts=True)
         # The guarded UPDATE decides the race: one caller changes the row.
         return bool(self.filter(name=name, taken_at__lt=Now() - every).update(taken_at=Now()))
 
     def keep(self, name: str) -> None:
-        """Begin the period of a claimed job anew, so that no other caller takes it meanwhile."""
+        """Restart the period of a claimed job, so that no other caller takes it."""
         self.filter(name=name).update(taken_at=Now())
 
     def release(self, name: str, *, every: timedelta) -> None:
-        """Give a claimed job back, so that the next caller takes it at once."""
+        """Release a claimed job, so that the next caller takes it at once."""
         self.filter(name=name).update(taken_at=Now() - 2 * every)
 
 

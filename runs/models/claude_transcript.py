@@ -1,4 +1,4 @@
-"""The models of session transcripts that users of claude-agent-sdk keep here to resume them on another machine."""
+"""The models of session transcripts that claude-agent-sdk users store here, to resume them on another machine."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from django.db import models
 
 from agentops.accounts.models import Project
 
-#: Characters of each part of a transcript's name, and of an entry's UUID.
+#: Maximum length of each part of a transcript's name, and of an entry's UUID.
 MAX_NAME = 300
 
 
 class ClaudeTranscript(models.Model):
-    """The transcript of a session, or of one of its sub-agents."""
+    """The transcript of a session, or of a sub-agent of the session."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="claude_transcripts", db_index=False)
-    #: What the SDK calls the scope of a session. By default its working directory, with dashes.
+    #: The SDK's name for the scope of a session. Default: its working directory, with dashes.
     project_key = models.CharField(max_length=MAX_NAME)
     session_id = models.CharField(max_length=MAX_NAME)
-    #: Of a sub-agent, such as `subagents/agent-1`. Empty for the session itself.
+    #: The path of a sub-agent, such as `subagents/agent-1`. Empty for the session itself.
     subpath = models.CharField(max_length=MAX_NAME, blank=True, default="")
     #: The position of the newest entry.
     last_position = models.PositiveIntegerField(default=0)
@@ -27,7 +27,7 @@ class ClaudeTranscript(models.Model):
     class Meta:
         db_table = "claude_transcripts"
         constraints = [
-            # Also serves the list of sessions and that of sub-agents.
+            # Also used for the lists of sessions and of sub-agents.
             models.UniqueConstraint(
                 fields=["project", "project_key", "session_id", "subpath"], name="claude_transcript_once"
             ),

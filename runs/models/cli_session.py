@@ -13,7 +13,7 @@ class CliSession(models.Model):
     #: The ID that the program knows.
     id = models.UUIDField(primary_key=True, editable=False)
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="cli_sessions", db_index=False)
-    #: The session whose transcript it continues. That stays as it is.
+    #: The session whose transcript it continues. That transcript is not changed.
     resumed = models.ForeignKey("self", models.SET_NULL, null=True, related_name="+")
     #: The fencing token of the worker.
     epoch = models.IntegerField()

@@ -45,9 +45,9 @@ class RunCommand(models.Model):
     class Meta:
         db_table = "agent_run_commands"
         indexes = [
-            # inbox.pending, which a worker reads before each turn.
+            # inbox.pending, which a worker queries before each turn.
             models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
-            # The deletion of a run, which has to find those that are not pending too.
+            # The deletion of a run, which also has to find commands that are not pending.
             models.Index(fields=["run"], name="command_of_run"),
         ]
         constraints = [

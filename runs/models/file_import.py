@@ -14,14 +14,14 @@ class ImportState(models.TextChoices):
     """The state of an import. The last four are final."""
 
     WAITING = "waiting"
-    #: A worker has it, or had it when it died.
+    #: A worker has claimed it, and may have died since.
     RUNNING = "running"
     DONE = "done"
     #: The file cannot be imported.
     REFUSED = "refused"
-    #: The import did not finish for a reason that is not in the file.
+    #: The import failed for a reason unrelated to the file.
     FAILED = "failed"
-    #: A person or a program has cancelled it before it was done.
+    #: A person or a program cancelled it before it was done.
     CANCELLED = "cancelled"
 
 
@@ -36,15 +36,15 @@ class FileImportQuerySet(models.QuerySet["FileImport"]):
         return self.filter(state__in=UNFINISHED)
 
     def free(self) -> FileImportQuerySet:
-        """Return the imports that no worker has, by the database's clock."""
+        """Return the imports that no worker has claimed, by the database's clock."""
         return self.filter(Q(state=ImportState.WAITING) | Q(state=ImportState.RUNNING, taken_until__lt=Now()))
 
     def next_to_take(self) -> FileImport | None:
-        """Return the import that a worker may take, by the database's clock; None if there is none.
+        """Return the import that a worker may take, by the database's clock; None without one.
 
-        Of each project only the oldest unfinished one, so that the files of an upload are imported in their order: a
-        sub-agent's file finds the run that its session's file has opened. The projects take turns: the one comes
-        first whose last import was started the longest ago, so that a backlog holds up its own project only.
+        Only the oldest unfinished import of each project is a candidate, so that the files of an upload are imported in
+        order: a sub-agent's file then finds the run that its session's file has created. The project whose last import
+        was started the longest ago comes first, so that a backlog delays only its own project.
         """
         of_project = FileImport.objects.filter(project=OuterRef("project"))
         earlier = of_project.unfinished().filter(pk__lt=OuterRef("pk"))
@@ -54,7 +54,7 @@ class FileImportQuerySet(models.QuerySet["FileImport"]):
 
 
 class FileImport(models.Model):
-    """An uploaded file and its import. Its content is in pieces, which are deleted when the import ends."""
+    """An uploaded file and its import. Its content is stored in pieces, which are deleted when the import ends."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="imports", db_index=False)
@@ -64,27 +64,28 @@ class FileImport(models.Model):
     sha256 = models.BinaryField(max_length=32)
     #: The name of the importer: as requested, then as recognised. Empty until it is known.
     format = models.CharField(max_length=64, blank=True)
-    #: Whether a damaged line makes it refused.
+    #: Whether a damaged line causes a refusal.
     is_strict = models.BooleanField(default=False, db_default=False)
     state = models.CharField(max_length=9, choices=ImportState.choices, default=ImportState.WAITING)
-    #: How often a worker has taken it; the fencing token of that worker.
+    #: How often workers have taken it; the fencing token of the current worker.
     attempts = models.PositiveSmallIntegerField(default=0)
     #: When another worker may take it, by the database's clock. Null unless it is running.
     taken_until = models.DateTimeField(null=True)
-    #: Events of the file. Null until it was read completely.
+    #: Number of events in the file. Null until it was read completely.
     events = models.PositiveIntegerField(null=True)
-    #: Of these events, those that the project did not have. Null until the import is done.
+    #: Number of these events that were new to the project. Null until the import is done.
     new_events = models.PositiveIntegerField(null=True)
     new_runs = models.PositiveIntegerField(default=0)
     continued_runs = models.PositiveIntegerField(default=0)
     unchanged_runs = models.PositiveIntegerField(default=0)
-    #: IDs of the first runs of the file, in its order.
+    #: IDs of the first runs of the file, in file order.
     run_ids = models.JSONField(default=list)
-    #: What of the file was not imported, as `runs.external.importers.reading.left_out` dumps it. Null: nothing, so far.
+    #: The parts of the file that were not imported, as dumped by `runs.external.importers.reading.left_out`. Null: none
+    #: so far.
     left_out = models.JSONField(null=True)
-    #: Why it was refused or failed: names the file, and the line or the JSON pointer.
+    #: Why it was refused or failed. Names the file, and the line or the JSON pointer.
     error = models.TextField(blank=True)
-    #: The reason for programs, such as `import_too_large`. Empty unless it was refused.
+    #: The machine-readable reason, such as `import_too_large`. Empty unless it was refused.
     error_code = models.CharField(max_length=32, blank=True, db_default="", default="")
     #: The actor that uploaded the file, as the audit log names it.
     created_by = models.CharField(max_length=200)
@@ -92,7 +93,7 @@ class FileImport(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 
-    #: Events that are imported so far, as runs.external.uploads.import_progress has set it.
+    #: Number of events imported so far, as set by runs.external.uploads.import_progress.
     events_done: int = 0
 
     objects = FileImportQuerySet.as_manager()
@@ -131,14 +132,14 @@ class FileImport(models.Model):
 
 
 class FileImportPiece(models.Model):
-    """A part of an uploaded file.
+    """A piece of an uploaded file.
 
-    In the database, which the web server and the workers share wherever they run; so the content and its import are
-    stored, and deleted, in one transaction each.
+    It is stored in the database, which the web server and the workers share. So the content and its import are stored,
+    and deleted, in one transaction each.
     """
 
     file_import = models.ForeignKey(FileImport, models.CASCADE, related_name="pieces", db_index=False)
-    #: From 0.
+    #: Counts from 0.
     number = models.PositiveIntegerField()
     content = models.BinaryField()
 

@@ -1,4 +1,4 @@
-"""The models of flows, their versions, their runs, and the visits of nodes. The ID of a flow run is that of its log."""
+"""The models of flows, their versions, their runs, and the visits of nodes. A flow run and its log have the same ID."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Flow(models.Model):
     #: The `flow_id` of the API and of definitions.
     slug = models.CharField(max_length=63, validators=[SLUG])
     title = models.CharField(max_length=200, blank=True, default="")
-    #: As checked by runs.flows.definition, without defaults.
+    #: The validated definition (runs.flows.definition), without defaults.
     definition = models.JSONField(default=dict)
     version = models.PositiveIntegerField(default=1)
     created_at = StampField(auto_now_add=True)
@@ -47,7 +47,7 @@ class FlowVersion(models.Model):
     flow = models.ForeignKey(Flow, models.CASCADE, related_name="versions", db_index=False)
     number = models.PositiveIntegerField()
     definition = models.JSONField()
-    #: The parts that differ from the version before, such as `nodes`.
+    #: The parts that differ from the previous version, such as `nodes`.
     changed = models.JSONField(default=list)
     #: Name of the actor, as in the audit log.
     created_by = models.CharField(max_length=200, blank=True)
@@ -64,7 +64,7 @@ class FlowVersion(models.Model):
 
 # --- Flow runs ---
 
-#: The statuses of a flow run: those of a run without `resumed`, because the same flow run continues.
+#: The statuses of a flow run. `resumed` is excluded, because the same flow run continues.
 STATUSES = [status for status in RunStatus if status is not RunStatus.RESUMED]
 MOVING = [status.value for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)]
 _ENDED = [value for value in TERMINAL_VALUES if value != RunStatus.RESUMED]
@@ -74,12 +74,12 @@ class FlowRunQuerySet(models.QuerySet["FlowRun"]):
     """Queries on flow runs."""
 
     def due(self) -> FlowRunQuerySet:
-        """Return the flow runs that can move: new and resumed ones, and those with a node whose run has ended."""
+        """Return the flow runs that can advance: new and resumed ones, and ones whose node has an ended run."""
         ended = FlowVisit.objects.filter(flow_run=OuterRef("pk")).with_something_to_do()
         return self.filter(status__in=MOVING).filter(Q(is_due=True) | Exists(ended)).order_by("pk")
 
     def with_stuck_since(self) -> FlowRunQuerySet:
-        """Annotate those that can move, see `due`, with the time since when no worker has moved them: `stuck_since`."""
+        """Annotate the flow runs that can advance (see `due`) with `stuck_since`: since when they wait for a worker."""
         left = AgentRun.objects.filter(
             root_run__flow_visit__flow_run=OuterRef("pk"), root_run__flow_visit__ended_at__isnull=True
         )
@@ -91,7 +91,7 @@ class FlowRunQuerySet(models.QuerySet["FlowRun"]):
         return moving.annotate(stuck_since=Case(When(is_due=True, then=F("log__last_event_at")), default=oldest))
 
     def newest_first(self) -> FlowRunQuerySet:
-        """Order by ID, which is by creation, newest first. Within a project, uses the index `flow_run_list`."""
+        """Order by ID, and so by creation, newest first. Within a project, uses the index `flow_run_list`."""
         return self.order_by("-pk")
 
 
@@ -99,7 +99,7 @@ _AllFlowRuns = models.Manager.from_queryset(FlowRunQuerySet)
 
 
 class FlowRunManager(_AllFlowRuns["FlowRun"]):
-    """The default manager of flow runs. It hides those that are being removed."""
+    """The default manager of flow runs. It hides flow runs that are being removed."""
 
     def get_queryset(self) -> FlowRunQuerySet:
         return cast("FlowRunQuerySet", super().get_queryset().filter(removed_at=None))
@@ -123,14 +123,14 @@ class FlowRun(models.Model):
     status_reason = models.CharField(max_length=64, blank=True, default="")
     #: runs.flows.kernel.snapshot.Snapshot.
     snapshot = models.JSONField()
-    #: The number of changes of the snapshot. A change is stored only if nobody else made one meanwhile.
+    #: The number of changes of the snapshot. A change is only stored if no other change was made since it was read.
     version = models.PositiveIntegerField(default=0)
     inputs = models.JSONField(default=dict)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
-    #: The agent run whose failure ended it. Null if no run failed: then alerts and inbox name the flow run itself.
+    #: The agent run whose failure ended it. Null if no run failed: then alerts and the inbox name the flow run itself.
     failed_run_id = models.UUIDField(null=True)
-    #: Whether a worker has to look at it, apart from ends of agent runs.
+    #: Whether a worker has to process it for a reason other than the end of an agent run.
     is_due = models.BooleanField(default=True)
     #: Attempts to advance it since its last change: see runs.flows.runner.
     advance_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
@@ -138,7 +138,7 @@ class FlowRun(models.Model):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
-    #: If set, a person has seen that it failed, and does not need to be told again.
+    #: If set, a person has seen the failure, and it is not reported again.
     dismissed_at = models.DateTimeField(null=True)
     #: If set, the flow run is hidden and its rows are being deleted.
     removed_at = models.DateTimeField(null=True)
@@ -154,13 +154,14 @@ class FlowRun(models.Model):
             models.Index("project", F("log").desc(), name="flow_run_list"),
             # The newest runs of a flow.
             models.Index("flow", F("log").desc(), name="flow_run_of_flow"),
-            # The runs of a schedule, newest first. Most flow runs have none.
+            # The runs of a schedule, newest first. Most flow runs have no schedule.
             models.Index("schedule", F("log").desc(), name="flow_run_of_schedule", condition=Q(schedule__isnull=False)),
             # FlowRunQuerySet.due, which every sweep queries.
             models.Index("log", name="flow_run_moving", condition=Q(status__in=MOVING)),
-            # The flow runs that have not ended, by status: metrics, the start page, and the paused ones of flow_needs.
+            # The flow runs that have not ended, by status: for metrics, the start page, and paused flow runs in
+            # flow_needs.
             models.Index("project", "status", name="flow_run_unended", condition=Q(completed_at__isnull=True)),
-            # runs.queries.overview.flow_needs: flows that failed by themselves and that nobody has dismissed.
+            # runs.queries.overview.flow_needs: flow runs that failed without a failed agent run, and are not dismissed.
             models.Index(
                 fields=["project", "completed_at"],
                 name="flow_run_failures",
@@ -194,7 +195,9 @@ class FlowRun(models.Model):
 
     @property
     def name(self) -> str:
-        """The title of its flow, or else the flow's name, without reading the definition; empty if the flow is gone."""
+        """The title of its flow, or else the flow's name, without reading the definition; empty if the flow was
+        deleted.
+        """
         return "" if self.flow is None else self.flow.title or self.flow.slug
 
     @property
@@ -211,7 +214,7 @@ class FlowVisitQuerySet(models.QuerySet["FlowVisit"]):
         return self.filter(ended_at=None)
 
     def with_something_to_do(self) -> FlowVisitQuerySet:
-        """Return the open visits whose conversation has ended, or is paused and has to be entered again."""
+        """Return the open visits whose conversation has ended, or is paused and has to be re-entered."""
         runs = AgentRun.objects.filter(root_run=OuterRef("session"))
         ended = runs.filter(completed_at__isnull=False).exclude(status=RunStatus.RESUMED)
         paused = runs.filter(status=RunStatus.PAUSED)
@@ -236,7 +239,7 @@ class FlowVisit(models.Model):
     state = models.JSONField(null=True)
     #: The first run of the conversation; null for constants and for whole nodes with forEach.
     session = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="flow_visit")
-    #: The message with which its paused run has to be resumed, because the flow was; null if it has not.
+    #: The message for resuming its paused run after a resume of the flow; null without such a resume.
     reentry = models.TextField(null=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

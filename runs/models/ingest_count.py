@@ -1,4 +1,4 @@
-"""The model of how much each sender of events has sent, by the minute."""
+"""The model of event counts by sender and minute."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from agentops.accounts.models import Project
 
 
 class IngestCount(models.Model):
-    """The events of one sender with one outcome in one minute. Written by runs.external.ingest_counts only."""
+    """The events of one sender with one outcome in one minute. Only runs.external.ingest_counts writes it."""
 
-    # Without a constraint: counts of a project that was just deleted must not keep the others from being written.
+    # Without a constraint, because counts of a project that was just deleted must not block the other counts.
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False, db_constraint=False)
     #: "key:<prefix>", or "runner" for all runner secrets together.
     sender = models.CharField(max_length=64)
-    #: The beginning of the minute, by the web server's clock.
+    #: The start of the minute, by the web server's clock.
     minute = models.DateTimeField()
     #: "accepted", "duplicate", or the code of the error.
     outcome = models.CharField(max_length=64)
-    #: Events; a request that was refused as a whole counts once.
+    #: Number of events; a request that was refused as a whole counts once.
     count = models.BigIntegerField()
-    #: When the last of them arrived.
+    #: The time when the last of them arrived.
     last_at = models.DateTimeField()
 
     class Meta:
@@ -30,7 +30,7 @@ class IngestCount(models.Model):
             models.Index(fields=["minute"], name="ingest_counts_oldest"),
         ]
         constraints = [
-            # The page asks for the senders of a project since a minute.
+            # The page queries the senders of a project since a minute.
             models.UniqueConstraint(fields=["project", "sender", "minute", "outcome"], name="ingest_count_once"),
         ]
 

@@ -38,7 +38,7 @@ class AgentRunMessage(models.Model):
     sha256 = models.BinaryField(max_length=32)
     rolled_back_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
-    # Last, because it may be large: SQLite reads a value to come to the columns behind it.
+    # Last, because it may be large: SQLite reads a value to reach the columns after it.
     content = models.JSONField()
 
     class Meta:

@@ -1,4 +1,4 @@
-"""The models of what OTLP reports: the entries of a trace or a session, kept until their place in a run is known."""
+"""The models of OTLP data: the entries of a trace or a session, stored until their place in a run is known."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class OtlpGroup(models.Model):
     project = models.ForeignKey(Project, models.PROTECT, related_name="otlp_groups")
     #: The trace ID, or the program and its session: `claude-code:<session>`.
     key = models.CharField(max_length=200)
-    #: Null until the first entry of an agent, a model or a tool is filed.
+    #: Null until the first entry of an agent, a model or a tool is assigned to a run.
     run = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="otlp_group")
-    #: The actor that sent the last entries, as the audit log names it.
+    #: The actor that sent the last entries, as named in the audit log.
     sender = models.CharField(max_length=200, blank=True, default="")
-    #: When the last new entry came.
+    #: The time when the last new entry arrived.
     received_at = models.DateTimeField()
-    #: When a worker looks at it: to file entries, or to end the run. Null: after the next entry.
+    #: The time when a worker processes it: to assign entries to a run, or to end the run. Null: after the next entry.
     due_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "agent_run_otlp_groups"
         constraints = [models.UniqueConstraint(fields=["project", "key"], name="otlp_group_once")]
         indexes = [
-            # runs.external.otlp.settling: what is due, oldest first.
+            # runs.external.otlp.settling: due groups, oldest first.
             models.Index("due_at", name="otlp_group_due", condition=Q(due_at__isnull=False)),
         ]
 
@@ -37,7 +37,9 @@ class OtlpGroup(models.Model):
 
 
 class OtlpItem(models.Model):
-    """A span or a log event. Its facts are deleted when it is filed; the rest tells repeats and places children."""
+    """A span or a log event. Its facts are deleted once it is assigned to a run; the rest detects repeats and places
+    children.
+    """
 
     group = models.ForeignKey(OtlpGroup, models.CASCADE, related_name="items", db_index=False)
     #: The run of the group, so that both are deleted together.
@@ -51,13 +53,13 @@ class OtlpItem(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     received_at = models.DateTimeField()
-    #: Of the entry as it was received.
+    #: The digest of the entry as received.
     sha256 = models.BinaryField(max_length=32)
     #: The ID of a model's answer, which several spans may report.
     response_id = models.CharField(max_length=200, blank=True, default="")
-    #: What the entry says. Null once it is filed.
+    #: The facts in the entry. Null once it is assigned to a run.
     facts = models.JSONField(null=True)
-    #: The run that it is filed under, which for an agent is its own. Null while it waits.
+    #: The run to which it is assigned; for an agent, its own run. Null while it waits.
     filed_under = models.UUIDField(null=True)
 
     class Meta:

@@ -44,18 +44,19 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def in_progress(self) -> RunQuerySet:
         """Return the runs that keep a project busy: native ones that are queued, running or waiting.
 
-        A recorded run never does. Its program may be gone, and this site can neither stop it nor wait for it.
+        Recorded runs are excluded. Their programs may be gone, and this site can neither stop nor await them.
         """
         return self.native().filter(status__in=LIVE)
 
     def running(self) -> RunQuerySet:
-        """Return the runs that take a place, those with a lapsed lease too. Uses the index `run_places`."""
+        """Return the runs that take a place, including runs with an expired lease. Uses the index `run_places`."""
         return self.native().filter(status=RunStatus.RUNNING)
 
     def runnable(self) -> RunQuerySet:
-        """Return the runs that a worker may claim now, in the order of claiming: without those that wait for a place.
+        """Return the runs that a worker may claim now, in the order of claiming. Runs that wait for a place are
+        excluded.
 
-        Which agents and projects are full is found once for the whole query, from their limits and `run_places`.
+        The full agents and projects are determined once for the whole query, from their limits and `run_places`.
         """
         return self.claimable().exclude(_is_without_place(self.model))
 
@@ -85,7 +86,9 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
         return self.native().filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE))
 
     def holding_parents(self) -> RunQuerySet:
-        """Return the unended runs for which their parents wait: not those whose pause is told to the parent."""
+        """Return the unended runs for which their parents wait. A run whose pause is a result for the parent is
+        excluded.
+        """
         is_settled = Q(on_pause="") | Q(on_pause=OnChildPause.RETURN, status=RunStatus.PAUSED)
         return self.unended().exclude(is_settled)
 
@@ -96,7 +99,7 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def silent_since(self, moment: datetime) -> RunQuerySet:
         """Return the recorded runs whose last event and last import were before `moment`.
 
-        By the clock of this site: a file, or a runner's clock, may say that a run ended years ago.
+        By the clock of this site, because a file or a runner's clock may report an end years ago.
         """
         return self.recorded().filter(_nothing_since(moment))
 
@@ -130,7 +133,7 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
 
 
 def _is_without_place(runs: type[AgentRun]) -> Q:
-    """Return the condition for queued runs whose agent, or project, has as many running runs as it may.
+    """Return the condition for queued runs whose agent, or project, has reached its limit of running runs.
 
     The lists of full agents and projects do not depend on the run.
     """

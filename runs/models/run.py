@@ -28,13 +28,13 @@ TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
 
 
 class CostSource(models.TextChoices):
-    """Where a cost comes from."""
+    """The source of a cost."""
 
-    #: The runner or the provider.
+    #: Reported by the runner or the provider.
     REPORTED = "reported"
-    #: The published prices.
+    #: Computed from the published prices.
     COMPUTED = "computed"
-    #: The prices that the project sets.
+    #: Computed from the project's own prices.
     PROJECT = "project"
     UNKNOWN = "unknown"
 
@@ -57,16 +57,16 @@ class AgentRun(models.Model):
     agent = models.ForeignKey(Agent, models.SET_NULL, null=True, related_name="runs")
     #: The definition of the agent at the creation of the run (Agent.frozen).
     agent_config = models.JSONField(default=dict)
-    #: The first run of the lineage. A run that resumes no other, and a fork, are their own root.
+    #: The first run of the lineage. A fork, and a run that resumes no other, is its own root.
     root_run = models.ForeignKey("self", models.PROTECT, related_name="lineage")
     parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
-    #: What a pause means for the call of the parent that waits for this run. Empty: no call waits for it.
+    #: The effect of a pause on the call of the parent that waits for this run. Empty: no call waits for it.
     on_pause = models.CharField(max_length=6, choices=choices(OnChildPause), blank=True, default="", db_default="")
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
-    #: The flow run that this run executes a node of.
+    #: The flow run whose node this run executes.
     flow_run = models.ForeignKey("runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False)
-    #: The schedule that started it; also of a run that continues such a run. Not of the runs of a flow's nodes.
+    #: The schedule that started it, or that started the run that it continues. Not set for the runs of a flow's nodes.
     schedule = models.ForeignKey("runs.Schedule", models.SET_NULL, null=True, related_name="runs", db_index=False)
     #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
     starts_fresh = models.BooleanField(default=False)
@@ -76,7 +76,7 @@ class AgentRun(models.Model):
     status_reason = models.CharField(max_length=64, blank=True, default="")
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.NATIVE)
-    #: The runner's own id of an external run.
+    #: The runner's ID of an external run.
     external_id = models.TextField(null=True)
     title = models.CharField(max_length=200, blank=True, default="")
     summary = models.TextField(blank=True, default="")
@@ -85,7 +85,7 @@ class AgentRun(models.Model):
     result = models.TextField(blank=True, default="")
     structured_output = models.JSONField(null=True)
     session_id = models.CharField(max_length=128, blank=True, default="")
-    #: The steps of the lineage before this run, and including it.
+    #: The number of steps in the lineage before this run, and including it.
     step_base = models.PositiveIntegerField(default=0)
     step_count = models.PositiveIntegerField(default=0)
     max_steps = models.PositiveIntegerField(default=50)
@@ -93,12 +93,12 @@ class AgentRun(models.Model):
     output_tokens = models.BigIntegerField(default=0)
     cache_read_tokens = models.BigIntegerField(default=0)
     cache_write_tokens = models.BigIntegerField(default=0)
-    #: Of `cache_write_tokens`: those written for one hour.
+    #: The part of `cache_write_tokens` that was written for one hour.
     cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     cost_source = models.CharField(max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN)
-    #: Model calls whose cost is not part of `cost_usd`, because it is unknown: the cost is then a lower bound.
+    #: Number of model calls whose unknown cost is not included in `cost_usd`, which is then a lower bound.
     unpriced_calls = models.PositiveIntegerField(default=0, db_default=0)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
@@ -106,11 +106,11 @@ class AgentRun(models.Model):
     lease_owner = models.CharField(max_length=128, null=True)
     lease_epoch = models.IntegerField(default=0)
     lease_expires_at = models.DateTimeField(null=True)
-    #: The queue of the messages by which workers are told of the run: that of its agent.
+    #: The agent's queue, to which messages about the run are sent.
     queue = models.CharField(max_length=63, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     #: The priority of these messages: 0 comes first.
     priority = models.PositiveSmallIntegerField(default=DEFAULT_PRIORITY, db_default=DEFAULT_PRIORITY)
-    #: When the sweep last sent a message for the queued run, because the one that was sent at `queued_at` was lost.
+    #: The time when the sweep last sent a message for the queued run, because the message from `queued_at` was lost.
     message_sent_at = models.DateTimeField(null=True)
     #: The time at which a waiting run continues automatically.
     not_before = models.DateTimeField(null=True)
@@ -123,7 +123,7 @@ class AgentRun(models.Model):
     held_at = models.DateTimeField(null=True)
     #: If set, the run is hidden and its rows are being deleted. Its tombstone has the reason.
     removed_at = models.DateTimeField(null=True)
-    #: If set, a person has seen that the run failed, or that its runner is silent, and does not need to be told again.
+    #: If set, a person has seen the failure, or the silence of the runner, and it is not reported again.
     dismissed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
@@ -133,7 +133,7 @@ class AgentRun(models.Model):
     class Meta:
         db_table = "agent_runs"
         indexes = [
-            # The runs list of a project, newest first, and with a status filter.
+            # The runs list of a project, newest first, also with a status filter.
             models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
             models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
             # The newest runs of an agent.
@@ -147,7 +147,7 @@ class AgentRun(models.Model):
                 name="run_list_by_source",
                 condition=~Q(source="native"),
             ),
-            # runs.queries.overview.needs: failures that nobody has dismissed, without those of children.
+            # runs.queries.overview.needs: failures that are not dismissed, without failures of children.
             models.Index(
                 fields=["project", "completed_at"],
                 name="run_failures",
@@ -155,9 +155,9 @@ class AgentRun(models.Model):
                     status="failed", parent_run__isnull=True, dismissed_at__isnull=True, removed_at__isnull=True
                 ),
             ),
-            # The runs of a flow run's nodes. Most runs have no flow.
+            # The runs of a flow run's nodes. Most runs belong to no flow.
             models.Index("flow_run", name="run_of_flow_run", condition=Q(flow_run__isnull=False)),
-            # The runs of a schedule, newest first. Most runs have none.
+            # The runs of a schedule, newest first. Most runs have no schedule.
             models.Index(
                 "schedule", F("created_at").desc(), name="run_of_schedule", condition=Q(schedule__isnull=False)
             ),
@@ -172,7 +172,7 @@ class AgentRun(models.Model):
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
             # RunQuerySet.running, which claims of runs with a limit, and the sweep, count by project and agent.
             models.Index("project", "agent", name="run_places", condition=Q(status="running", source="native")),
-            # runs.lifecycle.places: the next run of a project for a place that is free.
+            # runs.lifecycle.places: the next run of a project for a free place.
             models.Index(
                 fields=["project", "priority", "queued_at"],
                 name="run_for_place",
@@ -187,13 +187,13 @@ class AgentRun(models.Model):
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"),
-            # Invariant R4a: a run has a completion time exactly if its status is terminal.
+            # Invariant R4a: a run has a completion time if and only if its status is terminal.
             models.CheckConstraint(
                 condition=Q(status__in=TERMINAL_VALUES, completed_at__isnull=False)
                 | (~Q(status__in=TERMINAL_VALUES) & Q(completed_at__isnull=True)),
                 name="run_terminal_has_completed_at",
             ),
-            # Invariant L1: a run has a lease exactly while it is running.
+            # Invariant L1: a run has a lease if and only if it is running.
             models.CheckConstraint(
                 condition=Q(source="native", status="running", lease_owner__isnull=False)
                 | (Q(lease_owner__isnull=True) & ~Q(source="native", status="running")),
@@ -223,7 +223,7 @@ class AgentRun(models.Model):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether a recorded run was ended because nothing came of it. Its next event reopens it."""
+        """Whether a recorded run was ended because its program stopped reporting. Its next event reopens it."""
         return self.is_recorded and self.state is RunStatus.STOPPED and self.status_reason == ABANDONED
 
     @property

@@ -1,4 +1,4 @@
-"""How runners name runs: by our ID, or by their own, which is unique within a project."""
+"""References of runners to runs: by our ID, or by the runner's ID, which is unique within a project."""
 
 from __future__ import annotations
 

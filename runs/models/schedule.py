@@ -1,4 +1,4 @@
-"""The models of schedules, and of what became of their due times."""
+"""The models of schedules, and of the outcomes of their due times."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from agentops.base.database_clock import StampField
 
 
 class Schedule(models.Model):
-    """An agent or a flow that is started at due times. Written by runs.actions.schedules only.
+    """An agent or a flow that is started at due times. Only runs.actions.schedules writes it.
 
-    The due times, the time zone and whether it is enabled are those of the periodic task, which an admin may edit in
-    the administration too.
+    The periodic task stores the due times, the time zone and whether the schedule is enabled. An admin may also edit
+    them in the admin interface.
     """
 
     class Overlap(models.TextChoices):
-        """What happens at a due time while a run of the schedule is still going."""
+        """The action at a due time while another run of the schedule has not ended."""
 
         SKIP = "skip"
-        #: The start waits until no run of the schedule is going. At most one waits.
+        #: The start waits until the other runs of the schedule have ended. At most one start waits.
         QUEUE = "queue"
         ALLOW = "allow"
 
     class CatchUp(models.TextChoices):
-        """Which of the due times that were missed are started later."""
+        """The missed due times that are started later."""
 
         NONE = "none"
         LAST = "last"
@@ -38,22 +38,22 @@ class Schedule(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="schedules", db_index=False)
     name = models.CharField(max_length=63)
     periodic_task = models.OneToOneField(PeriodicTask, models.PROTECT, related_name="run_schedule")
-    #: The name of the agent or of the flow; exactly one is set. By name: a schedule stays when its agent is deleted,
-    #: and its starts fail until there is an agent of that name again.
+    #: The name of the agent or of the flow; exactly one is set. A name instead of a key: the schedule remains when its
+    #: agent is deleted, and its starts fail until an agent of that name exists again.
     agent = models.CharField(max_length=63, blank=True)
     flow = models.CharField(max_length=63, blank=True)
-    #: The prompt of an agent. Empty: that of the agent's recording.
+    #: The prompt of an agent. Empty: use the prompt of the agent's recording.
     prompt = models.TextField(blank=True)
     #: The inputs of a flow.
     inputs = models.JSONField(default=dict)
     overlap = models.CharField(max_length=5, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=4, choices=CatchUp.choices, default=CatchUp.NONE)
-    #: Intervals are counted from here, so that due times follow from the definition alone.
+    #: Intervals are counted from here, so that due times depend only on the definition.
     anchor = models.DateTimeField()
-    #: What `handled_until` is about: the timing at that time (runs.actions.schedules.periodic_tasks.state_of). If an
-    #: admin changes it, or disables and enables the schedule, due times before that are nobody's.
+    #: The timing to which `handled_until` applies (runs.actions.schedules.periodic_tasks.state_of). If an admin changes
+    #: it, or disables and enables the schedule, earlier due times are dropped.
     state = models.TextField()
-    #: The due times up to here are decided.
+    #: Due times up to here are decided.
     handled_until = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
@@ -85,17 +85,17 @@ class Schedule(models.Model):
 
 
 class ScheduleStart(models.Model):
-    """What became of a due time, written in the transaction that starts its run."""
+    """The outcome of a due time, written in the transaction that starts its run."""
 
     class Outcome(models.TextChoices):
-        """What was decided."""
+        """The decision."""
 
         STARTED = "started"
-        #: Starts when the runs of the schedule that are going have ended.
+        #: Starts when the other runs of the schedule have ended.
         WAITING = "waiting"
         #: Not started because of the schedule's rule for overlaps.
         SKIPPED = "skipped"
-        #: Not started because it was found too late.
+        #: Not started because it was processed too late.
         MISSED = "missed"
         #: The run could not be created.
         FAILED = "failed"
@@ -104,14 +104,14 @@ class ScheduleStart(models.Model):
     schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="starts", db_index=False)
     #: Null: a person or a program started the run.
     due_at = models.DateTimeField(null=True)
-    #: Of missed due times, which share a row: the first one, and how many they are.
+    #: For missed due times, which share a row: the first one, and their number.
     first_due_at = models.DateTimeField(null=True)
     count = models.PositiveIntegerField(default=1)
     outcome = models.CharField(max_length=7, choices=Outcome.choices)
     #: Why it was not started: a code, and a sentence.
     reason = models.CharField(max_length=64, blank=True)
     detail = models.CharField(max_length=300, blank=True)
-    #: The run or flow run. No reference, because retention deletes it before this row, or after it.
+    #: The run or flow run. Not a foreign key, because retention may delete it before or after this row.
     run_id = models.UUIDField(null=True)
     flow_run_id = models.UUIDField(null=True)
     decided_at = models.DateTimeField()
@@ -127,7 +127,7 @@ class ScheduleStart(models.Model):
         constraints = [
             # A due time starts one run.
             models.UniqueConstraint(fields=["schedule", "due_at"], name="schedule_start_once"),
-            # At most one waits. Also finds it.
+            # At most one start waits. Also used to find it.
             models.UniqueConstraint(
                 fields=["schedule"], condition=Q(outcome="waiting"), name="schedule_start_waits_once"
             ),

@@ -1,4 +1,4 @@
-"""The models of the search index: masked copies of texts. Everything in it can be written anew from the events."""
+"""The models of the search index: masked copies of texts. All of it can be rebuilt from the events."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from timeline.models import Log
 
 
 class SearchEntry(models.Model):
-    """The masked text of a message, a tool call or an event, or a part of a long one.
+    """The masked text of a message, a tool call or an event, or a part of a long text.
 
-    Written by runs.upkeep.search_index only.
+    Only runs.upkeep.search_index writes it.
     """
 
     class Kind(models.TextChoices):
-        """What an entry is the text of."""
+        """The source of an entry's text."""
 
         MESSAGE = "message"
         TOOL_CALL = "tool_call"
@@ -27,10 +27,10 @@ class SearchEntry(models.Model):
     #: The log of a run, or of a flow run.
     log = models.ForeignKey(Log, models.PROTECT, related_name="+", db_index=False, db_column="run_id")
     kind = models.CharField(max_length=9, choices=Kind.choices)
-    #: The ID of the message or tool call, or the sequence number of the event; further parts of a text have their
-    #: number behind it, see runs.queries.searching.text_parts.
+    #: The ID of the message or tool call, or the sequence number of the event. Further parts of a text append their
+    #: number, see runs.queries.searching.text_parts.
     key = models.CharField(max_length=36)
-    #: The event that shows it in the timeline.
+    #: The event that displays it in the timeline.
     seq = models.BigIntegerField()
     step = models.IntegerField(null=True)
     #: The role of a message, the tool of a call, or the type of an event.
@@ -40,7 +40,7 @@ class SearchEntry(models.Model):
     is_error = models.BooleanField()
     #: The time of the event `seq`.
     at = models.DateTimeField()
-    #: Redacted, with single spaces for all white space, and bounded.
+    #: Redacted, bounded in length, with all white space reduced to single spaces.
     text = models.TextField()
     #: `text` in lower case. Null if only the letters A to Z change, which the databases convert themselves.
     folded = models.TextField(null=True)
@@ -57,16 +57,16 @@ class SearchEntry(models.Model):
 
 
 class SearchPosition(models.Model):
-    """How far the index has got. One row, which every writer of the index locks or compares first.
+    """The position of the index. One row, which every writer of the index locks or compares first.
 
-    A second row, while older events are indexed once more by a version that indexes more of them.
+    A second row exists while older events are indexed again by a version that indexes more of them.
     """
 
     NEWEST, OLDER = 1, 2
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=NEWEST)
-    #: The last event that is in the index, by the ID of its row. Below 0, the entries up to the ID `-1 - event_id` are
-    #: to be deleted, and then all events indexed again.
+    #: The last indexed event, by the ID of its row. Below 0, the entries up to the ID `-1 - event_id` have to be
+    #: deleted, and then all events indexed again.
     event_id = models.BigIntegerField(default=0)
     #: The last assigned ID of an entry. Unused in the second row.
     entry_id = models.BigIntegerField(default=0)

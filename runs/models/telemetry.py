@@ -1,4 +1,4 @@
-"""The models of sinks, of deliveries to them, and of metrics that are added up from events."""
+"""The models of sinks, of deliveries to them, and of metrics counted from events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class SinkQuerySet(models.QuerySet["Sink"]):
 
 
 class Sink(models.Model):
-    """A receiver of events: a telemetry backend, a webhook or a folder. Written by runs.telemetry.sink_changes only."""
+    """A receiver of events: a telemetry backend, a webhook or a folder. Only runs.telemetry.sink_changes writes it."""
 
     class Origin(models.TextChoices):
-        """Who configures a sink."""
+        """The source of a sink's configuration."""
 
         #: The admins of its project.
         PROJECT = "project"
@@ -33,15 +33,16 @@ class Sink(models.Model):
     #: Null: the events of all projects.
     project = models.ForeignKey(Project, models.CASCADE, null=True, related_name="sinks", db_index=False)
     name = models.CharField(max_length=63)
-    #: The name of the kind; see runs.telemetry.sink_kinds.
+    #: The name of the kind; see runs.telemetry.kind_catalogue.
     kind = models.CharField(max_length=32)
     origin = models.CharField(max_length=11, choices=Origin.choices, default=Origin.PROJECT)
     #: The options of the kind, without secrets.
     config = models.JSONField(default=dict)
-    #: The secrets of the kind as encrypted JSON, and the ID of the key (redaction_rules/sealing.py). Null: none.
+    #: The secrets of the kind as encrypted JSON, and the ID of the key (agentops.accounts.redaction_rules.sealing).
+    #: Null: none.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
-    #: What the interface shows of each secret: its last characters.
+    #: The hint of each secret for the interface: its last characters.
     secret_hints = models.JSONField(default=dict)
     #: The event types that are sent. Empty: the default of the kind.
     event_types = models.JSONField(default=list)
@@ -68,7 +69,7 @@ class Sink(models.Model):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the sink is enabled and keeps its position, because the telemetry of its project is off."""
+        """Whether the sink is enabled but waits at its position, because the telemetry of its project is off."""
         return self.is_enabled and self.project is not None and not self.project.exports_telemetry
 
     @property
@@ -81,34 +82,34 @@ class SinkCursorQuerySet(models.QuerySet["SinkCursor"]):
     """Queries on cursors."""
 
     def due(self, newest: int) -> SinkCursorQuerySet:
-        """Return the cursors with events up to `newest` ahead that no worker has, by the database's clock."""
+        """Return the cursors with unsent events up to `newest` that no worker has claimed, by the database's clock."""
         free = Q(leased_until=None) | Q(leased_until__lt=Now())
         waited = Q(due_at=None) | Q(due_at__lte=Now())
         return self.filter(free, waited, sink__in=Sink.objects.sending(), event_id__lt=newest)
 
 
 class SinkCursor(models.Model):
-    """How far a sink has got. Changed for each batch, and therefore not a part of `Sink`.
+    """The position of a sink. Changed for each batch, and therefore not a part of `Sink`.
 
-    Everything up to `event_id` was sent, is a `Delivery`, or is not wanted. IDs of events are a position that misses
-    nothing, because the exporter reads only up to an ID below which no event can appear (timeline.settled).
+    Each event up to `event_id` was sent, is a `Delivery`, or is not selected. No event is missed, because the exporter
+    reads only up to an ID below which no event can appear (timeline.settled).
     """
 
     sink = models.OneToOneField(Sink, models.CASCADE, primary_key=True, related_name="cursor")
-    #: The last event that is settled, by the ID of its row.
+    #: The last processed event, by the ID of its row.
     event_id = models.BigIntegerField(default=0)
-    #: After a failure: when the next attempt is due, by the database's clock.
+    #: The time when the next attempt is due after a failure, by the database's clock.
     due_at = models.DateTimeField(null=True)
-    #: Until when a worker has the sink, by the database's clock. Null: none has.
+    #: The end of a worker's claim, by the database's clock. Null: not claimed.
     leased_until = models.DateTimeField(null=True)
-    #: How often a worker has taken the sink; the fencing token of that worker.
+    #: How often workers have claimed the sink; the fencing token of the current worker.
     claims = models.BigIntegerField(default=0)
     #: Failed attempts since the last success.
     failures = models.PositiveIntegerField(default=0)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True)
     last_success_at = models.DateTimeField(null=True)
-    #: Events that the receiver has accepted, and those that it never will.
+    #: Number of events that the receiver has accepted, and that it has permanently refused.
     sent_events = models.BigIntegerField(default=0)
     dead_events = models.BigIntegerField(default=0)
 
@@ -132,7 +133,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
     def due(self) -> DeliveryQuerySet:
         """Return the deliveries that a worker may take now, oldest first, by the database's clock."""
-        # After some failures the whole sink rests, so that a receiver that is down is not tried once for each event.
+        # After several failures the whole sink rests, so that an unavailable receiver is not tried once for each event.
         rested = Q(sink__cursor__due_at=None) | Q(sink__cursor__due_at__lte=Now())
         ready = Q(event_type=TEST) | Q(rested, sink__in=Sink.objects.sending())
         return self.filter(ready, due_at__lte=Now()).order_by("due_at", "first_event", "pk")
@@ -141,8 +142,8 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 class Delivery(models.Model):
     """Events that are, or were, sent to a sink in one request.
 
-    A webhook has one for each event. Other sinks have one for each batch that was refused, and for each test. The
-    content is made anew from the events for each attempt; nothing is copied.
+    A webhook has one for each event. Other sinks have one for each refused batch, and for each test. The content is
+    built again from the events for each attempt; it is not stored.
     """
 
     class State(models.TextChoices):
@@ -150,14 +151,14 @@ class Delivery(models.Model):
 
         WAITING = "waiting"
         SENT = "sent"
-        #: Refused for good, or not accepted in any attempt. A person can send it again.
+        #: Permanently refused, or not accepted in any attempt. A person can send it again.
         DEAD = "dead"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     sink = models.ForeignKey(Sink, models.CASCADE, related_name="deliveries", db_index=False)
     #: Null for a sink of the whole site.
     project = models.ForeignKey(Project, models.CASCADE, null=True, related_name="+", db_index=False)
-    #: The ID by which the receiver recognises repeats. The same for every attempt.
+    #: The message ID, the same for every attempt. The receiver recognises repeats by it.
     message_id = models.CharField(max_length=64)
     #: The range of events, by the IDs of their rows. Null for a test.
     first_event = models.BigIntegerField(null=True)
@@ -169,9 +170,10 @@ class Delivery(models.Model):
     run_id = models.UUIDField(null=True)
     state = models.CharField(max_length=7, choices=State.choices, default=State.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    #: When an attempt is due, by the database's clock. During an attempt, when another worker may take it.
+    #: The time when an attempt is due, by the database's clock. During an attempt, the time when another worker may
+    #: take it.
     due_at = models.DateTimeField(null=True)
-    #: The answer to the last attempt: its status and the redacted beginning of its body. Null without an answer.
+    #: The answer to the last attempt: its status and the redacted start of its body. Null without an answer.
     status_code = models.PositiveSmallIntegerField(null=True)
     response = models.CharField(max_length=1000, blank=True)
     error = models.CharField(max_length=500, blank=True)
@@ -189,9 +191,9 @@ class Delivery(models.Model):
             models.Index(fields=["sink", "-id"], name="deliveries_of_sink"),
             # DeliveryQuerySet.due.
             models.Index("due_at", name="deliveries_due", condition=Q(due_at__isnull=False)),
-            # The due ones of a sink, whatever the number of those of others that wait.
+            # The due deliveries of a sink, regardless of how many deliveries of other sinks wait.
             models.Index(fields=["sink", "due_at"], name="deliveries_due_of_sink", condition=Q(due_at__isnull=False)),
-            # The number of dead ones, and their list.
+            # The number of dead deliveries, and their list.
             models.Index(fields=["sink", "id"], name="deliveries_dead", condition=Q(state="dead")),
             # old_records.delete_batch: oldest first.
             models.Index(fields=["created_at"], name="deliveries_oldest"),
@@ -212,11 +214,11 @@ class Delivery(models.Model):
 
 
 class MetricCount(models.Model):
-    """A counter with its labels. It only grows."""
+    """A counter with its labels. It never decreases."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=64)
-    #: The labels in the form of Prometheus's text format, such as `model="m-1",token="input"`.
+    #: The labels in Prometheus's text format, such as `model="m-1",token="input"`.
     labels = models.CharField(max_length=400, blank=True)
     value = models.FloatField(default=0)
 
@@ -229,7 +231,7 @@ class MetricCount(models.Model):
 
 
 class MetricPosition(models.Model):
-    """How far the counts have got. One row, which exists from the first time that the metrics were read."""
+    """The position of the counts. One row, created when the metrics are first read."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     #: The last event that is counted, by the ID of its row.

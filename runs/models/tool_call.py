@@ -32,9 +32,9 @@ class AgentRunToolCall(models.Model):
     step_number = models.PositiveIntegerField()
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
-    #: Null for a call of unknown outcome means that a person chose to run it again.
+    #: For a call of unknown outcome, null means that a person chose to run it again.
     finished_at = models.DateTimeField(null=True)
-    #: Who resolved an unknown outcome, and when. The status was then reported, not observed.
+    #: The person who resolved an unknown outcome, and the time. The status was then reported, not observed.
     resolved_by = models.CharField(max_length=200, null=True)
     resolved_at = models.DateTimeField(null=True)
     # No index, and therefore not unique: with an index, finishing a call would not be a HOT update. No constraint
@@ -44,14 +44,14 @@ class AgentRunToolCall(models.Model):
         AgentRunMessage, models.DO_NOTHING, null=True, related_name="+", db_index=False, db_constraint=False
     )
     child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False)
-    #: Of an output above 256 KiB: see runs.conversation.long_outputs. Null for others.
+    #: The bytes of an output above 256 KiB: see runs.conversation.long_outputs. Null for others.
     output_bytes = models.PositiveBigIntegerField(null=True)
     output_sha256 = models.CharField(max_length=64, null=True)
-    # Last, because they may be large: SQLite reads a value to come to the columns behind it.
+    # Last, because they may be large: SQLite reads a value to reach the columns after it.
     #: The arguments: an object, or the text if it is not a JSON object.
     input = models.JSONField(null=True)
-    #: The exact arguments that the tool gets instead of those of the message, as a hook or an approver changed them.
-    #: They may contain secrets. Null: nothing was changed.
+    #: The exact arguments for the tool if a hook or an approver changed those in the message. They may contain secrets.
+    #: Null: unchanged.
     changed_arguments = models.JSONField(null=True)
     #: The complete output or the error. Null until the call ends.
     output = models.JSONField(null=True)
@@ -68,7 +68,7 @@ class AgentRunToolCall(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(fields=["message", "call_id"], name="tool_call_once"),
-            # Invariant T2a. Most calls have no key.
+            # Invariant T2a. Most calls have no idempotency key.
             models.UniqueConstraint(
                 fields=["idempotency_key"],
                 condition=Q(idempotency_key__isnull=False),

@@ -1,4 +1,4 @@
-"""The model of worker processes: who serves which queue."""
+"""The model of worker processes and the queues that they serve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 
 from agentops.base.database_clock import Now
 
-#: Seconds after which a process that has not been seen counts as gone.
+#: Seconds after which a process that has not renewed its row counts as gone.
 GONE_AFTER_S = 30
 
 
@@ -16,11 +16,11 @@ class WorkerProcessQuerySet(models.QuerySet["WorkerProcess"]):
     """Queries on worker processes."""
 
     def alive(self) -> WorkerProcessQuerySet:
-        """Return the processes that were seen lately, by the database's clock."""
+        """Return the processes that have recently renewed their rows, by the database's clock."""
         return self.filter(seen_at__gte=Now() - timedelta(seconds=GONE_AFTER_S))
 
     def served_queues(self) -> frozenset[str]:
-        """Return the queues that any living process serves. Empty: no process is at work, or none has a row."""
+        """Return the queues served by living processes. Empty: no process is running, or none has a row."""
         rows = self.alive().values_list("queues", flat=True)
         return frozenset(queue for queues in rows for queue in queues)
 
@@ -34,7 +34,7 @@ class WorkerProcess(models.Model):
     pid = models.PositiveIntegerField()
     #: The names of the queues from which it takes runs.
     queues = models.JSONField(default=list)
-    #: The runs that it executes at the same time.
+    #: Maximum number of runs that it executes concurrently.
     concurrency = models.PositiveIntegerField()
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField()

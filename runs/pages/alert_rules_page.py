@@ -68,16 +68,16 @@ class ListedAlertRule:
     says: str
     open_alerts: int
     muted_until: Any
-    #: The error of the newest delivery that was given up, or is tried again.
+    #: The error of the newest delivery, if it was given up or is being retried.
     problem: str
 
 
 @dataclass(frozen=True)
 class AlertRuleForm:
-    """The form of a rule: a new one of a kind, or an existing one."""
+    """The form of a new rule of a kind, or of an existing rule."""
 
     kind: str
-    #: Empty: a new one.
+    #: Empty for a new rule.
     rule_id: str
     values: Mapping[str, Any]
     errors: Mapping[str, str]
@@ -97,7 +97,7 @@ class AlertRuleForm:
 
     @property
     def urls(self) -> list[tuple[str, str, str, str, str]]:
-        """Return the fields of the channels: name, label, help, what is shown of the stored URL, and error."""
+        """Return the fields of the channels: name, label, help, displayed part of the stored URL, and error."""
         return [
             (name, label, help_text, self.shown_urls.get(name, ""), self.errors.get(name, ""))
             for name, (label, help_text) in URL_FIELDS.items()
@@ -118,7 +118,7 @@ class AlertRuleForm:
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the rules. `kind` shows the form of a new rule of that kind, `rule` that of an existing one."""
+    """Show the rules. `kind` opens the form of a new rule of that kind; `rule` opens the form of an existing rule."""
     entry = enter(principal_of(request), project, Action.CONFIGURE)
     kind, rule_id = request.GET.get("kind", ""), request.GET.get("rule", "")
     form = None
@@ -134,7 +134,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 def save(request: HttpRequest, project: str) -> HttpResponse:
     """Add a rule of `kind`, or change the rule `rule`. Status 422 and the form with its error if it is invalid.
 
-    The signing secret of a new webhook is shown once, in the answer.
+    The response shows the signing secret of a new webhook, once.
     """
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
@@ -248,13 +248,13 @@ def _form_of(rule: AlertRule) -> AlertRuleForm:
 
 
 def _typed(post: QueryDict) -> dict[str, Any]:
-    """Return what was typed, to fill in the form again; not the URLs, which may be secrets."""
+    """Return the submitted values to fill in the form again, without the URLs, which may be secrets."""
     typed: dict[str, Any] = {name: fields.line(str(value)) for name, value in post.items() if name not in URL_NAMES}
     return typed | {name: name in post for name in _FLAGS}
 
 
 def _values(post: QueryDict, kind: str) -> dict[str, Any]:
-    """Return the form's values as a rule has them. An empty URL means no change. Raises `InvalidAlertRule`."""
+    """Return the form's values as fields of a rule. An empty URL means no change. Raises `InvalidAlertRule`."""
     values: dict[str, Any] = {name: fields.line(post.get(name, "")) for name in ("name", "agent", "label")}
     values |= {name: name in post for name in _FLAGS}
     for name in _WHOLE:

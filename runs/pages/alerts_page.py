@@ -28,19 +28,19 @@ from runs.pages.forms import fields
 from timeline.display import clean
 
 PAGE_SIZE = 30
-#: Findings of an alert that are shown at once.
+#: Findings of an alert that are visible at first.
 SHOWN = 3
-#: Minutes → label of the choices for a mute.
+#: Minutes → label of a mute's duration.
 DURATIONS = {60: "1 hour", 8 * 60: "8 hours", 24 * 60: "1 day", 7 * 24 * 60: "7 days", 30 * 24 * 60: "30 days"}
 
 
 @dataclass(frozen=True)
 class ShownFinding:
-    """What an alert is about: a run, or the state of an agent or the project."""
+    """The subject of a finding: a run, or the state of an agent or the project."""
 
-    #: The run that can be muted, if it is one.
+    #: The run that can be muted, if the subject is a run.
     run_id: UUID | None
-    #: The page of the run or of the flow run. Empty: it is neither.
+    #: The page of the run or flow run; empty for other subjects.
     url: str
     title: str
     status: str
@@ -58,7 +58,7 @@ class ShownAlert:
     rule_says: str
     is_muted: bool
     findings: list[ShownFinding]
-    #: What the form may mute: value → label.
+    #: The targets that the form can mute: value → label.
     may_mute: list[tuple[str, str]]
 
     @property
@@ -91,11 +91,11 @@ class ShownMute:
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show a page of alerts. With `open` only those that are not over."""
+    """Show a page of alerts. With `open`, show only open alerts."""
     entry = enter(principal_of(request), project, Action.READ)
     now, before, open_only = database_clock.now(), _before(request), request.GET.get("show", "") == "open"
     rows = alerts_of(entry.project, open_only=open_only)
-    # One more than a page, to know whether there are older ones.
+    # One row more than a page, to know whether there is a next page.
     found = list(rows.filter(pk__lt=before)[: PAGE_SIZE + 1] if before else rows[: PAGE_SIZE + 1])
     active = mutes.active_mutes(entry.project, now)
     context = {

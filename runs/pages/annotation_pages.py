@@ -24,7 +24,7 @@ Change = Callable[..., str]
 
 
 def _change(action: Action, failure: str, anchor: str = "") -> Callable[[Change], Callable[..., HttpResponse]]:
-    """Make a POST view of a change that returns the message for the user. Refusals become a message too."""
+    """Make a POST view of a change that returns the message for the user. An error also becomes a message."""
 
     def decorate(change: Change) -> Callable[..., HttpResponse]:
         @require_POST

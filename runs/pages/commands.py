@@ -23,9 +23,9 @@ def first_run(project: Project) -> list[str]:
 
 
 def first_steps(project: Project, base_url: str) -> list[tuple[str, str]]:
-    """Return ways to a first run as pairs of a title and a command, for a site at `base_url`.
+    """Return ways to start a first run, as pairs of title and command, for a site at `base_url`.
 
-    Commands of agentops itself only where the reader has a shell of the site.
+    Includes agentops commands only where the reader has a shell on the site's machine.
     """
     event = {
         "runId": "first",
@@ -46,7 +46,7 @@ def first_steps(project: Project, base_url: str) -> list[tuple[str, str]]:
         ),
     ]
     if connection.vendor == "sqlite":
-        # The site's own machine, where the reader has a shell.
+        # On the site's own machine, where the reader has a shell.
         key = f"KEY=$(agentops key create --project {project.slug} --name first --scopes ingest)"
         return [("Create an API key, which the others use", key), *steps]
     return steps
@@ -55,7 +55,7 @@ def first_steps(project: Project, base_url: str) -> list[tuple[str, str]]:
 def watch(project: Project) -> str:
     """Return the command that shows the sessions of a machine's agent programs; empty if this site has no known URL."""
     if connection.vendor == "sqlite":
-        # The site's own machine.
+        # On the site's own machine.
         other = "" if project.slug == settings.AGENT_RUNNER_PROJECT else f" --project {project.slug}"
         return f"agentops watch{other}"
     return f"agentops watch --url {settings.AGENTOPS_BASE_URL}" if settings.AGENTOPS_BASE_URL else ""

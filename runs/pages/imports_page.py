@@ -38,7 +38,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     if request.method != "POST":
         return _render(request, principal, enter(principal, project, Action.VIEW_IMPORTS))
     entry = enter(principal, project, Action.IMPORT)
-    # Not a form of Django, which would read the files a second time.
+    # Not a Django form, which would read the files a second time.
     files = [Upload(one.name or "", one.file, one.size or 0) for one in request.FILES.getlist("file") if one.file]
     try:
         is_strict = request.POST.get("strict") == "true"
@@ -77,7 +77,7 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
 
 @require_POST
 def cancel(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
-    """Cancel an import, and return to its page."""
+    """Cancel an import, and redirect to its page."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.IMPORT)
     try:
@@ -96,7 +96,7 @@ def _render(
     imports = imports_in(entry.project, principal)
     if before is not None:
         imports = imports.filter(pk__lt=before)
-    # One more than a page, to know whether there are older ones.
+    # One row more than a page, to know whether there is a next page.
     batch = list(imports.defer("run_ids")[: PAGE_SIZE + 1])
     page = batch[:PAGE_SIZE]
     _prepare(page)
@@ -126,7 +126,7 @@ def _prepare(imports: list[FileImport]) -> None:
 
 
 def _unnamed(file_import: FileImport) -> int:
-    """Return how many lines were left out beside those that are named."""
+    """Return the number of omitted lines that are not listed individually."""
     left_out = file_import.left_out or {"count": 0, "lines": []}
     return int(left_out["count"]) - len(left_out["lines"])
 

@@ -1,4 +1,4 @@
-"""The events that programs send to a project: how many, when, and what was rejected, for each API key."""
+"""The events that programs send to a project: counts, times and rejected events, for each API key."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DAY = timedelta(days=1)
 
 @dataclass
 class IngestHealth:
-    """What one sender has sent."""
+    """The ingest statistics of one sender."""
 
-    #: As the events' sender is counted.
+    #: The key under which the sender's events are counted.
     sender: str
-    #: The name of the key, or what the sender is.
+    #: The name of the API key, or a description of the sender.
     name: str
     #: The prefix of the key; empty for the runner secrets.
     prefix: str = ""
@@ -44,12 +44,12 @@ class IngestHealth:
     #: Accepted events per minute, in the last 5 and 60 minutes.
     short_rate: float = 0.0
     long_rate: float = 0.0
-    #: When the last accepted event of the last 24 hours arrived.
+    #: The arrival of the last accepted event in the last 24 hours.
     last_at: datetime | None = None
     duplicates: int = 0
-    #: Spans of the last 24 hours that were filed by their other attributes, since the name of their work is not known.
+    #: Spans of the last 24 hours with an unknown operation name, classified by their other attributes.
     unknown_operations: int = 0
-    #: Code of the error → events, or requests that were refused as a whole, in the last 24 hours, most frequent first.
+    #: Error code → rejected events, or wholly rejected requests, in the last 24 hours, most frequent first.
     rejected: dict[str, int] = field(default_factory=dict)
 
 
@@ -57,7 +57,7 @@ class IngestHealth:
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a row for each API key with the scope `ingest`, and one for the runner secrets."""
     entry = enter(principal_of(request), project, Action.READ)
-    # What this process has counted in the last two seconds.
+    # Include the counts of this process from the last two seconds.
     ingest_counts.flush()
     context = {
         "project": entry.project,
@@ -72,9 +72,9 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def health_of(project: Project, now: datetime) -> list[IngestHealth]:
-    """Return what each sender of a project has sent until `now`. Two queries.
+    """Return the ingest statistics of a project's senders until `now`. Two queries.
 
-    The senders are the runner secrets, keys with the scope `ingest`, and whoever else has tried.
+    The senders are the runner secrets, keys with the scope `ingest`, and other senders with rejected events.
     """
     keys = ApiKey.objects.filter(project=project).defer("sha256").order_by("-pk")[:MAX_CHOICES]
     senders = {f"key:{key.prefix}": _of_key(key, now) for key in keys}
@@ -119,10 +119,10 @@ def _of_key(key: ApiKey, now: datetime) -> IngestHealth:
 
 
 def _since(minutes: int, now: datetime) -> datetime:
-    """Return the beginning of the first of so many minutes, the current one included."""
+    """Return the start of a window of `minutes` whole minutes that ends with the current one."""
     return now.replace(second=0, microsecond=0) - timedelta(minutes=minutes - 1)
 
 
 def _minutes(minutes: int, now: datetime) -> float:
-    """Return how many minutes have passed since `_since`, so that a rate is right in the middle of a minute."""
+    """Return the minutes since `_since`, so that a rate is correct in the middle of a minute."""
     return (now - _since(minutes, now)).total_seconds() / 60

@@ -1,4 +1,4 @@
-"""The form of a schedule: a new one, or one that is changed."""
+"""The form that creates or changes a schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.pages.forms import fields
 from runs.pages.forms.form_fields import json_of
 from timeline.display import clean
 
-#: Entries of a menu.
+#: Maximum entries of a menu.
 MAX_CHOICES = 200
 OVERLAPS = (
     (Schedule.Overlap.SKIP.value, "Skip the due time"),
@@ -37,13 +37,13 @@ CATCH_UPS = (
 )
 _UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 _LINES = ("name", "target", "cron", "time_zone", "every", "unit", "overlap", "catch_up")
-#: Field of a schedule → field of the form, where they differ.
+#: Field of a schedule → field of the form, if the names differ.
 _SHOWN_AT = {"agent": "target", "flow": "target", "every_s": "every", "agent_id": "target", "flow_id": "target"}
 
 
 @dataclass(frozen=True)
 class ScheduleForm:
-    """What the form shows: what is stored, or what was typed, and what is wrong with it."""
+    """The content of the form: stored or submitted values, and their errors."""
 
     values: Mapping[str, Any]
     errors: Mapping[str, str]
@@ -55,7 +55,7 @@ class ScheduleForm:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the form of a new schedule, of `agent` or `flow` of the query, or add it. Status 422 if it is invalid."""
+    """Show the form of a new schedule for the query's `agent` or `flow`, or add it. Status 422 if it is invalid."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.OPERATE)
     if request.method != "POST":
@@ -104,7 +104,7 @@ def _page(
 
 
 def _choices(slugs: Any, kind: str, form: ScheduleForm) -> list[tuple[str, str]]:
-    """Return the choices of the target, with the chosen one even if it is gone."""
+    """Return the choices of the target, including the selected one even if it no longer exists."""
     chosen_kind, _, chosen = str(form.values.get("target", "")).partition(":")
     names = sorted({*slugs, *([chosen] if chosen_kind == kind and chosen else [])})
     return [(f"{kind}:{name}", name) for name in names]
@@ -125,7 +125,7 @@ def _empty(query: QueryDict) -> dict[str, Any]:
 
 
 def _stored(schedule: Schedule) -> dict[str, Any]:
-    """Return what is stored, masked. What comes back unchanged stays, see `change_schedule`."""
+    """Return the stored values, masked. Values submitted unchanged are kept, see `change_schedule`."""
     values = values_of(schedule)
     shown = masked({name: values[name] for name in ("name", "prompt", "inputs")})
     every, unit = "", "hours"
@@ -137,7 +137,7 @@ def _stored(schedule: Schedule) -> dict[str, Any]:
 
 
 def _values(post: QueryDict) -> dict[str, Any]:
-    """Return the form's values as a schedule has them. Raises `InvalidSchedule`."""
+    """Return the form's values as fields of a schedule. Raises `InvalidSchedule`."""
     typed = {name: fields.line(post.get(name, "")) for name in _LINES}
     kind, _, slug = typed["target"].partition(":")
     if kind not in ("agent", "flow") or not slug:
@@ -148,7 +148,7 @@ def _values(post: QueryDict) -> dict[str, Any]:
         "time_zone": typed["time_zone"] or "UTC",
         "agent": slug if is_agent else "",
         "flow": "" if is_agent else slug,
-        # What is typed into the field of the other kind is not used.
+        # Ignore the field of the other kind.
         "prompt": fields.text(post.get("prompt", "")) if is_agent else "",
         "inputs": {} if is_agent else _inputs(post),
         "every_s": _seconds(typed["every"], typed["unit"]),

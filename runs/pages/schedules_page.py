@@ -1,4 +1,4 @@
-"""The schedules of a project, one of them with what became of its due times, and the actions on it."""
+"""The schedules of a project, the page of one schedule with the outcomes of its due times, and its actions."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class ListedSchedule:
     problem: str
     next_at: datetime | None
     last: ScheduleStart | None
-    #: For the form that starts a run: a second click starts no second one.
+    #: The token of the form that starts a run: a second click does not start a second run.
     token: UUID
 
 
 @dataclass(frozen=True)
 class ListedStart:
-    """What became of a due time."""
+    """The outcome of a due time."""
 
     start: ScheduleStart
     says: str
@@ -113,7 +113,7 @@ def _row(schedule: Schedule, last: ScheduleStart | None) -> ListedSchedule:
 
 
 def _local_times(schedule: Schedule) -> list[tuple[datetime, str]]:
-    """Return the next due times, and what clocks in the time zone of a cron expression show then."""
+    """Return the next due times, each with its local time in the time zone of a cron expression."""
     values = timing_values(schedule)
     zone = ZoneInfo(values["time_zone"])
     times = next_times(schedule)
@@ -147,7 +147,7 @@ def switch(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
 
 @require_POST
 def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
-    """Start a run now. The same form again leads to the run that it started."""
+    """Start a run now. Submitting the same form again opens the run that it started."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.OPERATE)
     schedule = schedule_of(entry.project, schedule_id)

@@ -1,4 +1,4 @@
-"""The search page: a form, and the results that link to where they are in the timeline of their run."""
+"""The search page: a form, and results that link into the timeline of their run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from timeline.display import clean
 
 #: A position: up to three numbers of 64 bits.
 POSITION = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20}){0,2}", re.ASCII)
-#: What an input of type datetime-local sends.
+#: The format of an input of type datetime-local.
 MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?", re.ASCII)
 MAX_NAME = 256
 
@@ -73,7 +73,7 @@ class SearchForm:
 
     @property
     def filters(self) -> SearchFilters:
-        """Return the filters, as a search takes them."""
+        """Return the filters for a search."""
         return SearchFilters(
             run_id=UUID(self.run) if self.run else None,
             kinds=(self.kind,) if self.kind else (),
@@ -87,7 +87,7 @@ class SearchForm:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything but the text and the run limits what is found."""
+        """Return whether a filter other than the text and the run limits the results."""
         return self.filters != SearchFilters(run_id=self.filters.run_id)
 
     def query_string(self, *, after: Position | None = None, **changes: str) -> str:
@@ -164,13 +164,13 @@ ROLES = {"system": "System message", "user": "User message", "assistant": "Assis
 
 @dataclass(frozen=True)
 class ListedResult:
-    """A result, with what its row needs."""
+    """A result as a row."""
 
     result: Result
 
     @property
     def href(self) -> str:
-        """Return the URL of the place in the timeline."""
+        """Return the URL of the result in the timeline."""
         return f"{self.run_href}?event={self.result.seq}#target"
 
     @property
@@ -180,7 +180,7 @@ class ListedResult:
 
     @property
     def whole_href(self) -> str:
-        """Return the URL of the whole text. Empty for an event of a flow run, which its page shows."""
+        """Return the URL of the whole text. Empty for an event of a flow run: the flow run's page shows it."""
         result = self.result
         if result.is_flow:
             return ""
@@ -208,17 +208,17 @@ class ListedResult:
 
 @dataclass(frozen=True)
 class ResultPage:
-    """A page of results, or the reason why there is none."""
+    """A page of results, or the reason for having no results."""
 
     results: list[ListedResult]
-    #: Query string of the next page; empty if there is none.
+    #: Query string of the next page; empty on the last page.
     more: str = ""
-    #: The search took long and stopped before the end of the index.
+    #: Whether the search took too long and stopped before the end of the index.
     is_partial: bool = False
-    #: There are more matches than were ranked.
+    #: Whether there are more matches than were ranked.
     is_cut: bool = False
     error: str = ""
-    #: Whether anything was searched for.
+    #: Whether the form contains a search.
     is_search: bool = True
 
 
@@ -227,7 +227,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show the form and a page of results."""
     entry = enter(principal_of(request), project, Action.READ)
     form = SearchForm.parse(request.GET)
-    # A run of another project is refused like an unknown one.
+    # A run of another project gives the same error as an unknown run.
     run = run_in(entry.project, form.filters.run_id) if form.filters.run_id else None
     page = _search(entry.project, form)
     context = {
@@ -249,7 +249,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "clear": SearchForm(text=form.text, run=form.run).query_string(),
         **_choices(entry.project, form),
     }
-    # htmx shows answers with status 200 only.
+    # htmx only displays responses with status 200.
     return render(request, "runs/search.html", context, status=400 if page.error and not HtmxDetails(request) else 200)
 
 
@@ -261,7 +261,7 @@ def _search(project: Project, form: SearchForm) -> ResultPage:
     if not terms:
         return ResultPage([], is_search=False)
     query = Search(project.pk, terms, form.filters, SearchOrder(form.order))
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     rows = search(query, RowSpan(form.after, limit=PAGE_SIZE + 1))
     end = rows.position_of(PAGE_SIZE - 1) if len(rows) > PAGE_SIZE else rows.search_end
     results = [ListedResult(result) for result in rows.items[:PAGE_SIZE]]

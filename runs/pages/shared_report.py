@@ -1,4 +1,4 @@
-"""The report of a run for whoever has a share link. It needs no login."""
+"""The report of a run for anyone with a share link, without login."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=HttpResponseBase)
 @never_cache
 @require_safe
 def by_link(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Show the report of a run by a share link. A forged, expired, revoked or unknown one gets the same answer."""
+    """Show the report of a run by a share link. Forged, expired, revoked and unknown links get the same response."""
     rate_limits.count_address(request)
     link = share_links.link_of(token)
     if link is None:
@@ -42,7 +42,7 @@ def by_link(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _response(request: HttpRequest, report: bytes | Iterator[str]) -> HttpResponseBase:
-    """Return a response with a report in portions, or as it is kept: for most clients without work."""
+    """Return a response with a report: streamed, or the cached gzip file, which most clients accept."""
     kind = "text/html; charset=utf-8"
     if not isinstance(report, bytes):
         return StreamingHttpResponse(report, content_type=kind)
@@ -54,7 +54,7 @@ def _response(request: HttpRequest, report: bytes | Iterator[str]) -> HttpRespon
 
 
 def _private(response: R) -> R:
-    """Have the link neither found by search engines nor told to other sites."""
+    """Keep search engines from indexing the link, and other sites from receiving it."""
     response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["X-Robots-Tag"] = "noindex, nofollow, noarchive"
     return response

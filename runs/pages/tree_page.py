@@ -1,4 +1,4 @@
-"""The tree of a run: its child runs, theirs and so on, with their status, use and cost; kept up to date."""
+"""The tree of a run: all its descendants with status, usage and cost; kept up to date."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from runs.queries.run_trees import TreeTotals, tree_totals
 from timeline.display import calls_unpriced, clean, clip, dollars, total_cost
 from timeline.reasons import reason_label
 
-#: Runs up to which a tree is open at first. In a larger one each level is read when it is opened.
+#: Maximum runs of a tree that is fully open at first. A larger tree loads each level when it is opened.
 MAX_OPEN = 500
-#: Children of a run that are shown at first, as many more with each click, and at most.
+#: Children of a run that are visible at first and added by each click, and their maximum.
 FIRST_CHILDREN, MAX_CHILDREN = 200, 2000
 #: Runs that a URL can name.
 MAX_NAMED = 100
@@ -54,7 +54,7 @@ class InvalidTreeQuery(RunRefusal):
 
 @dataclass(frozen=True)
 class TreeQuery:
-    """The state of the page: the runs that differ from what is shown at first, and how many children of a run."""
+    """The state of the page: runs opened or closed by the user, and the number of visible children of a run."""
 
     opened: tuple[UUID, ...] = ()
     closed: tuple[UUID, ...] = ()
@@ -69,7 +69,7 @@ class TreeQuery:
         return cls(_ids(query, "open"), _ids(query, "closed"), int(text or FIRST_CHILDREN))
 
     def is_open(self, run_id: UUID, *, is_large: bool) -> bool:
-        """Return whether the children of a run are shown."""
+        """Return whether the children of a run are visible."""
         return run_id in self.opened if is_large else run_id not in self.closed
 
     def toggled(self, run_id: UUID, *, is_large: bool) -> TreeQuery:
@@ -93,7 +93,7 @@ class TreeQuery:
 
 
 def _without_or_with(ids: tuple[UUID, ...], run_id: UUID) -> tuple[UUID, ...]:
-    """Return the IDs with this one removed or added; of too many, the newest."""
+    """Return the IDs with this one removed or added, limited to the newest."""
     others = tuple(each for each in ids if each != run_id)
     return others if len(others) < len(ids) else (*others, run_id)[-MAX_NAMED:]
 
@@ -107,9 +107,9 @@ def _ids(query: QueryDict, name: str) -> tuple[UUID, ...]:
 
 # --- Rows ---
 
-#: Levels that are read at most: those of native runs are limited, those of other programs are not.
+#: Maximum levels to read: external runs, unlike native ones, have no limit of levels.
 MAX_LEVELS = 50
-#: Levels that are indented; deeper ones stand below each other.
+#: Maximum levels of indentation; deeper levels use the same indentation.
 MAX_INDENT = 8
 
 
@@ -129,7 +129,7 @@ class TreeRow:
     step_limit: str
     cost: str
     total_cost: str
-    #: What both leave out; empty: nothing.
+    #: What both costs leave out; empty if complete.
     unpriced: str
     total_unpriced: str
     tokens: str
@@ -140,22 +140,22 @@ class TreeRow:
     #: Number of runs below.
     below: int
     is_open: bool
-    #: The query string of the page with this row opened or closed; empty without runs below.
+    #: The query string of the page with this row opened or closed; empty without child runs.
     toggle: str
-    #: Children that are not shown, because there are too many.
+    #: Number of children beyond the limit.
     hidden_children: int
 
 
 @dataclass(frozen=True)
 class RunTree:
-    """The rows in order, the parent before its children."""
+    """The rows in order, each parent before its children."""
 
     rows: list[TreeRow]
     totals: TreeTotals
     is_large: bool
-    #: Whether any run of it may change.
+    #: Whether any run of the tree may change.
     is_live: bool
-    #: The query string that shows more children of each run; empty if all are shown.
+    #: The query string that shows more children of each run; empty if all are visible.
     more: str
 
     @property
@@ -165,7 +165,7 @@ class RunTree:
 
 
 def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
-    """Return the tree of a run. A query for each open level, and three more."""
+    """Return the tree of a run. One query for each open level, and three more."""
     totals = tree_totals([run.pk])[run.pk]
     is_large = totals.below > MAX_OPEN
     order, hidden = _visible(run, query, is_large=is_large)
@@ -185,7 +185,7 @@ def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
     )  # fmt: skip
 
 
-# --- Which runs are shown ---
+# --- Visible runs ---
 
 
 def _visible(run: AgentRun, query: TreeQuery, *, is_large: bool) -> tuple[list[tuple[UUID, int]], dict[UUID, int]]:
@@ -285,7 +285,7 @@ def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @require_safe
 def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Return what changes on an open page, as a fragment."""
+    """Return the parts that change on an open page, as a fragment."""
     principal = principal_of(request)
     return render(request, "runs/_tree_changes.html", _changing(request, principal, run_for(principal, run_id)))
 

@@ -1,4 +1,4 @@
-"""URLs of the run pages: /p/{project}/… for what belongs to a project, /runs/{run}/… for a run, /compare."""
+"""URLs of the run pages: /p/{project}/… for pages of a project, /runs/{run}/… for pages of a run, and /compare."""
 
 from __future__ import annotations
 

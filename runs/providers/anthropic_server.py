@@ -1,4 +1,4 @@
-"""Adapters of models on servers that speak Anthropic's protocol. Imported when one is used: the library is optional."""
+"""Adapters of models on servers with Anthropic's protocol. Imported on first use, because the library is optional."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from runs.providers.server_rules import key_for
 from runs.providers.server_transport import make_client
 
-#: In place of a key: without any, the library would look for one in the environment and in files.
+#: A placeholder key: without a key, the library would look for one in the environment and in files.
 NO_KEY = "not-set"
 
 
 class AnthropicServer(AnthropicProvider):
-    """A server that is not Anthropic's: thoughts that it signed are not sent to Anthropic, nor the other way round."""
+    """A server that is not Anthropic's. Thoughts that it signed are not sent to Anthropic, nor the reverse."""
 
     @property
     def name(self) -> str:

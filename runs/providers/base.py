@@ -47,8 +47,8 @@ class ModelCall:
     model: str
     #: The agent or the node of a flow, for error messages.
     node: str
-    #: The number of the call in the lineage, from 1: that of the step. In a flow, the calls of the node's earlier runs
-    #: count too.
+    #: The number of the call in the lineage, from 1: the number of its step. In a flow, the calls of the node's earlier
+    #: runs count too.
     number: int
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()
@@ -59,9 +59,10 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """What a recording in the plain form says of a model call: it is logged so, whatever the response says."""
+    """The details of a model call in a recording in the plain form. They are logged instead of the response's."""
 
-    #: The type in the agent dialect, and the content, of texts, thoughts and errors. Empty: those of the response.
+    #: The type in the agent dialect, and the content, of texts, thoughts and errors. Empty: take them from the
+    #: response.
     events: tuple[tuple[str, str], ...] = ()
     duration_ms: int = 0
     session_id: str = ""
@@ -69,11 +70,11 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class FollowUp:
-    """What a fixture records after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
+    """The fixture's content after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
     it contains further responses (`more`). A run that plays it is not done before the last response.
 
     `is_turn`: the response and its tool results are a whole turn of an agent. A node of a flow is done after it, and
-    what follows belongs to its next visit.
+    further responses belong to its next visit.
     """
 
     user: str | list[Any] | None = None
@@ -99,7 +100,7 @@ class Provider(Protocol):
         ...
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return what the recording contains after call `number`. Empty for real models."""
+        """Return the recording's content after call `number`. Empty for real models."""
         ...
 
 
@@ -130,7 +131,7 @@ def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provi
 
 
 def get(name: str) -> Provider:
-    """Return the provider registered as `name`, or the one of the entry point `name`. Raises `ProviderUnusable`."""
+    """Return the provider registered as `name`, or of the entry point `name`. Raises `ProviderUnusable`."""
     if name not in _factories and name in MODULES:
         import_module(MODULES[name])
     return _factories[name]() if name in _factories else _added(name)
@@ -147,7 +148,7 @@ def added() -> Mapping[str, AddedProvider]:
 
 
 def faults() -> list[ExtensionFailed]:
-    """Return why providers of packages or modules are missing."""
+    """Return the errors of providers that could not be loaded from packages or modules."""
     return list(_own().broken.values())
 
 

@@ -38,19 +38,19 @@ _PACKAGE = re.compile(r"pydantic-ai-slim\[([a-z0-9_-]{1,40})\]")
 
 @dataclass(frozen=True)
 class CallFailure:
-    """The facts about a failed model call that its message is built from."""
+    """The facts about a failed model call from which its message is built."""
 
     #: The model as configured, for example "anthropic:claude-sonnet-5-5".
     model: str = ""
     status: int | None = None
     #: The message of the vendor or its library.
     vendor_message: str = ""
-    #: Host and port of the server that the agent names; empty for the vendor's own.
+    #: Host and port of the server that the agent names; empty for the vendor's server.
     server: str = ""
 
     @property
     def vendor(self) -> str:
-        """The prefix of the model, without a suffix that selects one of the vendor's APIs."""
+        """The prefix of the model, without a suffix that selects an API of the vendor."""
         prefix, colon, _ = self.model.partition(":")
         return re.sub(r"-(responses|chat|gla|vertex|cloud)$", "", prefix) if colon else ""
 
@@ -63,7 +63,7 @@ class CallFailure:
 
     @property
     def key(self) -> str:
-        """The environment variable of the vendor's API key, or a phrase that says which one it is."""
+        """The environment variable of the vendor's API key, or a phrase that describes it."""
         if self.server:
             return "the variable that AGENTOPS_MODEL_KEYS assigns to it"
         if not self.vendor:
@@ -113,7 +113,7 @@ TEXTS = {
     "the workers, then resume the run, or fork it with another model.",
     "other": "The model call failed{detail}. If this lasts, see the details of the error.",
 }
-#: The same for a server that the agent names, which has no status page.
+#: The same texts for a server that the agent names, which has no status page.
 SERVER_TEXTS = {
     "no_internet": "{vendor} cannot be reached from the worker. Check that it runs, and `base_url` in the agent's "
     "settings.",
@@ -151,7 +151,7 @@ def mentions_key(text: str) -> bool:
 
 
 def message_of(body: Any) -> str:
-    """Return the vendor's message from the body of an error response, on one line, or "" if there is none."""
+    """Return the vendor's message from the body of an error response, on one line, or "" without one."""
     if isinstance(body, dict):
         body = body.get("error", body)
     if isinstance(body, dict):

@@ -1,6 +1,6 @@
-"""The provider of runs that execute a tool node or a human node of a flow: it asks for the node's one call, then ends.
+"""The provider of runs that execute a tool node or a human node of a flow: it requests the node's one call, then ends.
 
-So a node's call has what every call has: persistence, effects, approvals, hooks, questions and unknown outcomes.
+So a node's call has all features of calls: persistence, effects, approvals, hooks, questions and unknown outcomes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALL = "flow_call"
 @register(NAME)
 @cache
 class FlowNodeProvider(StreamingProvider):
-    """The provider of tool nodes and human nodes. Agents of people cannot use it."""
+    """The provider of tool nodes and human nodes. Users' agents cannot use it."""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(settings.get(CALL), dict):
@@ -38,10 +38,10 @@ class FlowNodeProvider(StreamingProvider):
 
 
 def _outcome(history: Sequence[ModelMessage]) -> str | None:
-    """Return the outcome of the call; None if it has to be made.
+    """Return the outcome of the call; None if it is still to be made.
 
-    A pause closes a question, or a call that was not started, as denied. The message with which the run is resumed
-    comes after it: then the call is made again.
+    A pause closes a question, or a call that was not started, as denied. If the message that resumes the run follows,
+    the call is made again.
     """
     outcome: str | None = None
     for message in history:

@@ -17,9 +17,10 @@ from runs.providers import loading, model_servers, model_settings
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.endings import complete_only
 
-#: The name of the schema of results, which some providers require.
+#: The name of the result schema, which some providers require.
 OUTPUT_NAME = "result"
-#: Adapters, each with its connections, that a process keeps: agents may name any number of models and servers.
+#: Maximum number of adapters, each with its connections, that a process keeps. Agents may name any number of models and
+#: servers.
 MAX_ADAPTERS = 256
 #: Held while an adapter is created: two threads would create two, and the connections of one would never be closed.
 _making = Lock()
@@ -34,7 +35,7 @@ def model_of(name: str, base_url: str = "") -> Model:
 
 @lru_cache(maxsize=MAX_ADAPTERS)
 def adapter_of(name: str, base_url: str = "") -> Model:
-    """Create the adapter of a model. Cached, the last used ones; call `model_of` instead, which holds the lock."""
+    """Create the adapter of a model. The most recent ones are cached. Use `model_of` instead, which holds the lock."""
     if not base_url:
         return infer_model(name)
     return model_servers.make_model(name, base_url)
@@ -78,7 +79,7 @@ class LLMProvider:
             model_servers.check_server(model, base_url)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        # The engine retries: retries of the vendors' libraries would not be recorded.
+        # The engine retries calls, because retries by the vendors' libraries would not be recorded.
         settings = ModelSettings(
             max_retries=0,
             cache=call.settings.get("prompt_cache", True),
@@ -101,7 +102,7 @@ class LLMProvider:
 
 
 def _parameters(call: ModelCall, model: Model) -> ModelRequestParameters:
-    """Return the tools and the schema of the result. A model that takes no schema is told in its instructions."""
+    """Return the tools and the result schema. A model without schema support gets the schema in its instructions."""
     tools = list(call.tools)
     if call.output_schema is None:
         return ModelRequestParameters(function_tools=tools)

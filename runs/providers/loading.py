@@ -1,6 +1,6 @@
-"""The libraries of the vendors of models: large, and therefore never loaded within a transaction.
+"""The libraries of model vendors. They are large, so they are never imported within a transaction.
 
-A transaction that needs one that is not loaded yet is rolled back, and repeated after it was loaded.
+A transaction that needs a library that is not imported yet is rolled back, and repeated after the import.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic_ai.providers import infer_provider_class
 T = TypeVar("T")
 #: The provider whose models need these libraries.
 VENDORS = "llm"
-#: Vendors whose libraries were loaded, or are missing.
+#: Vendors whose libraries were imported, or are missing.
 _loaded: set[str] = set()
 _may_repeat: ContextVar[bool] = ContextVar("may_repeat", default=False)
 
 
 class NotLoaded(Exception):
-    """The library of `vendor` has to be loaded first."""
+    """The library of `vendor` has to be imported first."""
 
     def __init__(self, vendor: str) -> None:
         super().__init__(f"the library of {vendor} is not loaded")
@@ -29,7 +29,7 @@ class NotLoaded(Exception):
 
 
 def repeating(act: Callable[[], T]) -> T:
-    """Return what `act` returns. If it comes to a library that is not loaded, load it and call `act` again.
+    """Return the result of `act`. If it needs a library that is not imported, import it and call `act` again.
 
     `act` contains whole transactions, and has no other effects.
     """
@@ -47,7 +47,7 @@ def repeating(act: Callable[[], T]) -> T:
 
 
 def require(vendor: str) -> None:
-    """Raise `NotLoaded` within `repeating`, if the library is not loaded. Elsewhere load it.
+    """Raise `NotLoaded` within `repeating`, if the library is not imported. Elsewhere import it.
 
     Raises ImportError if it is missing, and ValueError for an unknown vendor.
     """
@@ -58,7 +58,7 @@ def require(vendor: str) -> None:
 
 
 def load(vendor: str) -> None:
-    """Load a library, if it is installed."""
+    """Import a library, if it is installed."""
     # `require` reports a library that is missing.
     with suppress(ImportError, ValueError):
         infer_provider_class(vendor)

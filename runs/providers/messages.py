@@ -55,7 +55,7 @@ def _stored_number(text: str) -> int | float:
 
 
 def load(content: dict[str, Any]) -> ModelMessage:
-    """Return the message of a stored content. Raises pydantic's `ValidationError`."""
+    """Return the message from stored content. Raises pydantic's `ValidationError`."""
     return _adapter.validate_python(content)
 
 
@@ -81,7 +81,7 @@ def fits_a_column(text: str) -> bool:
 
 def _is_utf8(text: str) -> bool:
     try:
-        text.encode()  # much quicker than a search
+        text.encode()  # much faster than a search
     except UnicodeEncodeError:
         return False
     return True

@@ -1,7 +1,7 @@
-"""Model servers at an address that an agent names: a local server, or another one that speaks a vendor's protocol.
+"""Model servers at an address that an agent names: a local server, or another server with a vendor's protocol.
 
-An address in a definition is checked as one that a tool requests is: see agentops.base.http.address_policy. The keys of
-the vendors are never sent to it. What needs the vendors' libraries is imported when a model is used.
+An address in a definition is checked like the address of a tool's request: see agentops.base.http.address_policy. The
+keys of the vendors are never sent to it. Code that needs the vendors' libraries is imported when a model is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentops.base.http.address_policy import UrlNotAllowed, check_url
 from runs.providers.base import ProviderUnusable
 from runs.providers.server_rules import check_target, policy_of
 
-#: Prefixes of models that such a server can have; each names a protocol.
+#: Prefixes of models that such a server can serve; each names a protocol.
 VENDORS = ("anthropic", "openai", "openai-chat", "openai-responses")
 
 
@@ -37,7 +37,7 @@ def name_of(settings: Mapping[str, Any]) -> str:
 
 
 def check_server(model: str, base_url: str) -> None:
-    """Raise `ProviderUnusable` if a server at this address cannot be used for the model. Sends nothing."""
+    """Raise `ProviderUnusable` if a server at this address cannot be used for the model. Makes no network request."""
     if model.partition(":")[0] not in VENDORS:
         raise ProviderUnusable(f"settings.base_url needs a model of {', '.join(VENDORS)}, not {model!r}")
     try:
@@ -52,8 +52,8 @@ def check_server(model: str, base_url: str) -> None:
 def make_model(name: str, base_url: str) -> Model:
     """Create the adapter of a model on the server at `base_url`.
 
-    The server's host and port are the name of the provider in messages: what is signed or encrypted by one server is
-    never sent to another.
+    The server's host and port are the provider's name in messages: data signed or encrypted by one server is never sent
+    to another.
     """
     vendor, _, model = name.partition(":")
     if vendor == "anthropic":

@@ -12,7 +12,7 @@ from runs.providers.base import ProviderUnusable
 
 
 class PassedSettings(BaseModel):
-    """What is passed to the model. None: the provider's default. A model may accept less than these ranges."""
+    """The settings passed to the model. None: the provider's default. A model may accept narrower ranges."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -35,7 +35,7 @@ MODEL_SETTINGS = tuple(PassedSettings.model_fields.keys() - {"prompt_cache", "ne
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise `ProviderUnusable` for a setting that no model takes."""
+    """Raise `ProviderUnusable` for a setting that no model accepts."""
     try:
         PassedSettings.model_validate(dict(settings))
     except ValidationError as error:
@@ -45,5 +45,5 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def passed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is passed to the model, as it stands in the settings."""
+    """Return the settings to pass to the model, unchanged."""
     return {name: settings[name] for name in MODEL_SETTINGS if settings.get(name) is not None}

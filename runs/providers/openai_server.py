@@ -1,4 +1,4 @@
-"""Adapters of models on servers that speak OpenAI's protocols. Imported when one is used: the library is optional."""
+"""Adapters of models on servers with OpenAI's protocols. Imported on first use, because the library is optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The providers that other packages, and modules of this deployment, add."""
+"""Providers added by other packages, and by modules of this deployment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runs import extensions
 from runs.extensions import Extension, ExtensionFailed
 
 SETTING = "AGENTOPS_PROVIDER_MODULES"
-#: What a provider must have; see runs.providers.base.Provider.
+#: The required members of a provider; see runs.providers.base.Provider.
 MEMBERS = ("check", "open", "context_window", "follow_up")
 
 
 @dataclass(frozen=True)
 class AddedProvider:
-    """A provider that a package or a module adds, and the place that it comes from."""
+    """A provider that a package or a module adds, and its source."""
 
     provider: object
     source: str
@@ -28,7 +28,7 @@ class AddedProvider:
 
 @dataclass
 class OwnProviders:
-    """The added providers by name, and the extensions that cannot be used."""
+    """The added providers by name, and the extensions that could not be loaded."""
 
     added: dict[str, AddedProvider] = field(default_factory=dict)
     #: By the name of the entry point or of the module.
@@ -37,7 +37,7 @@ class OwnProviders:
 
 @cache
 def find(reserved: frozenset[str]) -> OwnProviders:
-    """Return the providers of entry points, and of the modules that the setting names. Names are given once."""
+    """Return the providers of entry points, and of the modules in the setting. Names are unique."""
     providers = OwnProviders()
     for extension in extensions.installed(extensions.PROVIDERS, settings.AGENTOPS_PROVIDER_MODULES, SETTING):
         try:
@@ -50,7 +50,7 @@ def find(reserved: frozenset[str]) -> OwnProviders:
 
 
 def reload() -> None:
-    """Look for providers again at the next use."""
+    """Search for providers again at the next use."""
     find.cache_clear()
 
 
@@ -62,7 +62,7 @@ def _add(providers: OwnProviders, extension: Extension, name: str, factory: obje
 
 
 def _factories_of(extension: Extension) -> Iterator[tuple[str, object]]:
-    """Yield what makes each provider: what the entry point names, or the public classes of a module by their `name`."""
+    """Yield the factory of each provider: the entry point's object, or the public classes of a module by `name`."""
     value = extension.load()
     if not isinstance(value, ModuleType):
         yield extension.name, value
@@ -74,7 +74,7 @@ def _factories_of(extension: Extension) -> Iterator[tuple[str, object]]:
 
 
 def _name_of(member: object) -> str:
-    """Return the name of a class of a provider; empty for everything else."""
+    """Return the name of a provider class; empty for other objects."""
     name = getattr(member, "name", "")
     is_provider = inspect.isclass(member) and all(hasattr(member, each) for each in MEMBERS)
     return name if is_provider and isinstance(name, str) else ""

@@ -1,6 +1,6 @@
-"""The tiers of model calls, which change the price: fast mode, batches, service tiers, and the place of inference.
+"""The tiers of model calls, which change the price: fast mode, batches, service tiers, and the region of inference.
 
-A tier is a word, or several with `+` between them, in the order of the alphabet. Empty: the standard price counts.
+A tier is a word, or several words joined by `+` in alphabetical order. Empty: the standard price applies.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: Characters of a tier.
+#: Maximum characters of a tier.
 MAX_TIER = 40
 US_ONLY = "us-only"
-#: What providers call the standard tier. "auto" is what a request asks for, and does not say which tier it got.
+#: The providers' names of the standard tier. "auto" is a request value, and does not say which tier was used.
 _STANDARD = frozenset(
     {"", "standard", "normal", "default", "auto", "on_demand", "standard_only", "not_available", "global"}
 )
-#: The fields of an answer or its usage that say what the tier is.
+#: The fields of an answer or its usage that contain the tier.
 FIELDS = ("speed", "service_tier", "processing", "inference_geo", "traffic_type")
 
 
 def tier_of(details: Mapping[str, Any]) -> str:
-    """Return the tier that an answer or its usage states by `FIELDS`, as providers name them."""
+    """Return the tier in the `FIELDS` of an answer or its usage, as named by the provider."""
     words = {
         word for name in FIELDS if isinstance(value := details.get(name), str) for word in _word(name, value).split("+")
     }
@@ -29,7 +29,7 @@ def tier_of(details: Mapping[str, Any]) -> str:
 
 
 def details_of(usage: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of a usage that say what the tier is, as the details of an answer; none of the standard one."""
+    """Return the fields of a usage that contain the tier, as the details of an answer; empty for the standard tier."""
     return {
         name: value[:MAX_TIER]
         for name in FIELDS

@@ -1,7 +1,7 @@
-"""The published prices of models, as genai-prices states them. Only the installed version is asked, not the network.
+"""The published prices of models, from the installed version of genai-prices. Makes no network request.
 
-It knows buckets, service tiers, steps of long requests and the date from which a price counts. Its prices of a tier are
-taken only if it has them: the standard price of a call in another tier would be wrong.
+They cover buckets, service tiers, steps of long requests and the start dates of prices. A tier has a price only if
+genai-prices has it: the standard price would be wrong for a call in another tier.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from agentops.base import database_clock
 from runs.providers.model_names import find_model
 from runs.providers.price_tiers import US_ONLY
 
-#: What fast mode costs in multiples of the standard price, of models whose price genai-prices 0.2.3 does not have.
+#: The price of fast mode in multiples of the standard price, for models whose price genai-prices 0.2.3 lacks.
 #: https://platform.claude.com/docs/en/build-with-claude/fast-mode#pricing, as of 2026-11: $30 and $150 per million
-#: tokens; the multipliers of the prompt cache and of the place of inference count on top.
+#: tokens; the multipliers of the prompt cache and of the region of inference apply in addition.
 _FAST = {"claude-opus-4-6": 6, "claude-opus-4-7": 6}
-#: What inference in the US alone costs, as a multiple of the other price. Models before Opus 4.6 and Sonnet 4.6 cost as
-#: much as elsewhere. https://support.claude.com/en/articles/15422948, as of 2026-11.
+#: The price of inference only in the US, as a multiple of the other price. Models before Opus 4.6 and Sonnet 4.6 cost
+#: the same as elsewhere. https://support.claude.com/en/articles/15422948, as of 2026-11.
 _US_ONLY = Decimal("1.1")
 _BEFORE_US_ONLY = (
     *("claude-v1", "claude-2", "claude-3", "claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-5"),
@@ -35,14 +35,16 @@ _BEFORE_US_ONLY = (
 
 
 class NoPublishedPrice(LookupError):
-    """There is no published price of a call. The message says of what, for people."""
+    """A call has no published price. The message names the missing price, for users."""
 
 
 @dataclass(frozen=True)
 class PublishedPrice:
-    """US dollars per million tokens; None: the price of input or output, of `cache_write_1h` that of `cache_write`."""
+    """US dollars per million tokens. None: the price of input or output; for `cache_write_1h`, the price of
+    `cache_write`.
+    """
 
-    #: The vendor and the model that the price is of.
+    #: The vendor and the model to which the price applies.
     vendor: str
     model: str
     input: Decimal | None
@@ -65,7 +67,7 @@ class PublishedCost:
 
 @lru_cache(maxsize=512)
 def published_price(name: str) -> PublishedPrice | None:
-    """Return the price of a model by its name, also as agents state it (`vendor:model`); None if there is none."""
+    """Return the price of a model by its name, also in the form `vendor:model` that agents use; None without one."""
     found = find_model(name) or _of_agent(name)
     if found is None:
         return None
@@ -88,7 +90,7 @@ def _of_agent(name: str) -> tuple[Provider, ModelInfo] | None:
 def published_cost(
     usage: RequestUsage, model: str, *, vendor: str = "", url: str = "", tier: str = "", at: datetime
 ) -> PublishedCost:
-    """Return what a call costs. Raises `NoPublishedPrice`, and `ValueError` for counts that contradict each other."""
+    """Return the cost of a call. Raises `NoPublishedPrice`, and `ValueError` for counts that contradict each other."""
     found = find_model(model, vendor, url)
     if found is None:
         raise NoPublishedPrice(f"no published price for {model[:100]}")
@@ -119,7 +121,7 @@ def _price_in_tier(provider: Provider, info: ModelInfo, tier: str, at: datetime)
 
 
 def _context(info: ModelInfo, tier: str, at: datetime) -> Mapping[str, str]:
-    """Return what selects the prices of a tier; empty if the model has none at that time."""
+    """Return the arguments that select the prices of a tier; empty if the model has none at that time."""
     for variant in info.price_variants or ():
         is_active = variant.constraint is None or variant.constraint.active(at)
         if is_active and len(variant.when) == 1 and tier in variant.when.values():
@@ -128,7 +130,7 @@ def _context(info: ModelInfo, tier: str, at: datetime) -> Mapping[str, str]:
 
 
 def _multiplied(price: ModelPrice, multiple: Decimal) -> ModelPrice:
-    """Return the price with other prices of tokens. Those of searches and so on stay."""
+    """Return the price with multiplied token prices. Prices of searches and so on are not changed."""
     return ModelPrice(
         **{name: _times(amount, multiple) if name.endswith("_mtok") else amount for name, amount in vars(price).items()}
     )

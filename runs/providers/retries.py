@@ -78,7 +78,7 @@ class Failure:
 
     #: The type that policies match, for example "rate_limited".
     error_type: str
-    #: What is wrong and what to do.
+    #: The problem and the remedy.
     message: str
     #: Whether a retry can succeed.
     retryable: bool
@@ -107,8 +107,8 @@ def classify(
 ) -> Failure:
     """Return the classification of an exception that a provider raised.
 
-    `model` is named in the message, and so is `server`, the host and port that the agent names in place of the
-    vendor's. Secrets in the vendor's words are masked.
+    The message contains `model`, and `server`, the host and port that the agent names instead of the vendor's. Secrets
+    in the vendor's message are masked.
     """
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False, resumable=False)
@@ -128,8 +128,9 @@ def classify(
 
 
 def _session_failure(error: SessionFailed) -> Failure:
-    """Return the classification of a failed session of a program, which has named the type of the error, or a status of
-    its API."""
+    """Return the classification of a failed session of a program, which names the type of the error, or a status of its
+    API.
+    """
     error_type = error.error_type
     if error.status is not None and error_type == "api_error":
         error_type = BY_STATUS.get(error.status, "server_error" if error.status >= 500 else "invalid_request")
@@ -217,7 +218,7 @@ def _error_type_of(error: BaseException, model: str) -> str:
 
 
 def _address_refusal(error: BaseException | None) -> UrlNotAllowed | None:
-    """Return the refusal of a model server's address, which libraries wrap in errors of their own."""
+    """Return the refusal of a model server's address, which libraries wrap in other errors."""
     while error is not None and not isinstance(error, UrlNotAllowed):
         error = error.__cause__ or error.__context__
     return error
@@ -236,13 +237,13 @@ def _api_error_type_of(error: ModelAPIError) -> str:
 
 
 def _call_failure(error: BaseException, call: CallFailure) -> CallFailure:
-    """Return the facts about a call with what the exception says of its failure."""
+    """Return the facts about a call, completed from the exception."""
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     refusal = _address_refusal(error)
     if refusal is not None:
         return replace(call, vendor_message=f"its base_url is not allowed: {refusal.reason}")
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
-    # Cleaned before it is shortened: a part of a key would not be recognised.
+    # Redacted before it is shortened: a part of a key would not be recognised.
     return replace(call, status=status, vendor_message=message_of(_masked(body)))
 
 

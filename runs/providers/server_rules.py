@@ -36,7 +36,7 @@ def check_target(target: Target, addresses: Sequence[Address] = ()) -> None:
 
 
 def key_for(base_url: str) -> str | None:
-    """Return the key that AGENTOPS_MODEL_KEYS assigns to the server, or None. The operator decides where a key goes."""
+    """Return the server's key from AGENTOPS_MODEL_KEYS, or None. The operator decides which server gets which key."""
     parts = urlsplit(base_url)
     host = (parts.hostname or "").removesuffix(".")
     names = {host, f"{host}:{parts.port or DEFAULT_PORTS[parts.scheme]}"}

@@ -1,4 +1,4 @@
-"""Requests to model servers that agents name: what leaves this process, and where it goes. Needs a vendor's library."""
+"""Requests to model servers that agents name: the headers and addresses that are allowed. Needs a vendor's library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentops.base.http.guarded_client import locate
 from runs.providers.server_rules import check_target, policy_of
 
 TIMEOUT = httpx2.Timeout(600, connect=5)
-#: Headers that leave this process. The vendors' libraries would add those of the environment, which may hold secrets.
+#: Headers that are sent. The vendors' libraries would add headers from the environment, which may hold secrets.
 SENT_HEADERS = frozenset(
     {
         *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"),
@@ -20,14 +20,14 @@ SENT_HEADERS = frozenset(
 
 
 def make_client() -> httpx2.AsyncClient:
-    """Create a client whose requests keep to the rules for model servers."""
+    """Create a client whose requests follow the rules for model servers."""
     return httpx2.AsyncClient(
         transport=ModelServerTransport(), timeout=TIMEOUT, follow_redirects=False, trust_env=False
     )
 
 
 class ModelServerTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to addresses that were checked, whatever the name resolves to a moment later."""
+    """Sends requests to the checked addresses, even if the name resolves to others in the meantime."""
 
     def __init__(self) -> None:
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
@@ -35,7 +35,7 @@ class ModelServerTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `UrlNotAllowed` before anything is sent."""
         url = str(request.url)
-        # Resolving blocks.
+        # In a thread, because resolving blocks.
         target, addresses = await asyncio.to_thread(locate, url, policy_of(url))
         check_target(target, addresses)
         headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() in SENT_HEADERS]

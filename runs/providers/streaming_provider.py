@@ -1,4 +1,4 @@
-"""The base class of providers that packages add: they yield an answer in pieces, as it arrives."""
+"""The base class of providers in other packages: they yield an answer in pieces, as it arrives."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Piece = str | TextPart | ThinkingPart | ToolCallPart | RequestUsage
 
 
 class StreamingProvider:
-    """A provider of one's own. One instance serves all runs of a process."""
+    """The base class of an added provider. One instance serves all runs of a process."""
 
-    #: What agents write as `provider`, if a setting names the module. An entry point has its own name.
+    #: The value of `provider` in agents, if a setting names the module. An entry point has its own name.
     name: ClassVar[str] = ""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         """Raise `ProviderUnusable` if a run with this model cannot start. Make no network request."""
 
     def answer(self, call: ModelCall) -> AsyncGenerator[Piece, None]:
-        """Yield the pieces of the answer. An async generator: what blocks it blocks all runs of the worker.
+        """Yield the pieces of the answer. An async generator: code that blocks it blocks all runs of the worker.
 
-        The answer is complete when the generator ends. An exception is a failed attempt: what was yielded is marked as
-        abandoned, and the call is retried if the type of the error allows it.
+        The answer is complete when the generator ends. An exception is a failed attempt: the pieces yielded so far are
+        marked as abandoned, and the call is retried if the type of the error allows it.
         """
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class StreamingProvider:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return nothing: only recordings know the next user turn."""
+        """Return nothing: only recordings contain the next user turn."""
         return FollowUp()
 
     @asynccontextmanager
@@ -89,7 +89,7 @@ class _PieceStream(StreamedResponse):
         raise ProviderUnusable(f"answer yielded a {type(piece).__name__}; see docs/guides/providers.md for the pieces")
 
     async def close_stream(self) -> None:
-        """Do nothing: the generator closes what it has opened."""
+        """Do nothing: the generator closes its resources."""
 
     @property
     def usage(self) -> RequestUsage:

@@ -1,11 +1,11 @@
-"""The channel: envelopes for code in the same process, soon after the commit, at most once.
+"""The channel: envelopes for code in the same process, shortly after the commit, at most once.
 
     with subscribe(event_types=["agent_start", "agent_stop"]) as events:
         for envelope in events:
             ...
 
-A subscriber that is too slow loses events, which are counted; whoever appends never waits. For all events, whatever
-happens, use a sink. Events of projects whose telemetry is off are left out.
+A subscriber that is too slow loses events, which are counted; the code that appends events never waits. To receive all
+events reliably, use a sink. Events of projects whose telemetry is off are left out.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from timeline.models import Event
 from timeline.settled import newest_event
 
 log = logging.getLogger(__name__)
-#: Envelopes that wait for a subscriber.
+#: Maximum number of envelopes waiting for a subscriber.
 QUEUE = 1000
-#: Events that are read at a time, and logs whose position is remembered.
+#: Events read at a time, and the number of logs whose position is kept.
 BATCH, MAX_LOGS = 200, 10_000
 _PREFIX = "log:"
 _lock = threading.Lock()
@@ -46,7 +46,7 @@ class Subscription:
     def __init__(
         self, event_types: Collection[str], project_id: UUID | None, size: int, dialect: EnvelopeDialect
     ) -> None:
-        #: Envelopes that the subscriber has lost because it was too slow.
+        #: Number of envelopes that the subscriber has lost because it was too slow.
         self.dropped = 0
         self.dialect = dialect
         self._types = event_types
@@ -55,7 +55,7 @@ class Subscription:
         self._is_closed = False
 
     def get(self, timeout_s: float | None = None) -> Envelope | None:
-        """Return the next envelope; None after the time, or if the subscription is closed."""
+        """Return the next envelope; None after the timeout, or if the subscription is closed."""
         if self._is_closed and self._queue.empty():
             return None
         try:
@@ -64,7 +64,7 @@ class Subscription:
             return None
 
     def close(self) -> None:
-        """End the subscription. Envelopes that wait can still be read."""
+        """End the subscription. Waiting envelopes can still be read."""
         if not self._is_closed:
             self._is_closed = True
             _remove(self)
@@ -148,12 +148,12 @@ def _is_wanted(type_: str, types: Collection[str]) -> bool:
 
 
 class _Feeder:
-    """Reads, in a thread of its own, the events of the logs that this process has appended to."""
+    """A thread that reads the events of the logs to which this process has appended."""
 
     def __init__(self) -> None:
         self.subscriptions: Sequence[Subscription] = []
         self._first = newest_event()
-        #: The last event that was read of each log, by the ID of its row, the least recently used first.
+        #: The ID of the last event read from each log, by log ID, the least recently used first.
         self._read: OrderedDict[UUID, int] = OrderedDict()
         self._changed: queue.SimpleQueue[UUID | None] = queue.SimpleQueue()
         self._unsubscribe = notify.subscribe(self._hear)
@@ -161,12 +161,12 @@ class _Feeder:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, after what it is doing."""
+        """End the thread after its current work."""
         self._unsubscribe()
         self._changed.put(None)
 
     def _hear(self, channel: str, value: str) -> None:
-        # Called by whoever has committed: it must not wait.
+        # Called by the thread that has committed, so it must not wait.
         if channel.startswith(_PREFIX):
             self._changed.put(UUID(channel.removeprefix(_PREFIX)))
 
@@ -198,5 +198,5 @@ class _Feeder:
         self._read[log_id] = event_id
         self._read.move_to_end(log_id)
         if len(self._read) > MAX_LOGS:
-            # Whatever else is appended to that log is newer than what was read of it.
+            # Any later event of that log is newer than the last one read from it.
             self._first = max(self._first, self._read.popitem(last=False)[1])

@@ -1,4 +1,6 @@
-"""Deliveries: planned with the cursor, attempted one by one, given up after the last attempt, and sent again."""
+"""Deliveries: created when the cursor moves, attempted one by one, dead after the last attempt, and sent again on
+request.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,25 @@ from timeline.display import clean
 from timeline.models import Event
 
 log = logging.getLogger(__name__)
-#: Seconds after each failed attempt until the next one. After the last, it is dead. Standard Webhooks recommends these,
-#: but for 30 s and 2 min: of a receiver that refuses one in five, a tenth as many messages wait.
+#: Seconds after each failed attempt until the next one. After the last attempt, the delivery is dead. The values are
+#: those recommended by Standard Webhooks, plus 30 s and 2 min: for a receiver that refuses one in five requests, they
+#: reduce the number of waiting messages to a tenth.
 SCHEDULE_S = (5, 30, 120, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 MAX_ATTEMPTS = len(SCHEDULE_S) + 1
-#: How long a worker has a delivery.
+#: How long a worker's claim of a delivery lasts.
 LEASE = timedelta(seconds=60)
-#: Waiting deliveries of a sink, beyond which no more are planned: its cursor waits instead.
+#: Maximum number of waiting deliveries of a sink. Beyond it, no more are created and the cursor waits.
 MAX_WAITING = 10_000
-#: Deliveries of one sink that are attempted in a row.
+#: Maximum number of deliveries of one sink that are attempted in a row.
 IN_A_ROW = 50
-#: Attempts to claim a delivery, of which other threads and workers claim some.
+#: Maximum number of attempts to claim a delivery, because other threads and workers claim deliveries too.
 CLAIMS = 10
 State = Delivery.State
 
 
 @dataclass(slots=True)
 class Turn:
-    """A turn of a sink: the attempts that were made in a row."""
+    """A turn of a sink: consecutive delivery attempts."""
 
     attempts: int = 0
     failures: int = 0
@@ -59,12 +62,12 @@ class Turn:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the receiver has accepted more than it has not."""
+        """Whether the receiver accepted more attempts than it refused."""
         return self.failures * 2 < self.attempts
 
 
 def plan(cursor: SinkCursor, batch: EventBatch) -> bool:
-    """Make a delivery for each event, and move the cursor, in one transaction. False if too many are waiting.
+    """Create a delivery for each event, and move the cursor, in one transaction. Returns False if too many are waiting.
 
     Raises `ClaimExpired`.
     """
@@ -79,7 +82,7 @@ def plan(cursor: SinkCursor, batch: EventBatch) -> bool:
 def record_dead(cursor: SinkCursor, batch: EventBatch, failure: SendFailed, *, sent: int = 0) -> None:
     """Keep a batch that the receiver refused as a dead delivery, and move the cursor. Raises `ClaimExpired`.
 
-    `sent` is the number of events whose parts the receiver has accepted at least in part.
+    `sent` is the number of events that the receiver has accepted at least in part.
     """
     with transaction.atomic():
         Delivery.objects.create(
@@ -100,25 +103,25 @@ def queue_test(sink: Sink) -> Delivery:
 
 
 def resend(delivery: Delivery) -> bool:
-    """Let a delivery that was sent, or is dead, be sent again, with the same ID. False if it is waiting."""
+    """Queue a sent or dead delivery again, with the same ID. Returns False if it is already waiting."""
     return bool(_send_again(Delivery.objects.filter(pk=delivery.pk).exclude(state=State.WAITING)))
 
 
 def resend_dead(sink: Sink) -> int:
-    """Let all dead deliveries of a sink be sent again, with the same IDs, and return their number."""
+    """Queue all dead deliveries of a sink again, with the same IDs. Returns their number."""
     return _send_again(Delivery.objects.filter(sink=sink, state=State.DEAD))
 
 
 def hasten(sink: Sink) -> None:
-    """Let all waiting deliveries of a sink be attempted at once, because somebody has changed it."""
+    """Make all waiting deliveries of a sink due now, because the sink was changed."""
     Delivery.objects.filter(sink=sink.pk, state=State.WAITING, due_at__gt=Now()).update(due_at=Now())
     wake.ask_for(wake.EXPORT)
 
 
 def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False, *, lane: int = 0) -> Turn:
-    """Attempt due deliveries of a sink, until it rests or has had its turn. One that fails does not stop the others.
+    """Attempt due deliveries of a sink, until it rests or its turn is over. A failed delivery does not stop the others.
 
-    `lane` is how many due ones to leave to other threads.
+    `lane` is the number of due deliveries to leave to other threads.
     """
     turn = Turn()
     while not turn.is_full and not is_stopping():
@@ -142,7 +145,7 @@ def _take_due(sink_id: UUID, lane: int) -> Delivery | None:
 
 
 def take(candidate: Delivery) -> Delivery | None:
-    """Claim a waiting delivery for one attempt. None if another worker was faster."""
+    """Claim a waiting delivery for one attempt. Returns None if another worker has claimed it."""
     mine = Delivery.objects.filter(
         pk=candidate.pk, attempts=candidate.attempts, state=State.WAITING, due_at=candidate.due_at
     )
@@ -152,7 +155,7 @@ def take(candidate: Delivery) -> Delivery | None:
 
 
 def attempt(delivery: Delivery) -> bool:
-    """Send a claimed delivery and store the result. Return whether the receiver accepted it."""
+    """Send a claimed delivery and store the result. Returns whether the receiver accepted it."""
     began = time.monotonic()
     try:
         kind, target = target_of(delivery.sink)
@@ -168,7 +171,7 @@ def attempt(delivery: Delivery) -> bool:
 
 
 def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Receipt:
-    """Send events to a sink. No connection to the database is held meanwhile. Raises `SendFailed`."""
+    """Send events to a sink, without holding a database connection. Raises `SendFailed`."""
     try:
         requests = kind.render(target, events, message_id)
         if not requests:
@@ -179,7 +182,7 @@ def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], me
     except SendFailed:
         raise
     except Exception as error:
-        # An error in a kind, of this site or of another package, must not end the thread.
+        # An error in a built-in or added kind must not end the thread.
         log.exception("a sink failed unexpectedly", extra={"sink": target.name})
         raise SendFailed(f"unexpected error: {type(error).__name__}") from error
 
@@ -220,7 +223,7 @@ def _record_success(delivery: Delivery, receipt: Receipt, began: float) -> None:
 
 
 def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bool:
-    """Plan the next attempt, or give up. Returns False."""
+    """Schedule the next attempt, or mark the delivery as dead. Returns False."""
     is_test = delivery.event_type == TEST
     is_dead = is_test or failure.is_final or delivery.attempts >= MAX_ATTEMPTS
     error = one_line(clean(str(failure)), 500)
@@ -277,7 +280,7 @@ def _range(sink: Sink, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _kept(response: str) -> str:
-    """Return the beginning of a receiver's answer as it is stored: redacted, in one line."""
+    """Return the start of a receiver's answer in stored form: redacted, in one line."""
     return one_line(clean(response[:MAX_RESPONSE]), MAX_RESPONSE)
 
 

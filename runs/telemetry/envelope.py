@@ -1,4 +1,4 @@
-"""The envelope: the form in which events leave the site, with an ID by which receivers recognise repeats."""
+"""The envelope: the format in which events are sent to receivers, with an ID that identifies repeats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timeline import log
 from timeline.models import Event
 from timeline.outgoing import mask_events
 
-#: The beginning of the types that are about a node of a flow.
+#: The prefix of event types about a node of a flow.
 _NODE = "node."
 
 
@@ -27,7 +27,7 @@ class EventOrigin:
     """The run, or the flow run, of a log."""
 
     session_id: str = ""
-    #: The agent of a run of this site. None if the events of the log name their agents.
+    #: The agent of a native run. None if the events of the log name their agents.
     agent_id: str | None = None
     #: The agents of a flow run's nodes, by the ID of the node.
     agents_of_nodes: Mapping[str, str] = field(default_factory=dict)
@@ -35,10 +35,10 @@ class EventOrigin:
     is_removed: bool = False
 
     def agent_of(self, event: Event) -> str:
-        """Return the agent that an event is about; empty for tools, questions and what a flow does itself."""
+        """Return the agent of an event; empty for tools, questions and the flow's own events."""
         if self.agent_id is None:
             return event.node_id
-        # The flow and a node of it may have the same name.
+        # A flow and one of its nodes may have the same name.
         return self.agents_of_nodes.get(event.node_id, "") if event.type.startswith(_NODE) else self.agent_id
 
 
@@ -61,7 +61,7 @@ def origins_of(log_ids: Collection[UUID]) -> dict[UUID, EventOrigin]:
 
 
 def _agent_of(source: str, provider: object, agent: object) -> str | None:
-    """Return the agent of a run. The events of other programs name it themselves, and may name several."""
+    """Return the agent of a run. Events of other programs name their agents, and may name several."""
     if source != AgentRun.Source.NATIVE:
         return None
     return "" if provider == flow_node.NAME else str(agent or "")
@@ -79,15 +79,16 @@ _NAMESPACE = UUID("5d3f0d9e-3a41-4d7c-9f0a-6a1f6d2f8f11")
 def id_of(event: Event) -> str:
     """Return the ID of an event for receivers, the same for each repeat.
 
-    The time of storing is a part of it: after a restore from a backup, sequence numbers are given again.
+    It includes the time of storing, because a restore from a backup assigns the same sequence numbers again.
     """
     return f"evt_{uuid5(_NAMESPACE, f'{event.log_id}:{event.seq}:{event.created_at.isoformat()}').hex}"
 
 
 def outgoing(events: Sequence[Event]) -> list[OutgoingEvent]:
-    """Return the events as they are sent, in the same order, with secrets masked by the rules of their projects.
+    """Return the events in the format for sending, in the same order, with secrets masked by the rules of their
+    projects.
 
-    The rows must have been loaded with their logs. Events of runs that retention has removed are left out.
+    The rows must have been loaded with their logs. Events of runs that retention has deleted are left out.
     """
     origins = origins_of({event.log_id for event in events})
     unknown = EventOrigin()
@@ -99,7 +100,7 @@ def outgoing(events: Sequence[Event]) -> list[OutgoingEvent]:
 
 
 def envelope_of(event: Event, origin: EventOrigin) -> Envelope:
-    """Return the envelope of an event, whose `payload` is the event as the API shows it, with its ID for receivers."""
+    """Return the envelope of an event. Its `payload` is the event as in the API, with its ID for receivers."""
     return {
         "event_type": event.type,
         "timestamp_ms": round(event.ts.timestamp() * 1000),
@@ -110,7 +111,7 @@ def envelope_of(event: Event, origin: EventOrigin) -> Envelope:
 
 
 def test_event(message_id: str) -> OutgoingEvent:
-    """Return an event that shows whether a sink works. It belongs to no run."""
+    """Return an event for testing a sink. It belongs to no run."""
     now = database_clock.now()
     event = Event(type=TEST, ts=now, created_at=now, payload={"message": "This is a test of this sink."})
     payload: dict[str, Any] = {"id": message_id, "type": TEST, "ts": now.isoformat(), "payload": event.payload}

@@ -23,7 +23,7 @@ class EnvelopeDialect(StrEnum):
 class EnvelopeOptions(SinkOptions):
     """The option that all kinds with envelopes have."""
 
-    #: The names of events: those of hooks, or those of the log.
+    #: The names of events: hook names or log names.
     dialect: Annotated[EnvelopeDialect, Field(strict=False)] = EnvelopeDialect.HOOKS
 
 
@@ -33,7 +33,7 @@ class EnvelopeKind(SinkKind):
     options_class: ClassVar[type[SinkOptions]] = EnvelopeOptions
 
     def types_of(self, options: Mapping[str, Any], selected: Collection[str]) -> Collection[str]:
-        """Return the types that are read: without a selection, those that hooks have names for, or all."""
+        """Return the event types to read: without a selection, the types that have hook names, or all."""
         if selected or options.get("dialect") == EnvelopeDialect.LOG:
             return selected
         return LOG_TYPES

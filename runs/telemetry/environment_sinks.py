@@ -1,4 +1,4 @@
-"""The sinks that the environment configures, as rows, so that they have a cursor and are listed."""
+"""Store the sinks configured in the environment as rows, so that they have a cursor and appear in lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACTOR = "system"
 
 
 def sync() -> None:
-    """Make the rows what the environment of this process says. A new sink gets the events from now on."""
+    """Update the rows from the environment of this process. A new sink gets the events from now on."""
     configured = {sink.name: sink for sink in settings.AGENTOPS_TELEMETRY.sinks}
     rows = Sink.objects.filter(project=None, origin=Sink.Origin.ENVIRONMENT)
     rows.exclude(name__in=configured).filter(is_enabled=True).update(is_enabled=False, disabled_reason=ABSENT)
@@ -27,7 +27,7 @@ def sync() -> None:
             if is_new:
                 SinkCursor.objects.create(sink=row, event_id=newest_event())
             elif any(getattr(row, field) != value for field, value in values.items()):
-                # Also one that was disabled: whoever has restarted the worker may have mended what was wrong.
+                # Include disabled sinks: the operator who restarted the worker may have fixed the cause.
                 sink_claims.hold(row.pk)
                 Sink.objects.filter(pk=row.pk).update(**values)
                 SinkCursor.objects.filter(pk=row.pk).update(failures=0, due_at=None)

@@ -1,4 +1,4 @@
-"""Reads the events that a sink has not had yet."""
+"""Read the events that a sink has not received yet."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from runs.telemetry.sink_kind import SinkKind
 from timeline.event_rows import CHUNKS
 from timeline.models import Event
 
-#: IDs of events that one query looks at, so that a project with few events among many costs no long scan.
+#: Number of event IDs that one query covers, so that a project with few events among many causes no long scan.
 SPAN = 5000
-#: The end of a name that stands for a family of types.
+#: The suffix of a name for a family of types.
 FAMILY = ".*"
 
 
@@ -27,7 +27,7 @@ class EventBatch:
 
 
 def next_batch(sink: Sink, kind: SinkKind, after: int, upto: int, *, size: int) -> EventBatch:
-    """Return the next events that the sink wants, at most `size`, and the position up to which it has all of them."""
+    """Return at most `size` next events for the sink, and the position up to which it has all of them."""
     bound = min(upto, after + SPAN)
     rows = wanted(sink, kind).filter(pk__gt=after, pk__lte=bound)
     events = list(rows.order_by("pk")[:size])
@@ -41,7 +41,7 @@ def events_of(delivery: Delivery, kind: SinkKind) -> list[Event]:
 
 
 def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
-    """Return the events that a sink wants, with their logs."""
+    """Return the events that a sink selects, with their logs."""
     rows = Event.objects.select_related("log")
     rows = exported(rows) if sink.project_id is None else rows.filter(log__project=sink.project_id)
     types = kind.types_of(sink.config, sink.event_types)
@@ -51,14 +51,14 @@ def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
 def exported(rows: QuerySet[Event]) -> QuerySet[Event]:
     """Return the events of projects whose telemetry is on, without runs that began before it was switched on again.
 
-    Whole runs: the trace of one that ends later would hold what was said before.
+    Runs are excluded as a whole, because the trace of a run that ends later would contain the earlier messages.
     """
     since = Q(log__project__telemetry_since=None) | Q(log__created_at__gte=F("log__project__telemetry_since"))
     return rows.filter(since, log__project__exports_telemetry=True)
 
 
 def selected(types: Collection[str]) -> Q:
-    """Return the condition for events of these types, of which `run.*` stands for all that begin with `run.`."""
+    """Return the condition for events of these types; `run.*` selects all types that begin with `run.`."""
     condition = Q(type__in=[each for each in types if not each.endswith(FAMILY)])
     for each in types:
         if each.endswith(FAMILY):

@@ -1,7 +1,7 @@
-"""Sends events to sinks: each worker does, in threads of its own, apart from the runs.
+"""Send events to sinks, in separate threads of each worker, independently of the runs.
 
-A sink is advanced by one worker at a time. It reads the next events, sends them without a transaction, and moves the
-cursor after the answer. A worker that dies in between leaves the cursor in place: the events are sent again, with the
+One worker at a time advances a sink. It reads the next events, sends them outside of a transaction, and moves the
+cursor after the answer. If the worker dies before that, the cursor stays in place: the events are sent again, with the
 same IDs.
 """
 
@@ -30,52 +30,52 @@ from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.settled import settled_event
 
 log = logging.getLogger(__name__)
-#: Requests of a worker at the same time. Receivers that do not answer occupy a thread for some seconds each.
+#: Concurrent requests of a worker. Receivers that do not answer occupy a thread for several seconds each.
 THREADS = 8
-#: Requests to one webhook at the same time, once it accepts what it gets and more is waiting.
+#: Maximum concurrent requests to one webhook, if it accepts requests and more deliveries are waiting.
 MAX_LANES = 3
-#: Batches of a sink after which it leaves its thread to another one of the same project.
+#: Batches of a sink after which it leaves its thread to another sink of the same project.
 TURN = 20
 IsStopping = Callable[[], bool]
-#: What is worked on, the sink, and the lane.
+#: The type of work, the sink, and the lane.
 JobKey = tuple[str, UUID, int]
 
 
 class Job(NamedTuple):
-    """What is due for a sink: new events, or deliveries that wait."""
+    """Due work of a sink: new events, or waiting deliveries."""
 
     key: JobKey
     #: None: a sink of the whole site.
     project_id: UUID | None
-    #: Works on it until its argument returns True. Returns whether there is more of it.
+    #: Does the work until its argument returns True. Returns whether work is left.
     act: Callable[[IsStopping], bool]
 
 
 class Exporter:
-    """The exporter of this process. Sinks are independent: one that is slow or down does not delay the others.
+    """The exporter of this process. Sinks are independent: a slow or unreachable one does not delay the others.
 
-    The threads serve the projects in turns. A thread that becomes free takes a sink of the project that has the fewest
-    threads; a sink with a backlog leaves its thread to a project that has fewer.
+    The threads serve the projects in turns. A free thread takes a sink of the project that has the fewest threads; a
+    sink with a backlog leaves its thread to a project that has fewer.
     """
 
     def __init__(self, is_stopping: IsStopping = lambda: False, after_job: Callable[[], None] = lambda: None) -> None:
-        """`after_job` is called when a job has ended: more may be due for its sink by then."""
+        """`after_job` is called when a job has ended, because its sink may have more work due."""
         self._is_stopping, self._after_job = is_stopping, after_job
         self._pool: ThreadPoolExecutor | None = None
-        #: What is due, in the order of turns, as the last look has seen it.
+        #: Due jobs in the order of turns, as of the last check.
         self._waiting: list[Job] = []
-        #: What the threads work on, so that a look does not begin it again.
+        #: Jobs in progress, so that a check does not start them again.
         self._busy: dict[JobKey, Job] = {}
-        #: Requests that a webhook gets at the same time, if more than one.
+        #: Concurrent requests for a webhook, if more than one.
         self._lanes: dict[UUID, int] = {}
         self._lock = threading.Lock()
-        #: The newest event below which no event can appear.
+        #: The ID up to which all events are visible.
         self._settled = 0
-        #: Whether the last look has seen all events. Not if one is committed while an older one is not.
+        #: Whether the last check saw all events. False if an event is committed while an older one is not.
         self.has_settled = True
 
     def look(self) -> bool:
-        """Begin what is due, in threads. Returns False if there are no sinks."""
+        """Start the due jobs in threads. Returns False if there are no sinks."""
         self.has_settled = True
         if not Sink.objects.sending().exists() and not Delivery.objects.due().exists():
             return False
@@ -89,7 +89,7 @@ class Exporter:
         return True
 
     def run_due(self) -> int:
-        """Do what is due now, in this thread, and return the number of sinks that were worked on."""
+        """Do the due jobs in this thread, and return the number of sinks served."""
         due = self._due()
         for job in due:
             while job.act(self._is_stopping):
@@ -97,12 +97,12 @@ class Exporter:
         return len(due)
 
     def close(self) -> None:
-        """Wait for the requests that are under way."""
+        """Wait for the requests in progress."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _due(self) -> list[Job]:
-        # None if an import has been storing events for more than a second: the rest is sent when it ends.
+        # None if an import has been storing events for more than a second: the rest is sent after the import.
         settled = settled_event(self._settled)
         self.has_settled = settled is not None
         self._settled = settled or self._settled
@@ -120,7 +120,7 @@ class Exporter:
         return in_turns(jobs, lambda job: job.project_id)
 
     def _deliver(self, sink_id: UUID, lane: int, is_stopping: IsStopping) -> bool:
-        """Take a turn. A receiver that accepts most of a full turn gets one more request at a time, others fewer."""
+        """Take a turn. A receiver that accepts most of a full turn gets one more concurrent request, others fewer."""
         turn = deliveries.send_waiting(sink_id, is_stopping, lane=lane)
         with self._lock:
             lanes = self._lanes.pop(sink_id, 1)
@@ -130,7 +130,7 @@ class Exporter:
         return turn.is_full
 
     def _take(self) -> Job | None:
-        """Return the next job, of the project with the fewest threads. None if nothing waits or no thread is free."""
+        """Return the next job of the project with the fewest threads. None if no job waits or no thread is free."""
         with self._lock:
             if len(self._busy) >= THREADS or self._is_stopping():
                 return None
@@ -148,7 +148,7 @@ class Exporter:
         return Counter(job.project_id for job in self._busy.values())
 
     def _is_turn_over(self, job: Job, batches: int) -> bool:
-        """Return whether a sink that has had so many batches must leave its thread to another one."""
+        """Return whether a sink must leave its thread to another one after this number of batches."""
         with self._lock:
             threads = self._threads()
             others = [one for one in self._waiting if one.key not in self._busy]
@@ -159,13 +159,13 @@ class Exporter:
         self._pool = self._pool or ThreadPoolExecutor(THREADS, thread_name_prefix="export")
         try:
             self._pool.submit(self._work, job)
-        except RuntimeError:  # no thread can be started now; the next look tries again
+        except RuntimeError:  # no thread can be started now; the next check tries again
             with self._lock:
                 self._busy.pop(job.key)
             raise
 
     def _work(self, job: Job | None) -> None:
-        """Work on a job, and then on the next ones."""
+        """Do a job, and then the next ones."""
         while job is not None:
             has_more = False
             try:
@@ -185,7 +185,7 @@ class Exporter:
 
 
 class _SinkTurn:
-    """Says when a sink has to stop. It is asked before each batch, of which a turn has at least one."""
+    """Decides when a sink has to stop. It is called before each batch; a turn has at least one batch."""
 
     def __init__(self, is_over: Callable[[int], bool], is_stopping: IsStopping) -> None:
         self._is_over, self._is_stopping, self._batches = is_over, is_stopping, 0
@@ -196,9 +196,9 @@ class _SinkTurn:
 
 
 def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False) -> bool:
-    """Send the events up to `newest` that a sink has not had, until it has to rest or `is_stopping` returns True.
+    """Send the events up to `newest` that a sink has not received, until it has to rest or `is_stopping` returns True.
 
-    Returns False: the next look finds what is left.
+    Returns False: the next check finds the remaining events.
     """
     cursor = sink_claims.take(sink_id, newest)
     if cursor is None:
@@ -225,7 +225,7 @@ def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False)
 
 
 def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: SinkTarget, batch: EventBatch) -> bool:
-    """Send or plan a batch, and move the cursor. False if the sink has to wait. Raises `SendFailed`."""
+    """Send or plan a batch, and move the cursor. Returns False if the sink has to wait. Raises `SendFailed`."""
     if kind.sends_each:
         return deliveries.plan(cursor, batch)
     if not batch.events:

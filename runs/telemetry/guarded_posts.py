@@ -1,4 +1,4 @@
-"""POST requests of sinks, by the guarded client, and what their answers mean."""
+"""POST requests of sinks through the guarded client, and the interpretation of their answers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agentops.base.http.guarded_client import HttpAnswer, HttpFailed, HttpReques
 from agentops.base.http.receivers import policy_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, InvalidSink, Receipt, SendFailed
 
-#: The same request would be refused again.
+#: Status codes after which repeating the request is useless.
 FINAL = frozenset({400, 409, 413, 415, 422})
-#: Nothing will be accepted with these credentials, or at this address any more.
+#: Status codes that disable the sink: the credentials or the address will never be accepted.
 DISABLING = frozenset({401, 403, 410})
 _NOT_HEADERS = frozenset('()<>@,;:\\"/[]?={} \t')
 
 
 def _checked_url(url: str) -> str:
-    """Return the URL, if it may be requested as far as that is known without DNS."""
+    """Return the URL. Raises an error if it is not allowed; DNS is not queried."""
     try:
         check_url(url, policy_of(url))
     except UrlNotAllowed as error:
@@ -52,7 +52,7 @@ def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     try:
         answer = send(HttpRequest("POST", url, headers, content), policy_of(url))
     except UrlNotAllowed as error:
-        # An address may change, so it is tried again.
+        # The DNS address may change, so the request is retried.
         raise SendFailed(f"the URL is not allowed: {error.reason}") from None
     except HttpFailed as error:
         raise SendFailed(str(error)) from None

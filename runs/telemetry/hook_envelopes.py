@@ -1,6 +1,6 @@
-"""Envelopes that name events as hooks do: what a hook of an agent would be asked, told after the fact.
+"""Envelopes that name events like hooks: the input of an agent's hook, sent after the fact.
 
-An event of the log without such a name is left out, unless a sink asks for its type.
+An event of the log without such a name is left out, unless a sink selects its type.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class HookName(StrEnum):
 
 
 _ENDS = frozenset({EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED})
-#: The types of the log that hook events are made of. A paused run ends its turn.
+#: The log types from which hook events are made. A paused run ends its turn.
 LOG_TYPES = frozenset(
     {*_ENDS, EventType.RUN_STARTED, EventType.RUN_PAUSED, EventType.LLM_TURN_START}
     | {EventType.TOOL_START, EventType.TOOL_END}
 )
-#: Types that stay what they are beside the hook event, if a sink asks for them.
+#: Types that are sent unchanged in addition to the hook event, if a sink selects them.
 _KEPT = frozenset({EventType.RUN_PAUSED})
 HookEventFields = tuple[HookName, dict[str, Any]]
 
@@ -46,7 +46,7 @@ HookEventFields = tuple[HookName, dict[str, Any]]
 def hook_envelopes(events: Sequence[OutgoingEvent], *, is_selected: bool) -> list[list[Envelope]]:
     """Return the envelopes of each event, in the order of the log. At most four queries.
 
-    `is_selected`: the receiver has asked for these types, so those without a hook event keep their own names.
+    `is_selected`: the receiver has selected these types, so events without a hook event keep their own names.
     """
     rows = _Rows.load([event.row for event in events if event.row.type in LOG_TYPES])
     return [_envelopes(event, rows, is_selected=is_selected) for event in events]
@@ -68,12 +68,12 @@ def _envelope(event: OutgoingEvent, name: HookName, fields: Mapping[str, Any]) -
 
 @dataclass(frozen=True)
 class _Rows:
-    """What the payloads are made of: the runs, the calls by their IDs, and the steps with an answer."""
+    """The rows for the payloads: the runs, the calls by ID, and the steps with an answer."""
 
     runs: Mapping[UUID, AgentRun]
     calls: Mapping[UUID, AgentRunToolCall]
     answered: frozenset[tuple[UUID, int]]
-    #: Ended runs that have paused before, which has ended their last turn.
+    #: Ended runs that were paused before. The pause has ended their last turn.
     paused: frozenset[UUID]
 
     @classmethod
@@ -101,7 +101,7 @@ def _fields_of(row: Event, rows: _Rows) -> Iterator[HookEventFields]:
         case EventType.RUN_STARTED:
             yield HookName.AGENT_START, {"task": _masked(run.prompt)}
         case EventType.LLM_TURN_START:
-            # A repeated attempt is a part of its turn.
+            # A repeated attempt belongs to the same turn.
             if not row.payload.get("attempt"):
                 yield from _turn_end(run, (row.step or 0) - 1, rows)
                 yield HookName.TURN_START, {"turn": row.step}
@@ -116,7 +116,7 @@ def _fields_of(row: Event, rows: _Rows) -> Iterator[HookEventFields]:
 
 
 def _turn_end(run: AgentRun, step: int, rows: _Rows) -> Iterator[HookEventFields]:
-    """Yield the end of a turn: after its last tool call, which is when the next turn begins or the run ends."""
+    """Yield the end of a turn: after its last tool call, when the next turn begins or the run ends."""
     if step > run.step_base and (run.pk, step) in rows.answered:
         yield HookName.TURN_END, {"turn": step}
 
@@ -130,7 +130,7 @@ def _of_tool(row: Event, call: AgentRunToolCall | None) -> Iterator[HookEventFie
         if not row.payload.get("attempt"):
             yield HookName.PRE_TOOL_USE, use
         return
-    if not call.starts:  # it was denied, or its tool does not exist, or a runner reports ends only
+    if not call.starts:  # it was denied, or its tool does not exist, or a runner reports only ends
         yield HookName.PRE_TOOL_USE, use
     output = _masked(call.output)
     if call.status == ToolStatus.COMPLETED:

@@ -1,4 +1,4 @@
-"""The kinds of sinks by name: built-in ones, and those that packages and modules of the deployment add."""
+"""The kinds of sinks by name: built-in kinds, and kinds added by packages and modules of the deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.extensions import ExtensionFailed
 from runs.telemetry.sink_kind import InvalidSink, SinkKind
 
 SETTING = "AGENTOPS_SINK_MODULES"
-#: By name, so that a worker loads only what it sends to.
+#: Dotted paths by name, so that a worker imports only the kinds that it uses.
 BUILTIN = {
     "http": "runs.telemetry.kinds.http_sink.HttpSink",
     "jsonl": "runs.telemetry.kinds.jsonl_sink.JsonlSink",
@@ -30,7 +30,7 @@ WEBHOOK = "webhook"
 
 @dataclass(frozen=True)
 class AddedKind:
-    """A kind that a package or a module adds, and the place that it comes from."""
+    """A kind that a package or a module adds, and its source."""
 
     kind: SinkKind
     source: str
@@ -64,12 +64,12 @@ def added() -> dict[str, AddedKind]:
 
 
 def faults() -> list[ExtensionFailed]:
-    """Return why kinds of packages or modules are missing."""
+    """Return the errors of kinds that could not be loaded from packages or modules."""
     return _added()[1]
 
 
 def reload() -> None:
-    """Look for kinds again at the next use."""
+    """Search for kinds again at the next use."""
     _added.cache_clear()
 
 
@@ -85,7 +85,7 @@ def _built_in(name: str) -> SinkKind:
 
 
 def kind_of(name: str) -> SinkKind:
-    """Return a kind. Raises `InvalidSink` if there is none of this name."""
+    """Return a kind. Raises `InvalidSink` for an unknown name."""
     if name in BUILTIN:
         return _built_in(name)
     if name in added():

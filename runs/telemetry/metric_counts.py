@@ -1,7 +1,7 @@
-"""Adds up counts from the events, behind the log, so that they hold for all processes and over restarts.
+"""Count metrics from the stored events, so that the counts cover all processes and survive restarts.
 
-Nothing is written while events are appended. Workers call `catch_up` once somebody has read the metrics. The counts of
-a batch and the new position are one transaction, so each event is counted once.
+Appending events writes no counts. Workers call `catch_up` once a client has read the metrics. The counts of a batch and
+the new position are stored in one transaction, so each event is counted once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from timeline.models import Event
 from timeline.settled import newest_event, settled_event
 
 BATCH = 500
-#: The upper bounds of durations, in seconds. The last one is infinite.
+#: The upper bounds of the duration buckets, in seconds. The last one is infinite.
 BUCKETS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, float("inf"))
-#: Different values of one label. Further ones are counted as `other`, because each costs a row for ever.
+#: Maximum number of series of all metrics. Further ones are counted as `other`, because each series costs a permanent
+#: row.
 MAX_SERIES = 5000
 _COUNTED = (
     *(EventType.RUN_CREATED, *sorted(TERMINAL_TYPES), EventType.RUN_RECOVERED, EventType.LLM_TURN_END),
@@ -41,12 +42,12 @@ Series = tuple[str, str]
 
 
 def begin() -> None:
-    """Begin to count, unless that has begun. Events from before are not counted."""
+    """Start counting, unless already started. Earlier events are not counted."""
     MetricPosition.objects.get_or_create(pk=1, defaults={"event_id": newest_event()})
 
 
 def catch_up(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Count what was appended so far, and return the number of events. 0 if nobody reads metrics."""
+    """Count the events appended so far, and return their number. Returns 0 if no client reads metrics."""
     position = MetricPosition.objects.values_list("event_id", flat=True).first()
     if position is None:
         return 0
@@ -64,7 +65,7 @@ def catch_up(is_stopping: Callable[[], bool] = lambda: False) -> int:
 
 
 def counts_of(events: Iterable[Event]) -> Counter[Series]:
-    """Return what these events add, by name and labels. At most three queries."""
+    """Return the increments from these events, by name and labels. At most three queries."""
     events = list(events)
     counts: Counter[Series] = Counter()
     log_ids = {event.log_id for event in events}
@@ -96,7 +97,7 @@ def counts_of(events: Iterable[Event]) -> Counter[Series]:
 
 
 def _projects_of_flow_runs(log_ids: Collection[UUID]) -> dict[UUID, str]:
-    """Return the projects of the logs that are those of flow runs."""
+    """Return the projects of the logs that belong to flow runs."""
     if not log_ids:
         return {}
     return dict(FlowRun.objects.filter(pk__in=log_ids).values_list("pk", "project__slug"))
@@ -122,7 +123,7 @@ def _turn(payload: Mapping[str, Any], project: str, usage: TurnUsage | None) -> 
 
 
 def _duration(name: str, payload: Mapping[str, Any], **values: Any) -> Counter[Series]:
-    """Return what a duration adds to a histogram: a bucket, the sum and the count."""
+    """Return the increments of a histogram for a duration: a bucket, the sum and the count."""
     milliseconds = payload.get("duration_ms")
     seconds = float(milliseconds) / 1000 if isinstance(milliseconds, int | float | Decimal) else 0.0
     bucket = next(bound for bound in BUCKETS_S if seconds <= bound)
@@ -145,7 +146,7 @@ def _usage_of(events: Iterable[Event]) -> dict[tuple[UUID, int | None], TurnUsag
 
 
 def _store(position: int, last: int, counts: Counter[Series]) -> bool:
-    """Add counts and move the position. False, with nothing changed, if another process was faster."""
+    """Add counts and move the position. Returns False, with nothing changed, if another process has moved it."""
     with transaction.atomic():
         # The guarded UPDATE decides the race: one process moves the position.
         if not MetricPosition.objects.filter(pk=1, event_id=position).update(event_id=last):
@@ -156,7 +157,7 @@ def _store(position: int, last: int, counts: Counter[Series]) -> bool:
 
 
 def _bounded(counts: Counter[Series]) -> Counter[Series]:
-    """Return the counts. Once there are very many series, new ones are counted together."""
+    """Return the counts. Beyond the maximum number of series, new ones are counted together."""
     if MetricCount.objects.count() + len(counts) < MAX_SERIES:
         return counts
     known = set(MetricCount.objects.values_list("name", "labels"))

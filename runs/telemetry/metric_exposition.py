@@ -1,4 +1,4 @@
-"""The metrics in the text format of Prometheus: the stored counts, and gauges from a few short queries."""
+"""The metrics in the text format of Prometheus: the stored counts, and gauges from short queries."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SiteCollector(Collector):
 
 
 class _Cache:
-    """The last answer, so that frequent readers do not keep the database busy."""
+    """The last answer, so that frequent reads do not load the database."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ def _run_gauges() -> Iterator[Metric]:
 
 
 def _queue_gauges() -> Iterator[Metric]:
-    """Yield what waits in each queue, and the workers that serve it. One with neither has no series."""
+    """Yield the runs waiting in each queue, and its workers. A queue with neither has no series."""
     queued = queue_state.queued_counts()
     processes = list(WorkerProcess.objects.alive())
     slots = GaugeMetricFamily(
@@ -161,7 +161,9 @@ def _queue_gauges() -> Iterator[Metric]:
 
 
 def _message_gauges() -> Iterator[Metric]:
-    """Yield what waits in Redis, and when a clock was last at work: nothing without Redis, where nobody can know."""
+    """Yield the messages waiting in Redis, and the last activity of a clock. Without Redis, yield nothing: neither is
+    known.
+    """
     text = "Messages in a queue of Redis, by priority: 0 is the first."
     messages = GaugeMetricFamily(f"{PREFIX}queue_messages", text, labels=["queue", "priority"])
     text = "How long the oldest message of a queued run has been in Redis."

@@ -1,4 +1,4 @@
-"""JSON as it leaves the site, in UTF-8."""
+"""Encode outgoing JSON as UTF-8."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import orjson
 
 
 def encode(value: object) -> bytes:
-    """Return a JSON value. Whole numbers may have any size: imported files, and arguments of calls, have such."""
+    """Return a value as JSON. Integers may have any size, because imported files and arguments of calls may contain
+    such numbers.
+    """
     try:
         return orjson.dumps(value)
-    except orjson.JSONEncodeError:  # a number beyond 64 bits
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

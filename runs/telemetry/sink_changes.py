@@ -1,4 +1,4 @@
-"""Sinks and webhooks: created, changed and removed, each change with an audit entry in its transaction.
+"""Create, change and remove sinks and webhooks, each with an audit entry in the same transaction.
 
 The caller checks the permission (Action.CONFIGURE).
 """
@@ -31,7 +31,7 @@ from runs.telemetry.sink_targets import seal_secrets, unsealed
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
 from timeline.settled import newest_event
 
-#: Sinks and webhooks of a project: each reads all of its events.
+#: Maximum number of sinks and webhooks of a project, because each reads all of its events.
 MAX_SINKS = 50
 MAX_TYPES = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -51,7 +51,7 @@ class SinkAuditAction(enum.StrEnum):
 
 @dataclass(frozen=True)
 class SinkChange:
-    """What changes of a sink. None: it stays."""
+    """The changes to a sink. None: unchanged."""
 
     name: str | None = None
     config: Mapping[str, Any] | None = None
@@ -69,9 +69,9 @@ def sinks_of(project: Project, *, webhooks: bool) -> QuerySet[Sink]:
 def create(
     project: Project, kind_name: str, new: SinkChange, *, by: Actor, from_start: bool = False
 ) -> tuple[Sink, str | None]:
-    """Create a sink. It gets the events from now on, or with `from_start` all that are stored. Raises `InvalidSink`.
+    """Create a sink. It gets the events from now on, or with `from_start` all stored events. Raises `InvalidSink`.
 
-    A webhook without a secret gets one, which is returned and cannot be read again.
+    If a webhook has no secret, one is generated and returned. It cannot be read again.
     """
     kind = kind_of(kind_name)
     sink = Sink(project=project, kind=kind_name, created_by=by if isinstance(by, str) else by.actor)
@@ -79,7 +79,7 @@ def create(
     given = {"secrets": [secret]} if secret else dict(new.secrets or {})
     _apply(sink, kind, new, secrets=given)
     with transaction.atomic():
-        # Locked, so that two requests do not exceed the limit, or use a name twice.
+        # Locked, so that two concurrent requests neither exceed the limit nor use the same name.
         Project.objects.locked(project)
         _require_free_name(sink)
         if Sink.objects.filter(project=project).count() >= MAX_SINKS:
@@ -91,13 +91,13 @@ def create(
 
 
 def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
-    """Change a sink, and return it. `secrets` replaces those that it names. Raises `InvalidSink`, `SinkNotFound`."""
+    """Change a sink, and return it. `secrets` replaces the named secrets. Raises `InvalidSink`, `SinkNotFound`."""
     with transaction.atomic():
         locked = _locked(sink)
         before = _audit_values(locked)
         _apply(locked, kind_of(locked.kind), changes, secrets=_secrets_after(locked, changes))
         locked.save()
-        # Whatever was wrong may be right now.
+        # The change may have fixed the cause of the failures.
         SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
         deliveries.hasten(locked)
         after = {**_audit_values(locked), **({"secrets": sorted(changes.secrets)} if changes.secrets else {})}
@@ -107,12 +107,12 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
 
 
 def check(sink: Sink, changes: SinkChange) -> None:
-    """Raise `InvalidSink` with everything that is wrong with a change of a sink, or with one that is not saved yet."""
+    """Raise `InvalidSink` with all problems of a change of a sink, or of a sink that is not saved yet."""
     _apply(copy(sink), kind_of(sink.kind), changes, secrets=_secrets_after(sink, changes))
 
 
 def remove(sink: Sink, *, by: Actor) -> None:
-    """Delete a sink with its deliveries. Events that it has not had are not sent. Raises `SinkNotFound`."""
+    """Delete a sink with its deliveries. Events not yet sent are dropped. Raises `SinkNotFound`."""
     with transaction.atomic():
         locked = _locked(sink)
         record(by, SinkAuditAction.SINK_REMOVED, project=locked.project, obj=locked, before=_audit_values(locked))
@@ -120,7 +120,7 @@ def remove(sink: Sink, *, by: Actor) -> None:
 
 
 def rotate_secret(sink: Sink, *, by: Actor) -> str:
-    """Add a secret to a webhook, and return it. The one before stays valid until the next rotation.
+    """Add a secret to a webhook, and return it. The previous one stays valid until the next rotation.
 
     Raises `InvalidSink`, `SinkNotFound`.
     """
@@ -137,7 +137,7 @@ def rotate_secret(sink: Sink, *, by: Actor) -> str:
 
 
 def send_test(sink: Sink, *, by: Actor) -> Delivery:
-    """Let a worker send a test event, and return its delivery."""
+    """Queue a test event for a worker to send, and return its delivery."""
     with transaction.atomic():
         delivery = deliveries.queue_test(sink)
         record(by, SinkAuditAction.TEST_SENT, project=sink.project, obj=sink)
@@ -145,7 +145,7 @@ def send_test(sink: Sink, *, by: Actor) -> Delivery:
 
 
 def resend(delivery: Delivery, *, by: Actor) -> Delivery:
-    """Let a worker send a delivery again, with the same ID, and return it. A waiting one is due already."""
+    """Queue a delivery to be sent again, with the same ID, and return it. A waiting one is due already."""
     with transaction.atomic():
         if deliveries.resend(delivery):
             after = {"message_id": delivery.message_id}
@@ -155,7 +155,7 @@ def resend(delivery: Delivery, *, by: Actor) -> Delivery:
 
 
 def resend_dead(sink: Sink, *, by: Actor) -> int:
-    """Let a worker send all dead deliveries of a sink again, with the same IDs, and return their number."""
+    """Queue all dead deliveries of a sink to be sent again, with the same IDs, and return their number."""
     with transaction.atomic():
         count = deliveries.resend_dead(sink)
         if count:
@@ -170,7 +170,7 @@ def new_secret() -> str:
 
 
 def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[str, Any] | None) -> None:
-    """Set the fields of a sink that the caller saves. Raises `InvalidSink` with everything that is wrong."""
+    """Set the fields of a sink that the caller saves. Raises `InvalidSink` with all problems."""
     if changes.name is not None:
         sink.name = changes.name
     if changes.config is not None:
@@ -190,7 +190,7 @@ def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[
 
 
 def _secrets_after(sink: Sink, changes: SinkChange) -> dict[str, Any] | None:
-    """Return all secrets of a sink after a change, or None if they stay."""
+    """Return all secrets of a sink after a change, or None if they are unchanged."""
     if changes.secrets:
         return {**_readable(sink), **changes.secrets}
     # A new webhook gets a secret.
@@ -198,7 +198,7 @@ def _secrets_after(sink: Sink, changes: SinkChange) -> dict[str, Any] | None:
 
 
 def _readable(sink: Sink) -> dict[str, Any]:
-    """Return the secrets of a sink; none if their encryption key is gone, so that they can be replaced."""
+    """Return the secrets of a sink. Return none if their encryption key is lost, so that they can be replaced."""
     try:
         return unsealed(sink)
     except sealing.Unreadable:
@@ -248,6 +248,6 @@ def _locked(sink: Sink) -> Sink:
 
 
 def _audit_values(sink: Sink) -> dict[str, Any]:
-    """Return what the audit log shows of a sink: nothing of its secrets."""
+    """Return the audit values of a sink, without its secrets."""
     fields = ("name", "kind", "config", "event_types", "is_enabled")
     return {name: getattr(sink, name) for name in fields}

@@ -1,7 +1,7 @@
-"""The claims of sinks by workers, and what becomes of a batch. A claim is a lease by the database's clock.
+"""Claim sinks for workers, and record the results of batches. A claim is a lease by the database's clock.
 
-Lock order: the cursor of a sink, then its deliveries and the sink itself. So a change of the sink and the result of a
-delivery never each hold a row that the other waits for.
+Lock order: the cursor of a sink, then its deliveries and the sink itself. This prevents a deadlock between a change of
+the sink and the result of a delivery.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from runs.models import Sink, SinkCursor
 from runs.telemetry.sink_kind import SendFailed
 from timeline.display import clean
 
-#: Longer than a batch takes, also one that is sent in several requests of ten seconds.
+#: Longer than any batch takes, even in several requests of ten seconds each.
 LEASE = timedelta(seconds=120)
-#: Failures in a row after which a sink rests. A receiver that refuses now and then is not slowed down.
+#: Number of consecutive failures after which a sink rests. A receiver that refuses occasionally is not slowed down.
 PATIENCE = 3
-#: Seconds of the first rest, doubled for each further failure, up to the longest.
+#: Seconds of the first rest, doubled for each further failure, and the maximum.
 BACKOFF_S, LONGEST_S = 1.0, 300.0
-#: The longest pause that a receiver may ask for.
+#: The maximum pause that a receiver may request.
 LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class ClaimExpired(Exception):
-    """Another worker has the sink, or it was deleted. What was sent is sent again, with the same IDs."""
+    """Another worker has claimed the sink, or it was deleted. Sent events are sent again, with the same IDs."""
 
 
 def take(sink_id: Any, newest: int) -> SinkCursor | None:
-    """Claim a sink that has events up to `newest` ahead. None if another worker was faster."""
+    """Claim a sink that has unsent events up to `newest`. Returns None if another worker has claimed it."""
     claims = SinkCursor.objects.due(newest).filter(pk=sink_id).values_list("claims", flat=True).first()
     if claims is None:
         return None
-    # The number of claims makes the claim exclusive. Conditions on other tables would be those of before the lock.
+    # The number of claims makes the claim exclusive. Conditions on other tables would see the rows from before the
+    # lock.
     unclaimed = SinkCursor.objects.filter(pk=sink_id, claims=claims)
     if not unclaimed.update(leased_until=Now() + LEASE, claims=F("claims") + 1):
         return None
@@ -57,7 +58,7 @@ def move(cursor: SinkCursor, position: int, **values: Any) -> None:
 
 
 def record_success(cursor: SinkCursor, position: int, *, sent: int, dead: int = 0) -> None:
-    """Move the cursor after events that the receiver has taken, or refused for good. Raises `ClaimExpired`."""
+    """Move the cursor past events that the receiver has accepted, or permanently refused. Raises `ClaimExpired`."""
     counts = {"sent_events": F("sent_events") + sent, "dead_events": F("dead_events") + dead}
     move(cursor, position, failures=0, due_at=None, last_success_at=Now(), **counts)
     cursor.failures = 0
@@ -82,17 +83,17 @@ def record_failure(cursor: SinkCursor, failure: SendFailed) -> bool:
 
 
 def disable(sink: Sink, reason: str) -> None:
-    """Disable a sink whose receiver will take nothing until somebody changes it. Its position stays."""
+    """Disable a sink whose receiver accepts nothing until the sink is changed. Its position is kept."""
     Sink.objects.filter(pk=sink.pk).update(is_enabled=False, disabled_reason=one_line(reason, 500))
 
 
 def release(cursor: SinkCursor) -> None:
-    """Hand a claimed sink back."""
+    """Release a claimed sink."""
     _mine(cursor).update(leased_until=None)
 
 
 def rest_of(failures: int, failure: SendFailed) -> timedelta:
-    """Return for how long a sink rests after `failures` in a row and this one, with jitter. Zero: it does not."""
+    """Return how long a sink rests after `failures` consecutive failures and this one, with jitter. Zero: no rest."""
     if failure.retry_after_s is not None:
         return timedelta(seconds=min(max(failure.retry_after_s, BACKOFF_S), LONGEST_RETRY_AFTER_S))
     beyond = failures + 1 - PATIENCE

@@ -15,12 +15,12 @@ from runs.models import Sink
 from runs.telemetry.kind_catalogue import kind_of
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkTarget
 
-#: Shorter secrets show nothing of themselves.
+#: The hint of a secret is its last characters. Shorter secrets have no hint.
 _MIN_HINTED, _HINT = 16, 4
 
 
 class SinkUnusable(Exception):
-    """A sink cannot be used until somebody changes it. The text says why, without secrets."""
+    """A sink cannot be used until it is changed. The text gives the reason, without secrets."""
 
 
 def target_of(sink: Sink) -> tuple[SinkKind, SinkTarget]:
@@ -57,7 +57,7 @@ def unsealed(sink: Sink) -> dict[str, Any]:
 
 
 def hint_of(value: Any) -> Any:
-    """Return what the interface shows of a secret: its last characters, or those of each of its values."""
+    """Return a hint of a secret for the interface: its last characters, or those for each of its values."""
     if isinstance(value, Mapping):
         return {name: hint_of(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -30,11 +30,11 @@ def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
 
 @register.simple_tag
 def max_message() -> int:
-    """Return how many characters a message to an agent, an answer, or the outcome of a call may have."""
+    """Return the maximum characters of a message to an agent, an answer, or the outcome of a call."""
     return inbox.MAX_MESSAGE
 
 
 @register.simple_tag
 def max_denial() -> int:
-    """Return how many characters the message of a denied call may have."""
+    """Return the maximum characters of the message of a denied call."""
     return approval_decisions.MAX_MESSAGE

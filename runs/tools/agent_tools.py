@@ -1,4 +1,4 @@
-"""The tools by which an agent lets other agents work: `spawn_agents` waits for them, `handoff` ends with another."""
+"""The tools by which an agent delegates work: `spawn_agents` waits for child runs, `handoff` ends with one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.functions import tool
 
 MAX_TASKS, MAX_PROMPT = 20, 100_000
-#: Seconds.
+#: Maximum time limit in seconds.
 MAX_TIMEOUT_S = 7 * 24 * 3600
 
 AgentName = Annotated[str, Field(pattern=r"\S", max_length=128)]
@@ -31,11 +31,11 @@ class AgentTask(BaseModel):
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """The tasks of a call, and the seconds after which those that are not done are stopped."""
+    """The tasks of a call, and the seconds after which unfinished tasks are stopped."""
 
     tasks: list[AgentTask]
     timeout_s: int | None = None
-    #: None: what the agent's settings say.
+    #: None: use the agent's settings.
     on_child_pause: OnChildPause | None = None
 
 

@@ -61,11 +61,11 @@ class ToolDenied(Exception):
 
 
 class BadArguments(Exception):
-    """The model's arguments do not match the schema. The message tells the model what to correct."""
+    """The model's arguments do not match the schema. The message explains the error to the model."""
 
 
 def _write_nothing(text: str, stream: str = "stdout") -> None:
-    """Drop the output: nobody shows it."""
+    """Discard the output, because no timeline shows it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ToolContext:
     #: The model's ID of the call, unique within one response.
     call_id: str
     tool_call_pk: str
-    #: The same for all attempts of a call.
+    #: Identical for all attempts of a call.
     idempotency_key: str
     #: The number of the attempt, from 0.
     attempt: int
@@ -86,7 +86,7 @@ class ToolContext:
     model_call: int
     #: The agent's settings at the creation of the run.
     settings: Mapping[str, Any]
-    #: Returns True when the result is no longer needed: after the time limit, or after a stop of the run.
+    #: Returns True when the result is not needed any more: after the time limit, or when the run is stopped.
     cancelled: Callable[[], bool]
     #: mask(text, before, after): returns the text with its secrets masked. `before` and `after` are its surroundings.
     mask: Callable[[str, str, str], str]
@@ -106,7 +106,7 @@ class ToolResult:
     retryable: bool = True
     #: Set by recorded tools only. Otherwise the caller measures the duration.
     duration_ms: int | None = None
-    #: What the call changed, for the timeline: payloads such as `FileChanged` and `GitCommit`.
+    #: The changes of the call for the timeline: payloads such as `FileChanged` and `GitCommit`.
     events: Sequence[Payload] = ()
 
 
@@ -124,15 +124,15 @@ class Tool:
     needs_approval: bool = False
     #: Runs on the caller's thread without a time limit. Only for tools that cannot block.
     inline: bool = False
-    #: The result is a person's answer: no worker runs the tool, the run waits.
+    #: The result is a person's answer: the run waits, and no worker runs the tool.
     asks: bool = False
-    #: The result is that of child runs: the run waits for them without a worker.
+    #: The result comes from child runs: the run waits for them without a worker.
     spawns: bool = False
     #: A successful call ends the run after the other calls of the turn. The output becomes the run's result.
     ends: bool = False
-    #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS has to allow: see runs.tools.roots.
+    #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS must allow: see runs.tools.roots.
     reads_files: bool = False
-    #: The setting of the site without which the tool is off; see runs.tools.sandbox.switches.
+    #: The site setting that enables the tool; see runs.tools.sandbox.switches.
     switch: str = ""
     #: For tools with the effect at_most_once: an error means that the call had no effect.
     repeats_after_error: bool = False
@@ -191,14 +191,17 @@ class Toolset(Protocol):
 
 
 class RemoteToolset(Toolset, Protocol):
-    """The tools of a server. It is usable without `open`, and after `close`."""
+    """The tools of a server. Usable without `open`, and after `close`."""
 
     def open(self) -> None:
-        """Ask the server for its tools, unless this is known. Raises ValueError if it cannot be reached."""
+        """Request the list of tools from the server, unless it is known.
+
+        Raises ValueError if the server cannot be reached.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 

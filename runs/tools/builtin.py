@@ -1,4 +1,4 @@
-"""The built-in tools. They only read, and only what the agent's settings allow."""
+"""The built-in tools. They only read, and only files and hosts that the agent's settings allow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def http_fetch(
         max_bytes: How much of the body to read at most.
     """
     try:
-        # Read beyond the limit, so that a secret which the limit cuts is recognised.
+        # Read beyond the limit, to recognise a secret that the limit cuts.
         answer = send(HttpRequest("GET", url), http_policy(ctx, max_bytes + CONTEXT))
     except UrlNotAllowed as error:
         raise ToolDenied(error.code, f"The URL was refused: {error.reason}.") from error

@@ -1,4 +1,4 @@
-"""The registry of all tools: built-in, of people and of agents, of recordings, of MCP servers, and added ones."""
+"""The registry of all tools: built-in, for people and agents, recorded, of MCP servers, and of extensions."""
 
 from __future__ import annotations
 

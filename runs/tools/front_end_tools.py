@@ -1,4 +1,4 @@
-"""Tools that a front end brings along and runs itself: the run waits, without a worker, until it sends the result."""
+"""Tools that a front end provides and runs. The run waits without a worker until the front end sends the result."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from runs.tools.conversation_tools import Question
 from runs.tools.functions import parse
 from runs.tools.registry import NAME
 
-#: Where a run keeps them in its `agent_config`.
+#: The key of these tools in a run's `agent_config`.
 CONFIG_KEY = "front_end_tools"
 MAX_TOOLS = 64
-#: Characters of a description, and of all tools as JSON.
+#: Maximum characters of a description, and of all tools as JSON.
 MAX_DESCRIPTION, MAX_TOTAL = 10_000, 200_000
-#: Steps for the check of all their schemas: the requests that bring them have few threads.
+#: Maximum steps of the check of all schemas: the requests that contain them share few threads.
 MAX_STEPS = 500_000
 _FIELDS = ("name", "description", "parameters")
 
 
 class InvalidFrontEndTool(ValueError):
-    """A front end has sent something that is no tool. `index` is its place in the list, `name` the invalid field."""
+    """A front end sent an invalid tool definition. `index` is its position in the list, `name` the invalid field."""
 
     def __init__(self, index: int, name: str, text: str, *, code: str = "invalid_tool") -> None:
         super().__init__(text)
@@ -36,10 +36,10 @@ class InvalidFrontEndTool(ValueError):
 
 
 def checked(definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tools as a run keeps them. Raises `InvalidFrontEndTool`."""
+    """Return the tools in the form that a run stores. Raises `InvalidFrontEndTool`."""
     if len(definitions) > MAX_TOOLS:
         raise InvalidFrontEndTool(MAX_TOOLS, "", f"a front end can bring at most {MAX_TOOLS} tools")
-    # Before the schemas are checked, which takes a time that is proportional to their size.
+    # Check the size before the schemas, whose check takes time proportional to their size.
     if len(json.dumps([{name: each.get(name) for name in _FIELDS} for each in definitions])) > MAX_TOTAL:
         raise InvalidFrontEndTool(0, "", f"all tools together must have at most {MAX_TOTAL} characters as JSON")
     budget = new_budget(MAX_STEPS)
@@ -70,7 +70,7 @@ def _checked(index: int, definition: Mapping[str, Any], budget: WorkBudget) -> d
 
 
 def names_in(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the front end's tools that a run can call; the agent's own tools come before them."""
+    """Return the names of the front end's tools that a run can call. The agent's tools take precedence."""
     own = config.get("tools") or []
     return frozenset(each["name"] for each in config.get(CONFIG_KEY) or () if each["name"] not in own)
 
@@ -88,7 +88,7 @@ class FrontEndTools:
         return [tool.definition for tool in self._tools.values()]
 
     def open(self) -> None:
-        """Do nothing: there is no server."""
+        """Do nothing: front-end tools have no server."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -105,7 +105,7 @@ def _tool(definition: Mapping[str, Any]) -> Tool:
         description=definition["description"],
         parameters_schema=definition["parameters"],
         execute=ask,
-        # Nothing is run here, and no worker can lose it.
+        # The site runs nothing, and no worker can lose the call.
         effect=Effect.READ,
         inline=True,
         asks=True,
@@ -113,6 +113,6 @@ def _tool(definition: Mapping[str, Any]) -> Tool:
 
 
 def front_end_question(name: str, arguments: object) -> str:
-    """Return what the run asks a front end, as a person reads it who answers in its place."""
+    """Return the request to a front end as text, for a person who answers in its place."""
     text = json.dumps(arguments, ensure_ascii=False)
     return f"The front end has to run {name}, and to answer with its result. Arguments: {text}"

@@ -36,7 +36,7 @@ def tool(
     """Make a tool of a function. The docstring becomes the description, the parameters become the schema.
 
     `effect` is `read`, `idempotent` or `at_most_once`. If the first parameter is annotated `ToolContext`, the engine
-    passes the context; the model does not see it. An async function gets an event loop of its own on the tool's thread.
+    passes the context; the model does not see it. An async function runs in a new event loop on the tool's thread.
     `repeats_after_error` allows retries of a tool with the effect at_most_once.
     """
 
@@ -61,8 +61,10 @@ def tool(
 
 
 def parse(arguments: Arguments) -> dict[str, Any]:
-    """Return a call's arguments, a JSON text or an object, as a dict. An empty text is an empty dict, because providers
-    send it for calls without arguments. Raises `BadArguments`."""
+    """Return a call's arguments, a JSON text or an object, as a dict. Raises `BadArguments`.
+
+    An empty text becomes an empty dict, because providers send it for calls without arguments.
+    """
     try:
         text = arguments if isinstance(arguments, str) else to_json(arguments, inf_nan_mode="constants")
         data = text.encode() if isinstance(text, str) else text
@@ -109,7 +111,7 @@ def _without_context(function: Function) -> tuple[bool, Function]:
 
     visible.__name__, visible.__qualname__ = function.__name__, function.__qualname__
     visible.__module__, visible.__doc__ = function.__module__, function.__doc__
-    visible.__dict__["__wrapped__"] = function  # annotations written as text are resolved in its module
+    visible.__dict__["__wrapped__"] = function  # so that string annotations are resolved in its module
     visible.__dict__["__signature__"] = signature.replace(parameters=visible_parameters, return_annotation=None)
     visible.__annotations__ = {p.name: p.annotation for p in visible_parameters if p.annotation is not p.empty}
     return takes_ctx, visible
@@ -139,12 +141,12 @@ def _json_kind(value: object) -> str:
 
 # --- Coroutines ---
 
-#: Seconds between two looks whether the result is still needed.
+#: Seconds between two checks whether the result is still needed.
 LOOK_S = 0.1
 
 
 def run(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
-    """Return the result of a coroutine, and cancel it when `cancelled` returns True. Raises `OutcomeUnknown` then."""
+    """Return the result of a coroutine. If `cancelled` returns True, cancel it and raise `OutcomeUnknown`."""
     return asyncio.run(_watched(coroutine, cancelled))
 
 
@@ -153,7 +155,7 @@ async def _watched(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[
     while not task.done():
         await asyncio.wait([task], timeout=LOOK_S)
         if not task.done() and not is_cancelled and cancelled():
-            # Once: its clean-up may take a while.
+            # Only once, because its clean-up may take time.
             is_cancelled = task.cancel()
     if is_cancelled and task.cancelled():
         raise OutcomeUnknown

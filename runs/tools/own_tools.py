@@ -1,4 +1,4 @@
-"""The tools that other packages, and modules of this deployment, add."""
+"""Tools added by other packages and by modules of this deployment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTING = "AGENTOPS_TOOL_MODULES"
 
 
 def load(faults: list[ExtensionFailed]) -> Iterator[tuple[Tool, str]]:
-    """Yield each tool with the place that it comes from. Extensions without tools are added to `faults`."""
+    """Yield each tool with its source. Extensions without tools are added to `faults`."""
     candidates = extensions.installed(extensions.TOOLS, settings.AGENTOPS_TOOL_MODULES, SETTING)
     for extension, value in extensions.load_each(candidates, faults):
         tools = _tools_of(value)

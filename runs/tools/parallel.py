@@ -1,4 +1,4 @@
-"""How many tool calls of an agent run at the same time."""
+"""The number of tool calls that an agent runs at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InvalidParallel(ValueError):
 
 
 def parallel_limit(settings: Mapping[str, Any]) -> int:
-    """Return how many calls of an agent run at the same time; 1 is one after the other. Raises `InvalidParallel`."""
+    """Return how many calls of an agent run at the same time; 1 means sequentially. Raises `InvalidParallel`."""
     value = settings.get("parallel_tools", DEFAULT_PARALLEL)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PARALLEL:
         allowed = f"a whole number from 1 to {MAX_PARALLEL}"

@@ -23,10 +23,10 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Creates a toolset from an agent's settings.
 ToolsetFactory = Callable[[Mapping[str, Any]], Toolset]
 
-#: Creates one toolset of a family from its whole name, such as `mcp:time`, and an agent's settings.
+#: Creates one toolset of a family from its full name, such as `mcp:time`, and an agent's settings.
 FamilyFactory = Callable[[str, Mapping[str, Any]], RemoteToolset]
 
-#: Yields added tools, each with the place that it comes from. Extensions that cannot be used are added to the list.
+#: Yields added tools, each with its source. Adds unusable extensions to the list.
 Loader = Callable[[list[ExtensionFailed]], Iterable[tuple[Tool, str]]]
 
 
@@ -51,7 +51,7 @@ class DuplicateTool(ValueError):
 
 @dataclass(frozen=True)
 class RegisteredTool:
-    """A tool, and the place that it comes from."""
+    """A tool and its source."""
 
     tool: Tool
     source: str = BUILT_IN
@@ -102,14 +102,14 @@ class Registry:
         return [registered for _, registered in sorted(self._all().items())]
 
     def faults(self) -> list[ExtensionFailed]:
-        """Return the extensions that cannot be used, and why."""
+        """Return the unusable extensions, with the reasons."""
         self._all()
         return list(self._faults)
 
     def resolve(
         self, names: Sequence[str], settings: Mapping[str, Any], more: Sequence[RemoteToolset] = ()
     ) -> AgentTools:
-        """Return the toolset of an agent that lists `names`. Of the tools of `more`, those with new names are added.
+        """Return the toolset of an agent that lists `names`. Adds tools of `more` whose names are new.
 
         Raises `UnknownTool`, `DuplicateTool` or ValueError.
         """
@@ -143,14 +143,14 @@ class Registry:
 
 
 class AgentTools:
-    """The tools of one agent: first the ones it names, then the ones of its toolsets, last the ones of servers."""
+    """The tools of one agent, in order of precedence: named tools, tools of its toolsets, tools of servers."""
 
     def __init__(
         self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset], remote: Sequence[RemoteToolset] = ()
     ) -> None:
         self._tools = tools
         self._toolsets = toolsets
-        # Asked only when their tools are needed: until then they have no connection.
+        # Queried only when their tools are needed; until then they have no connection.
         self._remote = remote
         names = set(tools)
         for definition in (each for toolset in toolsets for each in toolset.definitions()):
@@ -167,15 +167,15 @@ class AgentTools:
     def definitions(self) -> list[ToolDefinition]:
         definitions = [tool.definition for tool in self._tools.values()]
         definitions += [each for toolset in [*self._toolsets, *self._remote] for each in toolset.definitions()]
-        # A server may name a tool as another one is named: the first one counts, as in `get`.
+        # If a server's tool has the name of another tool, the first one counts, as in `get`.
         return list({each.name: each for each in reversed(definitions)}.values())[::-1]
 
     def open(self) -> None:
-        """Ask servers for their tools. Raises ValueError if one cannot be reached."""
+        """Request the lists of tools from servers. Raises ValueError if a server cannot be reached."""
         for toolset in self._remote:
             toolset.open()
 
     def close(self) -> None:
-        """Let go of the connections to servers."""
+        """Close the connections to servers."""
         for toolset in self._remote:
             toolset.close()

@@ -26,8 +26,10 @@ _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08
 
 
 class PathNotFound(Exception):
-    """An allowed path does not exist, or is a file instead of a directory or vice versa. The message is sent to the
-    model."""
+    """An allowed path does not exist, or is a file instead of a directory or vice versa.
+
+    The message is sent to the model.
+    """
 
 
 def parts_of(path: str) -> list[str]:

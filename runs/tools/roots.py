@@ -20,7 +20,7 @@ KERNEL_FILE_SYSTEMS = frozenset(
     }
 )  # fmt: skip
 MOUNTS = Path("/proc/self/mountinfo")
-#: A space, a tab, a newline or a backslash in a path of that file.
+#: An escaped space, tab, newline or backslash in a path of that file.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 OFF = "file tools are disabled: AGENTOPS_TOOL_ROOTS is empty"
 
@@ -67,7 +67,7 @@ def belongs_to_site(status: os.stat_result) -> bool:
 
 
 def contains_site(root: object) -> bool:
-    """Return whether the home directory or the database of the site lies below an agent's root."""
+    """Return whether the home directory or the database of the site is below an agent's root."""
     resolved = os.path.realpath(str(root))
     paths = [str(settings.AGENTOPS_HOME)]
     if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from runs.tools.output import as_output, is_text
 
-#: How many bytes before and after a slice are searched for secrets. The longest ones, private keys, have a quarter.
+#: Bytes before and after a slice that are searched for secrets. The longest secrets, private keys, have a quarter of
+#: it.
 CONTEXT = 64 * 1024
 
 
@@ -20,7 +21,7 @@ class Slice:
     text: str
     after: str
     raw: bytes
-    #: The end of the slice as an offset in bytes. A character that the limit would cut is left out.
+    #: The end of the slice as an offset in bytes. A character cut by the limit is left out.
     end: int
 
     @classmethod

@@ -15,10 +15,10 @@ Late = Callable[[ToolResult], None]
 
 
 class StartedTool:
-    """A tool that runs in a thread of its own, for at most its `timeout_s` seconds.
+    """A tool that runs in a separate thread, for at most its `timeout_s` seconds.
 
     Threads cannot be killed: a tool that exceeds the limit keeps running, and its `ctx.cancelled()` returns True. While
-    `MAX_OVERDUE` calls of the tool do that in this process, it is not called again.
+    `MAX_OVERDUE` calls of the tool are overdue in this process, the tool is not called again.
     """
 
     def __init__(self, tool: Tool, ctx: ToolContext, arguments: Arguments) -> None:
@@ -29,11 +29,10 @@ class StartedTool:
         self._call = TimedCall(tool.timeout_s, partial(self._run, watched, arguments), name=f"tool-{tool.name}")
 
     def wait(self, watch: Watch | None = None, late: Late | None = None) -> ToolResult:
-        """Return the result. Raises what the tool raises, and `ToolFailed` of the type "timeout", or "no_thread"
-        if none could be started for it.
+        """Return the result. Raises errors of the tool, and `ToolFailed` of the type "timeout" or "no_thread".
 
-        A result that comes later is passed to `late`, on that thread or this one. `watch` is called every 0.25 s. If
-        it raises, waiting ends in the same way.
+        "no_thread" means that no thread could be started. A late result is passed to `late`, on that thread or this
+        one. `watch` is called every 0.25 s; an exception that it raises also ends the wait.
         """
         try:
             return self._call.wait(watch, late)
@@ -56,12 +55,12 @@ class StartedTool:
             self._overdue.end()
 
     def abandon(self) -> None:
-        """Tell the tool that nobody waits for it."""
+        """Signal to the tool that its result is not needed any more."""
         self._abandoned.set()
         self._call.abandon()
 
     def elapsed_s(self) -> float:
-        """Return the seconds that the tool has run, or took."""
+        """Return the seconds that the tool has run so far, or took."""
         return self._call.elapsed_s()
 
 

@@ -1,7 +1,7 @@
 """The removal of run groups: hides a group, leaves tombstones, and deletes its rows in batches.
 
-A removal has two phases. One transaction writes the tombstones of a group and hides its runs (see RunManager). Then
-the rows are deleted in batches. If the process dies in between, the group stays hidden and the next removal
+A removal has two phases. First, one transaction writes the tombstones of a group and hides its runs (see RunManager).
+Then the rows are deleted in batches. If the process dies in between, the group stays hidden and the next removal
 finishes it.
 """
 
@@ -78,7 +78,7 @@ PARTS = (
     OwnedTable(FlowVisit, "flow_run"),
 )
 RUNS, FLOW_RUNS = OwnedTable(AgentRun, "log"), OwnedTable(FlowRun, "log")
-#: In the order of deletion. Locked in reverse: a flow run before its runs, as by runs.flows.runner.
+#: In the order of deletion. Locks are taken in reverse order: a flow run before its runs, as in runs.flows.runner.
 HEADS = (RUNS, FLOW_RUNS)
 #: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.
 NOTIFICATIONS = str(Notification._meta.db_table)
@@ -92,13 +92,13 @@ Hidden = AgentRun | FlowRun
 
 @dataclass(frozen=True)
 class Removing:
-    """Why groups are removed, and by whom."""
+    """The reason, actor and condition of a removal."""
 
     #: The reason in the tombstones.
     reason: str
     #: The actor, in the form of the audit log.
     by: str
-    #: Whether a group may be removed, whose rows are locked.
+    #: Returns whether a group may be removed. Its rows are locked.
     may_remove: Callable[[RunGroup, Sequence[Hidden]], bool]
 
 
@@ -108,7 +108,7 @@ def hide_group(group: RunGroup, why: Removing, rows: Counter[str]) -> bool:
     Notifications of the runs are deleted, and counted in `rows`.
     """
     with transaction.atomic():
-        # Resume, fork, hold and spawn lock the row too. A change that was committed before is detected below.
+        # Resume, fork, hold and spawn lock these rows too. A change committed earlier is detected below.
         flow_runs = list(FlowRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk"))
         runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
         hidden: list[Hidden] = [*flow_runs]
@@ -146,9 +146,9 @@ def hide_and_remove(group: RunGroup, why: Removing, rows: Counter[str]) -> Remov
 
 
 def alone(removal: Removal, **facts: str) -> Removal:
-    """Yield the batches of one removal of many. Its error is logged, so that the others do not wait for it for good.
+    """Yield the batches of one removal among many. Logs its error, so that it does not block the other removals.
 
-    Raises an error that concerns all.
+    Raises errors that affect all removals.
     """
     try:
         yield from removal
@@ -175,7 +175,7 @@ def remove_group(family: UUID, rows: Counter[str]) -> Removal:
 
 
 def _remove_rows(family: UUID, rows: Counter[str]) -> Removal:
-    """Delete the rows of each run of a large group. No row is locked for long that others want to lock."""
+    """Delete the rows of each run of a large group, without locking rows for long."""
     for run_id in list(
         tombstones.unfinished_tombstones().filter(family=family).order_by("pk").values_list("pk", flat=True)
     ):

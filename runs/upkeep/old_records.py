@@ -1,4 +1,4 @@
-"""Deletes old records beside the runs: imports of files, counts of ingest, alerts, deliveries, transcripts, starts."""
+"""Deletes old records other than runs: file imports, ingest counts, alerts, deliveries, transcripts, starts."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from runs.models import (
 
 #: How long the content of a file is kept if no worker imports it.
 UPLOAD_KEPT = timedelta(days=7)
-#: How long the record of an import is kept. Its runs are kept as all others.
+#: How long the record of an import is kept. The project's retention applies to its runs.
 IMPORT_KEPT = timedelta(days=90)
 COUNTS_KEPT = timedelta(days=7)
 #: How long an alert is kept after it was closed.
 ALERTS_KEPT = timedelta(days=90)
-#: How long a delivery is kept that was sent or given up.
+#: How long a delivery is kept after it was sent or given up.
 DELIVERIES_KEPT = timedelta(days=30)
-#: How long it is kept what became of the due times of a schedule. Their runs are kept as all others.
+#: How long the outcomes of a schedule's due times are kept. The project's retention applies to their runs.
 STARTS_KEPT = timedelta(days=30)
-#: Rows that are deleted with one statement. A transcript has thousands of entries, which are deleted with it.
+#: Rows per DELETE statement. Deleting a transcript also deletes its entries, which may be thousands.
 BATCH, TRANSCRIPTS = 1000, 20
 
 
 def end_abandoned_imports() -> int:
-    """End the imports that have not been finished in time, delete their content, and return how many there were."""
+    """End the imports that have not finished in time, delete their content, and return their number."""
     abandoned = FileImport.objects.free().filter(created_at__lt=Now() - UPLOAD_KEPT)
     ended = 0
     for file_import in abandoned.order_by("pk").only("pk"):
         with transaction.atomic():
             error = f"not imported within {UPLOAD_KEPT.days} days: is a worker running?"
-            # Conditional, because a worker may take it at this moment.
+            # Conditional, because a worker may claim it at this moment.
             if abandoned.filter(pk=file_import.pk).update(
                 state=ImportState.FAILED, taken_until=None, finished_at=Now(), error=error
             ):
@@ -53,7 +53,10 @@ def end_abandoned_imports() -> int:
 
 
 def delete_batch() -> int:
-    """Delete some old imports, counts, alerts, mutes, starts and deliveries; return how many. 0: none are left."""
+    """Delete a batch of old imports, counts, alerts, mutes, starts and deliveries.
+
+    Return how many; 0 if none are left.
+    """
     imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
     starts = ScheduleStart.objects.exclude(outcome=ScheduleStart.Outcome.WAITING)
     ended = Delivery.objects.exclude(state=Delivery.State.WAITING)
@@ -69,9 +72,9 @@ def delete_batch() -> int:
 
 
 def delete_transcripts() -> int:
-    """Delete some transcripts to which nothing was appended within the retention period of their project.
+    """Delete a batch of transcripts without new entries within the retention period of their project.
 
-    Returns how many. 0: none are left.
+    Return how many; 0 if none are left.
     """
     deleted = 0
     for project in Project.objects.filter(retention_days__isnull=False):

@@ -1,7 +1,7 @@
-"""The deletion of projects: removes everything of a project that was hidden, in batches, and then its row.
+"""The deletion of projects: removes all data of a hidden project in batches, and then its row.
 
-Each batch is one transaction that also counts what it deletes, so a process may die at any moment: the next one goes
-on. Several processes may do it at once. Entries of the audit log stay, without their project.
+Each batch is one transaction that also counts the deleted rows. If a process dies, the next one continues. Several
+processes may delete at the same time. Entries of the audit log remain, without their project.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 #: The number of runs per query.
 PAGE = 200
-#: One process begins to delete in each of these periods.
+#: At most one process starts to delete in each of these periods.
 CHORE, EVERY = "project_removal", timedelta(seconds=10)
 REASON = "its project was deleted"
 
@@ -92,11 +92,11 @@ class ProjectTable:
         return str(self.model._meta.db_table)
 
     def rows(self, project: Project) -> QuerySet[Any]:
-        """Return the rows of a project, hidden ones too."""
+        """Return the rows of a project, including hidden ones."""
         return self.model._base_manager.filter(**{self.path: project})
 
 
-#: What works by itself in the background: it goes before the runs, which it would look at.
+#: Tables read by background work. They are deleted before the runs, so that the work does not access deleted runs.
 BEFORE_RUNS = (
     ProjectTable(Delivery),
     ProjectTable(Delivery, "sink__project"),
@@ -111,7 +111,7 @@ BEFORE_RUNS = (
     ProjectTable(FileImportPiece, "file_import__project"),
     ProjectTable(FileImport),
 )
-#: In the order of deletion: what refers to a table goes before it.
+#: In the order of deletion: a table comes after the tables that refer to it.
 AFTER_RUNS = (
     ProjectTable(ScheduleStart, "schedule__project"),
     ProjectTable(Schedule),
@@ -136,31 +136,31 @@ AFTER_RUNS = (
 )
 RUNS = (ProjectTable(AgentRun), ProjectTable(FlowRun))
 STONES, AUDIT = ProjectTable(Tombstone), ProjectTable(AuditEntry)
-#: Without a row in any of these, the project itself can go.
+#: The project itself can be deleted once it has no row in any of these.
 LEFT = (*BEFORE_RUNS, *RUNS, *AFTER_RUNS, ProjectTable(Log), STONES, AUDIT)
 
 
 def pending() -> QuerySet[Project]:
-    """Return the projects that are being deleted, those that were hidden first before the others."""
+    """Return the projects that are being deleted, in the order in which they were hidden."""
     return Project._base_manager.filter(removed_at__isnull=False).order_by("removed_at", "pk")
 
 
 def remove_pending() -> Removal:
-    """Delete the projects that are hidden, unless another process has begun within the last seconds."""
+    """Delete the hidden projects, unless another process began within the last seconds."""
     if pending().exists() and Chore.objects.take(CHORE, every=EVERY):
         for project in pending():
             yield from alone(remove(project), project=str(project.pk))
 
 
 def release_claim() -> None:
-    """Let the next process continue at once: this one has interrupted `remove_pending`."""
+    """Release the claim after interrupting `remove_pending`, so that the next process continues immediately."""
     Chore.objects.release(CHORE, every=EVERY)
 
 
 def remove(project: Project) -> Removal:
     """Delete a hidden project. Yields after each batch; iteration may stop at any point.
 
-    Runs that are on hold, and those that a worker holds at this moment, are kept, and so is the hidden project. A later
+    Runs that are on hold, and runs that a worker currently holds, are kept, and so is the hidden project. A later
     removal finishes it.
     """
     for table in BEFORE_RUNS:
@@ -208,15 +208,18 @@ def _may_remove(group: RunGroup, runs: Sequence[Hidden]) -> bool:
 
 
 def _has_worker(run: Hidden) -> bool:
-    """Whether a worker holds the run, or may take it."""
+    """Return whether a worker holds the run, or may claim it."""
     return isinstance(run, AgentRun) and not run.is_recorded and run.status in LIVE
 
 
 def _stop_live(group: RunGroup) -> None:
-    """Stop the runs that were started while their project was being hidden. One with a worker stops after its step."""
+    """Stop the runs that were started while their project was being hidden.
+
+    A run with a worker stops after its step.
+    """
     live = AgentRun.objects.in_progress().filter(pk__in=group.run_ids)
     for run_id in live.values_list("pk", flat=True):
-        # It has ended meanwhile.
+        # The run has ended in the meantime.
         with suppress(RunRefusal):
             inbox.stop(run_id, by="system")
 
@@ -235,9 +238,9 @@ def _empty(table: ProjectTable, project: Project) -> Removal:
                 return
             batch = table.model._base_manager.filter(pk__in=ids)
             tasks = list(batch.values_list("periodic_task", flat=True)) if table.model is Schedule else []
-            # Without looking for what refers to the rows, which is deleted before them.
+            # Skips Django's search for referring rows, which are deleted before these.
             _count(locked, {table.table: batch._raw_delete(batch.db)})
-            # They belong to no project, and so to nobody without their schedule.
+            # These rows have no project, so nothing refers to them without their schedule.
             if tasks:
                 PeriodicTask.objects.filter(pk__in=tasks).delete()
                 PeriodicTasks.update_changed()
@@ -245,7 +248,7 @@ def _empty(table: ProjectTable, project: Project) -> Removal:
 
 
 def _forget_tombstones(project: Project) -> Removal:
-    """Delete the tombstones of the project, and count what those of its deletion have counted."""
+    """Delete the tombstones of the project, and add the counts of tombstones from its deletion."""
     while True:
         with transaction.atomic():
             if (locked := _locked(project)) is None:
@@ -260,16 +263,16 @@ def _forget_tombstones(project: Project) -> Removal:
 
 
 def _detach_audit_log(project: Project) -> Removal:
-    """Let the entries of the audit log outlive the project."""
+    """Detach the entries of the audit log from the project, so that they remain."""
     while ids := list(AUDIT.rows(project).values_list("pk", flat=True)[: tombstones.BATCH]):
         AuditEntry._base_manager.filter(pk__in=ids).update(project=None)
         yield
 
 
 def _finish(project: Project) -> None:
-    """Delete the row of the project, if nothing refers to it any more."""
+    """Delete the row of the project if no row refers to it."""
     with transaction.atomic():
-        # Locked against inserts of rows that refer to it, too: none comes after the look.
+        # The lock also blocks inserts of referring rows, so none can appear after the check.
         rows = Project._base_manager.select_for_update().filter(pk=project.pk)
         if (locked := rows.first()) is None or any(table.rows(project).exists() for table in LEFT):
             return
@@ -281,7 +284,7 @@ def _finish(project: Project) -> None:
 
 
 def _locked(project: Project) -> Project | None:
-    """Return the project as it is now, so that batches count one after the other. None: it is gone."""
+    """Return the current project, locked, so that batches are counted one after the other. None if it was deleted."""
     return Project._base_manager.select_for_update(no_key=True).filter(pk=project.pk).first()
 
 
@@ -292,6 +295,6 @@ def _count(locked: Project, rows: dict[str, int]) -> None:
 
 
 def _removal_of(project: Project) -> dict[str, Any]:
-    assert project.removal is not None  # it is being deleted
+    assert project.removal is not None  # set when the deletion began
     removal: dict[str, Any] = project.removal
     return removal

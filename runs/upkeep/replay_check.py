@@ -87,7 +87,7 @@ def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
         yield from _differ(name, frame.tokens[name], getattr(run, name))
     yield from _differ("cost_usd", _cents(frame.cost_usd), _cents(run.cost_usd))
     if run.source == AgentRun.Source.NATIVE:
-        # Earlier versions did not count the calls of a run whose runner then reports a cost for all.
+        # Earlier versions did not count the calls of a run whose runner later reports a cost for the whole run.
         yield from _differ("unpriced_calls", frame.unpriced_calls, run.unpriced_calls)
 
 
@@ -148,7 +148,7 @@ def _as_logged(stored: str, logged: str) -> str:
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Compare the received commands. There is no event for applying one. External runs have only the events."""
+    """Compare the received commands. Applying a command writes no event. External runs store only events."""
     if run.source != AgentRun.Source.NATIVE:
         return
     stored: Counter[tuple[str | None, str]] = Counter()

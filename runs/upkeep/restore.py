@@ -54,7 +54,7 @@ def begin(*, by: Actor) -> Incarnation:
 def fence_off(incarnation: Incarnation) -> Iterator[UUID]:
     """Revoke the leases of all live runs, one transaction per run, and wake workers for the runnable ones.
 
-    Yields the IDs of the runs. If interrupted, it has to be started again.
+    Yields the IDs of the runs. If interrupted, start it again.
     """
     live = AgentRun.objects.filter(source=AgentRun.Source.NATIVE, lease_epoch__lt=incarnation.number)
     for run_id in list(live.exclude(status__in=TERMINAL).order_by("pk").values_list("pk", flat=True)):

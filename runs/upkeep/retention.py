@@ -86,8 +86,8 @@ def preview(project: Project, days: int | None) -> RemovalReport:
 def apply(report: RemovalReport, *, by: Actor) -> Removal:
     """Remove the groups whose retention began more than `report.days` days ago, and finish interrupted removals.
 
-    Yields after each batch and counts the rows in `report`. Iteration may stop at any point; what was removed is then
-    audited too.
+    Yields after each batch and counts the rows in `report`. Iteration may stop at any point; the audit log then covers
+    the rows removed so far.
     """
     try:
         yield from finish_unfinished(report.project, report.rows)
@@ -102,12 +102,12 @@ def apply(report: RemovalReport, *, by: Actor) -> Removal:
 
 
 def kept_until(project: Project, imported_at: datetime) -> datetime | None:
-    """Return when retention deletes what was imported then, unless more comes of it. None: it is kept forever."""
+    """Return when retention deletes a run imported at this time and not continued; None if it is kept forever."""
     return None if project.retention_days is None else imported_at + timedelta(days=project.retention_days)
 
 
 def kept_until_of(file_import: FileImport) -> datetime | None:
-    """Return when retention deletes the runs of an uploaded file: see `kept_until`. None also if it is not imported."""
+    """Return when retention deletes the runs of an uploaded file: see `kept_until`. Also None before the import."""
     if file_import.state != ImportState.DONE or file_import.finished_at is None:
         return None
     return kept_until(file_import.project, file_import.finished_at)
@@ -124,7 +124,7 @@ def daily() -> Removal:
 
 
 def release_claim() -> None:
-    """Let the next process continue at once: this one has interrupted `daily`."""
+    """Release the claim after interrupting `daily`, so that the next process continues immediately."""
     Chore.objects.release(CHORE, every=DAILY)
 
 
@@ -179,7 +179,7 @@ def _removing(report: RemovalReport, group: RunGroup, before: datetime, *, by: A
     )
 
 
-# --- What is due ----------------------------------------------------------------------------------------------------
+# --- Due groups -----------------------------------------------------------------------------------------------------
 
 
 def _cutoff(days: int) -> datetime:
@@ -187,7 +187,7 @@ def _cutoff(days: int) -> datetime:
 
 
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
-    """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
+    """Yield the groups of the project to remove, oldest first, and count the groups to keep."""
     root_ids: set[UUID] = set()
     runs = AgentRun.objects.filter(project=report.project)
     flow_runs = FlowRun.objects.filter(project=report.project, completed_at__lt=before)

@@ -1,4 +1,4 @@
-"""Run groups: runs that are connected by resume, fork, parent or flow links, directly or indirectly, and flow runs.
+"""Run groups: runs and flow runs that resume, fork, parent or flow links connect, directly or indirectly.
 
 Retention keeps or removes a group as a whole, so that no run refers to a removed one.
 """
@@ -41,7 +41,7 @@ class Member(NamedTuple):
     project_id: UUID
     completed_at: datetime | None
     held_at: datetime | None
-    #: When its retention began. None: it has not.
+    #: The start of its retention period; None if it has not started.
     kept_from: datetime | None
 
 
@@ -58,7 +58,7 @@ class RunGroup:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all its runs have ended. Recorded runs may never do."""
+        """Return whether all its runs have ended. Recorded runs may never end."""
         return all(member.completed_at is not None for member in self.members)
 
     def reason_to_keep(self, project: Project, before: datetime) -> RetentionReason | None:
@@ -93,12 +93,12 @@ def _is_due(member: Member, project: Project, before: datetime) -> bool:
 
 
 def _last(*moments: datetime | None) -> datetime | None:
-    """Return the last of the times at which this site recorded a run, as in `RunQuerySet.silent_since`."""
+    """Return the last time at which this site recorded a run, as in `RunQuerySet.silent_since`."""
     return max((moment for moment in moments if moment is not None), default=None)
 
 
 def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[tuple[UUID, UUID]]:
-    """Yield pairs of linked runs, one of them in `run_ids`, and add the runs to `members`."""
+    """Yield pairs of linked runs of which at least one is in `run_ids`, and add the runs to `members`."""
     ids = list(run_ids)
     for batch in (ids[at : at + QUERY_BATCH] for at in range(0, len(ids), QUERY_BATCH)):
         related = Q(pk__in=batch)

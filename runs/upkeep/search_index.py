@@ -1,11 +1,11 @@
-"""Writes the search index behind the log: masked copies of what events, messages and tool calls say.
+"""Maintains the search index from the log: masked copies of the texts of events, messages and tool calls.
 
-Nothing is written while events are appended. Workers call `catch_up`, which continues after the last indexed event.
-The last entries of a batch and the new position are one transaction, so that a batch is indexed once or, after a crash,
-again. Texts are read and masked before it, so that no lock is held meanwhile.
+The index is not updated when events are appended. Workers call `catch_up`, which continues after the last indexed
+event. One transaction stores the last entries of a batch and the new position, so a batch is indexed once or, after a
+crash, again. Texts are read and masked before that transaction, so that it holds no lock for long.
 
-After an upgrade to a version that indexes more, a second position goes over the older events once more. Meanwhile, new
-events are indexed first, and what was indexed before is found.
+After an upgrade to a version that indexes more, a second position walks through the older events again. During that
+time, new events are indexed first, and the existing entries can be searched.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from timeline.settled import settled_event
 
 #: Events that are indexed in one transaction.
 BATCH = 200
-#: Events of a run that are indexed anew in one transaction, which locks the index meanwhile.
+#: Events of a run that are reindexed in one transaction, which locks the index.
 REBUILT = 25
-#: Characters that are stored in one transaction, if no text has more.
+#: Maximum characters stored in one transaction, unless a single text has more.
 STORED = 500_000
 #: A shorter delay is not reported.
 USUAL_LAG_S = 5.0
@@ -38,7 +38,10 @@ _UPDATED = [field.attname for field in SearchEntry._meta.concrete_fields if fiel
 
 
 def catch_up() -> Iterator[bool]:
-    """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
+    """Index the events appended so far, in batches.
+
+    Yields True after each; finally False if another process is indexing.
+    """
     while True:
         position, older, newest = _positions()
         if position.event_id < 0:
@@ -52,7 +55,7 @@ def catch_up() -> Iterator[bool]:
             if not stored:
                 return
             position = _position()
-        # One batch of older events at a time, so that new ones do not wait for them.
+        # One batch of older events at a time, so that new events do not wait.
         if older is None:
             return
         if older.event_id < position.event_id:
@@ -65,18 +68,18 @@ def catch_up() -> Iterator[bool]:
 
 
 def is_behind() -> bool:
-    """Return whether `catch_up` would find something, also if it has to wait for a transaction. One query."""
+    """Return whether events are not indexed yet, even if `catch_up` must first wait for a transaction. One query."""
     position, older, newest = _positions()
     return position.event_id < 0 or older is not None or newest is None or position.event_id < newest
 
 
 def is_extending() -> bool:
-    """Return whether older events are indexed once more, because this version indexes more of them."""
+    """Return whether older events are being reindexed because this version indexes more of them."""
     return _older_position() is not None
 
 
 def lag_s() -> int:
-    """Return for how many seconds the oldest event that is not in the index has waited. 0 for the usual delay."""
+    """Return the seconds that the oldest unindexed event has waited; 0 for the usual delay."""
     missing = Event.objects.filter(pk__gt=_position().event_id).exclude(type__in=SKIPPED).order_by("pk")
     stored_at = missing.values_list("created_at", flat=True).first()
     waited = database_clock.seconds_between(stored_at, database_clock.now()) if stored_at is not None else 0.0
@@ -84,18 +87,18 @@ def lag_s() -> int:
 
 
 def entry_count() -> int:
-    """Return the number of entries. Counts them all."""
+    """Return the number of entries, by counting all rows."""
     return SearchEntry.objects.count()
 
 
 def rebuild(run_id: UUID) -> int:
-    """Write the entries of a run anew, and return their number. Entries that are left keep their place."""
+    """Reindex a run, and return the number of its entries. Existing entries keep their IDs."""
     newest = Event.objects.filter(log=run_id).aggregate(newest=Max("seq"))["newest"] or 0
     before = list(SearchEntry.objects.filter(log=run_id, seq__lte=newest).values_list("key", "pk"))
     seq, written = 0, set[str]()
     while seq < newest:
         with transaction.atomic():
-            # Read under the lock, so that no older text replaces what catch_up has written meanwhile.
+            # Read under the lock, so that an older text cannot replace a concurrent write of `catch_up`.
             _locked_position()
             rows = Event.objects.filter(log=run_id, seq__gt=seq, seq__lte=newest).exclude(type__in=SKIPPED)
             events = list(rows.order_by("seq")[:REBUILT])
@@ -110,12 +113,12 @@ def rebuild(run_id: UUID) -> int:
 
 
 def start_over() -> Iterator[int]:
-    """Delete all entries, then let the workers index everything again. Yields the number of entries of each batch.
+    """Delete all entries, then have the workers reindex everything. Yields the number of entries of each batch.
 
     If it is interrupted, the workers delete the rest.
     """
     with transaction.atomic():
-        # First, in the order in which a batch of older events locks both.
+        # Delete this position first: a batch of older events locks both in the same order.
         SearchPosition.objects.filter(pk=SearchPosition.OLDER).delete()
         position = _locked_position()
         if position.event_id >= 0:
@@ -128,7 +131,7 @@ def _delete_old() -> Iterator[int]:
     position = _position()
     if position.event_id >= 0:
         return
-    # Nobody changes one of them meanwhile: nothing is indexed before all are deleted, and then entries get new IDs.
+    # These entries cannot change: indexing starts only after all are deleted, and new entries get new IDs.
     old = SearchEntry.objects.filter(pk__lt=-position.event_id).order_by("pk").values_list("pk", flat=True)
     while keys := list(old[:DELETED]):
         count = SearchEntry.objects.filter(pk__in=keys).delete()[0]
@@ -154,13 +157,13 @@ def _index_batch(position: SearchPosition, upto: int) -> bool:
                 _store(group)
                 chaos.point("index.in_transaction")
     except IntegrityError:
-        # Retention has deleted one of the runs since they were read. The next attempt leaves it out.
+        # Retention has deleted a run since its events were read. The next attempt leaves it out.
         return False
     return True
 
 
 def _groups(entries: list[SearchEntry]) -> Iterator[list[SearchEntry]]:
-    """Yield the entries in groups of about STORED characters, so that no transaction takes long. Texts stay whole."""
+    """Yield the entries in groups of about STORED characters, to keep transactions short. Texts stay whole."""
     group: list[SearchEntry] = []
     size = 0
     for entry in entries:
@@ -175,7 +178,7 @@ def _groups(entries: list[SearchEntry]) -> Iterator[list[SearchEntry]]:
 
 
 def _store(entries: list[SearchEntry]) -> None:
-    """Insert the entries after the last ID. Entries that exist are changed, and keep their IDs."""
+    """Insert the entries after the last ID. Existing entries are updated and keep their IDs."""
     _delete_other_parts(entries)
     count = len(entries)
     SearchPosition.objects.filter(pk=SearchPosition.NEWEST).update(entry_id=F("entry_id") + count)
@@ -193,7 +196,7 @@ def _delete_other_parts(entries: list[SearchEntry]) -> None:
     for entry in entries:
         text = (entry.log_id, text_key(entry.key))
         counts[text] = max(counts.get(text, 0), part_number(entry.key) + 1)
-    # The texts of messages and events do not change. An earlier version may have indexed less of them.
+    # Texts of messages and events do not change, but an earlier version may have indexed less of them.
     calls = {(entry.log_id, entry.key) for entry in entries if entry.kind == SearchEntry.Kind.TOOL_CALL}
     counts = {text: count for text, count in counts.items() if count > 1 or text in calls}
     if not counts:
@@ -214,7 +217,10 @@ def _position() -> SearchPosition:
 
 
 def _positions() -> tuple[SearchPosition, SearchPosition | None, int | None]:
-    """Return both positions, and the newest event if it is known: each worker asks every second, in one statement."""
+    """Return both positions, and the newest event if known.
+
+    One statement, because each worker calls this every second.
+    """
     newest = Event.objects.order_by("-pk").values("pk")[:1]
     found = {position.pk: position for position in SearchPosition.objects.annotate(newest=Subquery(newest))}
     first = found.get(SearchPosition.NEWEST)

@@ -1,4 +1,4 @@
-"""What of a log can be searched: the masked texts of its messages, tool calls and events, as entries of the index."""
+"""The searchable texts of a log: masked texts of its messages, tool calls and events, as entries of the index."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from timeline.models import Event
 
 #: Rows whose contents are in memory at a time.
 CHUNK = 20
-#: Events without a text of their own.
+#: Events without text.
 SKIPPED = CHUNKS | {EventType.LLM_TURN_START}
-#: Blocks of an answer, which are part of its message. After the end of a run there is none.
+#: Blocks of an answer, which are part of its message. There are none after the end of a run.
 _BLOCKS = frozenset({EventType.LLM_TEXT, EventType.LLM_THINKING})
 _TURN_ENDS = frozenset({EventType.MESSAGE_ADDED, EventType.LLM_TURN_END})
 _CALL_FAMILIES = frozenset({"tool", "approval"})
@@ -77,7 +77,7 @@ class _Rows:
             self._requested.setdefault(call.message_id, []).append(call)
 
     def entries_of(self, event: Event) -> Iterator[SearchEntry]:
-        """Yield what the event shows: a message with the calls that it requests, a call, or the event itself."""
+        """Yield the entries of an event: a message with the calls that it requests, a call, or the event itself."""
         message = self._messages.get(event.ref_id) if event.ref_id and event.type in _TURN_ENDS else None
         call = self._calls.get(event.ref_id) if event.ref_id else None
         if message is not None:
@@ -109,7 +109,7 @@ class _RowText:
 def _messages(ids: set[UUID]) -> Iterator[_RowText]:
     rows = AgentRunMessage.objects.filter(pk__in=ids).only("pk", "role", "content")
     for row in rows.iterator(CHUNK) if ids else ():
-        is_result = row.role == AgentRunMessage.Role.TOOL_RESULT  # the text of its call
+        is_result = row.role == AgentRunMessage.Role.TOOL_RESULT  # its text is indexed with the call
         yield _RowText(row, Kind.MESSAGE, row.role, [] if is_result else masked_parts(_message_text(row.content)))
 
 
@@ -163,7 +163,7 @@ def _entries(
 
 
 def _folded(text: str) -> str | None:
-    """Return the text in lower case; None if the databases do the same."""
+    """Return the text in lower case; None if the databases fold it identically."""
     if text.isascii():
         return None
     folded = fold(text)
@@ -171,14 +171,14 @@ def _folded(text: str) -> str | None:
 
 
 def masked(text: str) -> str:
-    """Return the first part of a text as it is indexed, which is all of a short one."""
+    """Return the first indexed part of a text; for a short text, the whole."""
     return masked_parts(text)[0]
 
 
 def masked_parts(text: str) -> list[str]:
-    """Return a text as it is indexed: redacted, in one line, and bounded, in one or more parts.
+    """Return the indexed form of a text: redacted, in one line, bounded, and split into parts.
 
-    It is cut after it was redacted. More is redacted than is kept, so that a secret at a cut is recognised.
+    The text is cut after redaction. More text is redacted than kept, so that a secret at the cut is recognised.
     """
     if len(text) <= LIMIT + TAIL + LOOKAHEAD:
         line = one_line(clean(text))

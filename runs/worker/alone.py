@@ -1,8 +1,8 @@
 """A process that runs one step of one run: `python -m runs.worker.alone RUN OWNER`.
 
-Started and watched by runs.worker.quarantine. It claims the run, makes one step, releases the run and ends. The first
+runs.worker.quarantine starts and watches it. It claims the run, makes one step, releases the run and ends. The first
 line of its standard input holds secret variables as JSON, so that they appear in no environment. When standard input
-ends, the process ends at once, because the worker that watches it is gone.
+closes, the process ends immediately, because the worker that watches it is gone.
 """
 
 from __future__ import annotations

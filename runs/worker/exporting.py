@@ -1,4 +1,4 @@
-"""The exporter of this process, whose threads and connections to receivers last as long as the process."""
+"""The exporter of this process. Its threads and connections to receivers last as long as the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.worker.upkeep_call import logged_errors
 if TYPE_CHECKING:
     from runs.telemetry.exporter import Exporter
 
-#: Seconds between two looks for files of runs that were deleted, on the disk of this process.
+#: Seconds between two searches for files of deleted runs on the disk of this process.
 TIDY_S = 3600.0
 
 
@@ -29,12 +29,12 @@ class Exporting:
         self._lock = threading.Lock()
 
     def look(self) -> None:
-        """Begin what is due. It is sent by threads of the exporter, so a slow receiver occupies no place of a task."""
+        """Start exports that are due. Threads of the exporter send them, so a slow receiver does not block a task."""
         with self._lock:
             exporter = self._current()
         exporter.look()
         if not exporter.has_settled:
-            # Events were committed behind others that are not yet.
+            # Some events were committed out of order, after events that are not committed yet.
             ask_now(EXPORT, countdown_s=1.0)
         if time.monotonic() - self._tidied_at > TIDY_S:
             self._tidied_at = time.monotonic()
@@ -43,14 +43,14 @@ class Exporting:
 
     def count_events(self, is_over: Callable[[], bool]) -> bool:
         """Count events for the metrics. Return whether more are left."""
-        # Imported here, because a worker is ready sooner without it.
+        # Imported here, so that a worker is ready sooner.
         from runs.telemetry import metric_counts
 
         metric_counts.catch_up(is_over)
         return is_over()
 
     def close(self) -> None:
-        """Wait for the requests that are under way."""
+        """Wait for the requests in progress."""
         if self._exporter is not None and self._pid == os.getpid():
             self._exporter.close()
             self._exporter = None
@@ -73,5 +73,5 @@ def _forget_removed_runs() -> None:
     forget_removed_runs()
 
 
-#: That of this process.
+#: The exporter of this process.
 exporting = Exporting()

@@ -30,7 +30,7 @@ class HumanAnswers:
         self._left = {node: _answers_of(given) for node, given in answers.items()}
 
     def give(self, flow_run: FlowRun, *, by: Actor) -> bool:
-        """Answer the open questions for which answers are left. Returns whether there was one."""
+        """Answer the open questions for which answers are left. Returns whether it answered one."""
         given = [(run, next(self._left.get(visit.node, iter(())), None)) for visit, run in open_questions(flow_run.pk)]
         for run, text in given:
             if text is not None:
@@ -45,7 +45,7 @@ def _answers_of(given: str | Sequence[str]) -> Iterator[str]:
 
 
 def require_kind(flow: Mapping[str, object], nodes: Mapping[str, object], kind: str, problem: str) -> None:
-    """Raise ValueError if one of `nodes` is no node of this kind in a definition."""
+    """Raise ValueError if one of `nodes` is not a node of this kind in the definition."""
     specs = flow.get("nodes")
     known = [str(spec.get("id")) for spec in specs if spec.get("type") == kind] if isinstance(specs, list) else []
     for node in nodes:
@@ -65,10 +65,10 @@ def open_questions(flow_run_id: UUID) -> list[tuple[FlowVisit, AgentRun]]:
 def drive_flow_to_rest(
     flow_run_id: UUID, worker: Worker, *, answers: HumanAnswers, by: Actor, timeout_s: float = float("inf")
 ) -> FlowRun:
-    """Return the flow run once it has ended, is paused, or only goes on after a person has acted, or after `timeout_s`.
+    """Return the flow run once it has ended, is paused, waits for a person, or after `timeout_s`.
 
-    Drives the runs of its nodes and their child runs, and no others; another worker may take them too. `by` gives the
-    answers.
+    Drives the runs of its nodes and their child runs only; another worker may take them too. `by` is the actor who
+    gives the answers.
     """
     until = time.monotonic() + timeout_s
     due = FlowRun.objects.due().filter(pk=flow_run_id)
@@ -87,7 +87,7 @@ def drive_flow_to_rest(
 
 
 def _advance(flow_run_id: UUID) -> bool:
-    """Advance a flow run. Returns whether to look again at once: also if somebody else has changed it."""
+    """Advance a flow run. Returns whether to check again immediately, for example after a conflicting change."""
     with suppress(MoveRefused):
         return runner.advance(flow_run_id)
     return True

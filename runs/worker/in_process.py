@@ -21,8 +21,8 @@ FOR_PEOPLE = frozenset({WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL, WaitReason
 def drive_to_rest(run_id: UUID, worker: Worker, *, timeout_s: float = float("inf")) -> AgentRun:
     """Return the run once it has ended, is paused or waits for a person, or after `timeout_s`.
 
-    Drives it and its child runs, and no others; another worker may take them too. If a policy resumes the run, the run
-    that continues it is returned.
+    Drives only this run and its child runs; another worker may take them too. If a policy resumes the run, returns the
+    run that continues it.
     """
     until = time.monotonic() + timeout_s
     while True:
@@ -40,7 +40,7 @@ def is_at_rest(run: AgentRun) -> bool:
 
 
 def advance_ready(worker: Worker) -> int:
-    """End waits that are over, and drive each run that is ready, in order. Returns how many were driven."""
+    """End waits that are over, and drive each ready run, in order. Returns how many were driven."""
     end_waits()
     return sum(worker.drive(run_id) for run_id in list(AgentRun.objects.runnable().values_list("pk", flat=True)))
 

@@ -1,7 +1,7 @@
-"""Try a suspected run in a process of its own: if that process dies, the run is the cause.
+"""Tries a suspected run in a separate process: if that process dies, the run is the cause.
 
-The process is `python -m runs.worker.alone`. The worker that started it watches it; a death that no worker saw, such as
-the end of the whole site, is not counted.
+The process is `python -m runs.worker.alone`. The worker that started it watches it. A death that no worker observed,
+such as the end of the whole site, is not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
-#: Seconds after the grace period until the process is killed.
+#: Seconds after the grace period before the process is killed.
 ENDS_S = 3.0
 #: Variables that are meant for this process only.
 OWN_VARIABLES = ("AGENTOPS_ALIVE_FILE", "AGENTOPS_CHAOS")
@@ -32,9 +32,9 @@ STORAGE_WAIT_S = 0.5
 
 
 def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:
-    """Run one step in a process of its own, and wait for its end. `owner` is the name that it claims with.
+    """Run one step in a separate process, and wait for its end. `owner` is the owner name of its claim.
 
-    If the process dies without having been asked to end, its death counts against the run.
+    If the process dies without a request to end, its death counts against the run.
     """
     process = _start(run_id, owner)
     log.info("trying a run in a separate process", extra={"run_id": str(run_id), "pid": process.pid})
@@ -46,7 +46,7 @@ def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:
             process.terminate()
             _wait(process, max(shutdown.deadline - time.monotonic(), 0) + ENDS_S)
     finally:
-        # Closing its standard input tells it that this process is ending.
+        # Closing the standard input of the child tells it that this process is ending.
         if process.stdin is not None:
             process.stdin.close()
         if process.poll() is None:
@@ -69,7 +69,7 @@ def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
         start_new_session=True,
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has died already; see its exit code
+    with contextlib.suppress(BrokenPipeError):  # the process has died; its exit code tells why
         process.stdin.write(json.dumps(secrets).encode() + b"\n")
         process.stdin.flush()
     return process

@@ -1,7 +1,7 @@
-"""What a Celery worker does at its start and its end, whatever its pool: threads, prefork or solo.
+"""The start and end of a Celery worker, for each pool: threads, prefork or solo.
 
-No message is taken before the database has the schema of this version, and the libraries of the agents' models are
-loaded: a call of a model would be recorded with the time of the import.
+The worker takes no message before the database has the schema of this version and the libraries of the agents' models
+are loaded. Otherwise the duration of a model call would include the import.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from runs.worker.exporting import exporting
 
 log = logging.getLogger(__name__)
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
-#: By which the parent of a forking pool lets its children hand back their runs.
+#: The signal with which the parent of a forking pool tells its children to hand back their runs.
 END_OF_CHILD = signal.SIGUSR2
 #: The Celery worker of this process.
 _controller: Any = None
-#: The process that forks the children of this pool, where the pool forks.
+#: The process that forks the children of this pool, if the pool forks.
 _forking_parent: int | None = None
 
 
@@ -60,11 +60,11 @@ def _prepare(sender: Any, **_: Any) -> None:
         log.error("a worker with the pool prefork needs REDIS_URL: its processes share no memory")
         raise SystemExit(EXIT_CONFIG)
     environment.hide_secrets()
-    # By name, because it belongs to the commands, another entry point.
+    # Imported by name, because it belongs to the commands, another entry point.
     warm_up = import_module("runs.management.site.warm_up")
     warm_up.load_worker()
     warm_up.try_to_load_vendors()
-    # What is loaded by now lives as long as the process, so the garbage collector can skip it.
+    # The modules loaded so far live as long as the process, so the garbage collector can skip them.
     gc.freeze()
     if "prefork" in pool:
         _forking_parent = os.getpid()
@@ -74,7 +74,7 @@ def _prepare(sender: Any, **_: Any) -> None:
     runs = sorted(set(sender.app.amqp.queues.consume_from) - {UPKEEP})
     worker.served = worker.Served(runs, 1 if "solo" in pool or _forking_parent is not None else sender.concurrency)
     _set_places(sender, is_solo="solo" in pool)
-    # Workers need nothing from each other, and would have to believe what others write into Redis.
+    # Workers need no data from each other, and could not verify what other processes write into Redis.
     sender.options |= {"without_gossip": True, "without_mingle": True}
     sender.app.steps["worker"].add(OpeningStep)
     # In a thread: Celery would fork a process, and without Redis no other process can send this one a message.
@@ -83,7 +83,7 @@ def _prepare(sender: Any, **_: Any) -> None:
 
 
 def _set_places(sender: Any, *, is_solo: bool) -> None:
-    """Let the pool have a place for each run, and those of upkeep besides."""
+    """Give the pool one place for each run, and further places for upkeep."""
     queues = set(sender.app.amqp.queues.consume_from)
     here = places.here
     here.is_open = False
@@ -96,19 +96,22 @@ def _set_places(sender: Any, *, is_solo: bool) -> None:
 
 
 class OpeningStep(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Lets the worker take messages once it is ready, and touches the file that says that it works."""
+    """Opens the worker for messages once it is ready, and touches the alive file."""
 
     requires = ("celery.worker.components:Timer",)
 
     def start(self, controller: Any) -> None:
-        """Look now, and once in each period until the worker is ready."""
+        """Check now and once in each period, until the worker is ready."""
         timer = controller.timer
         timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, _touch_alive_file)
         if not _open():
             self._look = timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, self._look_again)
 
     def close(self, controller: Any) -> None:
-        """Let runs be handed back, whatever ends the worker: only signals of the system are announced by Celery's."""
+        """Have the runs handed back for every kind of worker shutdown.
+
+        Celery's signals announce only operating system signals.
+        """
         _ask_to_stop()
 
     def _look_again(self) -> None:
@@ -126,13 +129,13 @@ def _open() -> bool:
     else:
         worker.current()
     places.here.open()
-    # What was queued while no worker was here.
+    # Messages may have been queued before this worker started.
     wake.sweep_now()
     return True
 
 
 def _touch_alive_file() -> None:
-    """Touch the file that tells a monitor that this process works. Errors do not end the work."""
+    """Touch the file that tells a monitor that this process works. Errors do not stop the process."""
     if not settings.AGENTOPS_ALIVE_FILE:
         return
     try:
@@ -144,8 +147,8 @@ def _touch_alive_file() -> None:
 def _start_child(**_: Any) -> None:
     if _forking_parent is None or os.getpid() == _forking_parent:
         return  # a pool without processes also announces itself
-    # Celery has Linux kill a child whose parent dies, but only from a moment after the fork on. A parent that died in
-    # that moment leaves a child that nobody ends.
+    # Celery has Linux kill a child whose parent dies, but only from a moment after the fork. If the parent dies in that
+    # moment, its child keeps running.
     if os.getppid() != _forking_parent:
         os._exit(1)
     _forget_pool()
@@ -184,6 +187,6 @@ def _close_pool() -> None:
 
 
 def _forget_pool() -> None:
-    """Leave the connections that were inherited to the parent."""
+    """Drop the inherited connections without closing them, because they belong to the parent."""
     if connection.vendor == "postgresql":
         cast("Any", connection)._connection_pools.clear()

@@ -1,7 +1,7 @@
-"""The sweep: ends waits whose time has come, and sends the messages that are missing. It drives no run.
+"""The sweep: ends waits that are over, and sends missing messages. It drives no run.
 
 A message may be lost with its broker, or with the worker that had taken it. With Redis, one sweep per period is enough
-for the whole site. Without, the queues are in the memory of each worker, and each fills its own.
+for the whole site. Without Redis, each worker has its queues in memory and fills them itself.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from runs.queries.queue_state import SENT_AT, SWEEP
 from runs.statuses import RunStatus
 from runs.worker import worker
 
-#: Messages that one sweep sends at most, of runs of dead workers and for each priority of a queue. A queue in memory
-#: holds no more of them.
+#: The maximum number of messages of one sweep, for runs of dead workers and for each priority of a queue. A queue in
+#: memory holds no more of them.
 BATCH = 500
 #: The part of the period after which the next sweep may begin.
 PART = 0.8
-#: Messages at the head of a queue that are looked at. Some may name runs that are no longer queued.
+#: Messages read at the head of a queue. Some may name runs that are no longer queued.
 HEAD = 20
-#: Seconds for a message on its way between a process, Redis and a claim.
+#: Seconds that a message may take between a process, Redis and a claim.
 ON_ITS_WAY_S = 2.0
 
 
 def sweep(*, now: bool = False) -> int:
     """End waits and send missing messages. Returns how many. Does nothing if another worker swept within the period.
 
-    `now`: sweep in any case, because there is something to find.
+    `now`: sweep in any case, because there is work to do.
     """
     every = timedelta(seconds=settings.AGENTOPS_SWEEP_S * PART)
     if settings.REDIS_URL and not Chore.objects.take(SWEEP, every=every) and not now:
@@ -60,9 +60,9 @@ def end_waits() -> None:
 
 
 def send_missing() -> int:
-    """Send a message for each run that a worker could claim and of which no queue holds a message. Returns how many.
+    """Send a message for each claimable run without a message in a queue. Returns how many.
 
-    Ends at the first message that cannot be sent, and when the worker ends.
+    Stops at the first message that cannot be sent, and when the worker ends.
     """
     count = 0
     for run, priority in _without_message() if wake.can_send() else ():
@@ -93,7 +93,7 @@ def _left_by_dead_workers() -> list[AgentRun]:
 
 
 def _missing_in_memory(queued: RunQuerySet, queue: str, priority: int) -> list[tuple[AgentRun, int]]:
-    """Return the first runs that the queue of this process does not hold, as many as it may take."""
+    """Return the first runs that the queue of this process does not hold, up to its free capacity."""
     held = backlog.oldest(queue, priority, BATCH)
     room = max(BATCH - len(held), 0)
     missing = list(queued.exclude(pk__in=held)[: room + 1])
@@ -102,9 +102,9 @@ def _missing_in_memory(queued: RunQuerySet, queue: str, priority: int) -> list[t
 
 
 def _lost_from_redis(queued: RunQuerySet, queue: str, priority: int) -> list[tuple[AgentRun, int]]:
-    """Return the first runs whose messages were lost, as sent again from now on: another sweep leaves them out.
+    """Return the first runs whose messages were lost. Marks them as sent now, so that another sweep leaves them out.
 
-    Their new messages come before those that the queue holds, because these are younger.
+    Their new messages come before those in the queue, because the queued messages are younger.
     """
     head = backlog.oldest(queue, priority, HEAD)
     before = _sent_before(queued, head)
@@ -120,10 +120,9 @@ def _lost_from_redis(queued: RunQuerySet, queue: str, priority: int) -> list[tup
 
 
 def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:
-    """Return the time before which a message must have been sent to be lost: the queue holds younger ones only.
+    """Return the time before which a message must have been sent to be lost, because the queue holds only younger ones.
 
-    None: that cannot be said, because no message at the head names a run that is still queued. All times are the
-    database's.
+    None if unknown, because no message at the head names a queued run. All times are the database's.
     """
     latest = database_clock.now() - timedelta(seconds=ON_ITS_WAY_S)
     if not head:

@@ -1,7 +1,7 @@
 """The upkeep of the site, as Celery tasks.
 
-The clock sends each of them every few seconds (agentops/site/timetable.py), and whoever creates work asks for its task
-at once (runs/lifecycle/wake.py). Several may run at the same time, in any processes of the site.
+The clock sends each task every few seconds (agentops/site/timetable.py), and code that creates work sends its task
+immediately (runs/lifecycle/wake.py). Several tasks may run at the same time, in any process of the site.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from runs.worker import worker
 from runs.worker.exporting import exporting
 from runs.worker.upkeep_call import CallTime, upkeep_task
 
-#: A claim ends before the period of the clock does, so that a clock that is a moment early does not skip a period.
+#: A claim ends before the period of the clock does, so that a clock that fires slightly early does not skip a period.
 SHARE = 0.8
-#: Alert rules whose queries cost more are evaluated every so many times.
+#: Alert rules with expensive queries are evaluated once in this many periods.
 STATES_EVERY = 3
 HOURLY = timedelta(hours=1)
-#: How long one process has the search index, after each batch, and the seconds after which others ask again.
+#: How long one process holds the search index after each batch, and the seconds until other processes try again.
 INDEX_HELD, INDEX_AGAIN_S = timedelta(seconds=5), 2.0
 EVALUATE, EVALUATE_STATES, ABANDONED, INDEX = "evaluate_alerts", "evaluate_alert_states", "end_abandoned", "index_texts"
 
 
 @upkeep_task(wake.SETTLE, "the filing of traces")
 def settle_traces(time_left: CallTime) -> bool:
-    """File the entries of traces and sessions that are due, and plan the next look."""
+    """File the due entries of traces and sessions, and plan the next call."""
     while settling.settle_due():
         if time_left.is_over():
             return True
@@ -59,14 +59,14 @@ def advance_flows(time_left: CallTime) -> bool:
 
 @upkeep_task("runs.start_due", "the start of schedules")
 def start_due(_: CallTime) -> bool:
-    """Start the runs of schedules whose time has come: also those whose messages were lost."""
+    """Start the runs of due schedules, including those whose messages were lost."""
     starting.start_due_schedules()
     return False
 
 
 @upkeep_task("runs.evaluate_alerts", "the evaluation of alert rules")
 def evaluate_alerts(_: CallTime) -> bool:
-    """Evaluate the alert rules, once a period in the whole site."""
+    """Evaluate the alert rules, once a period for the whole site."""
     every = timedelta(seconds=settings.AGENTOPS_ALERTS_S)
     if not AlertRule.objects.enabled().exists() or not Chore.objects.take(EVALUATE, every=every * SHARE):
         return False
@@ -95,14 +95,14 @@ def send_mail(time_left: CallTime) -> bool:
 
 @upkeep_task(wake.EXPORT, "the export of events")
 def export_events(time_left: CallTime) -> bool:
-    """Let the exporter of this process begin what is due for sinks, and count events."""
+    """Start due exports to sinks in the exporter of this process, and count events."""
     exporting.look()
     return exporting.count_events(time_left.is_over)
 
 
 @upkeep_task(wake.IMPORT, "the import of uploaded files")
 def import_uploads(time_left: CallTime) -> bool:
-    """Import uploaded files. One that was begun is imported whole, however long it takes."""
+    """Import uploaded files. An import that has begun is completed, however long it takes."""
     while execution.import_next(worker.is_stopping):
         if time_left.is_over():
             return True
@@ -111,11 +111,11 @@ def import_uploads(time_left: CallTime) -> bool:
 
 @upkeep_task(wake.INDEX, "the search index")
 def index_texts(time_left: CallTime) -> bool:
-    """Bring the search index up to date. One process of the site does."""
+    """Bring the search index up to date. Only one process of the site does so at a time."""
     if not search_index.is_behind():
         return False
     if not Chore.objects.take(INDEX, every=INDEX_HELD):
-        # The other process may have looked before what this call was sent for.
+        # The other process may have searched before the work of this message existed.
         wake.ask_now(wake.INDEX, countdown_s=INDEX_AGAIN_S)
         return False
     try:
@@ -130,18 +130,18 @@ def _index(time_left: CallTime) -> bool:
         if time_left.is_over():
             return True
         Chore.objects.keep(INDEX)
-        # Rest as long as it worked, because runs need the database too.
+        # Rest as long as the batch took, because runs need the database too.
         time_left.rest(time.monotonic() - began)
         began = time.monotonic()
     if search_index.is_behind():
-        # Events that were not settled, or were appended meanwhile.
+        # Some events were not settled, or were appended during the call.
         wake.ask_now(wake.INDEX, countdown_s=INDEX_AGAIN_S)
     return False
 
 
 @upkeep_task(wake.DELETE_PROJECTS, "the deletion of projects")
 def delete_projects(time_left: CallTime) -> bool:
-    """Delete hidden projects, which may take hours: in many calls."""
+    """Delete hidden projects. This may take hours, so it is split over many calls."""
     if _work_off(project_removal.remove_pending(), time_left):
         project_removal.release_claim()
         return True
@@ -159,7 +159,7 @@ def apply_retention(time_left: CallTime) -> bool:
 
 @upkeep_task("runs.end_abandoned", "the search for abandoned runs")
 def end_abandoned(time_left: CallTime) -> bool:
-    """Once an hour, let sessions wait that nobody follows, and end abandoned runs."""
+    """Once an hour, mark sessions without a follower as waiting, and end abandoned runs."""
     if not Chore.objects.take(ABANDONED, every=HOURLY * SHARE):
         return False
     try:
@@ -179,7 +179,10 @@ def _end_abandoned(time_left: CallTime) -> bool:
 
 
 def _work_off(removal: Removal, time_left: CallTime) -> bool:
-    """Work until the time is over, and rest as long. Return whether more is left. Runs need the database too."""
+    """Work until the time is over, then rest equally long, because runs need the database too.
+
+    Return whether work is left.
+    """
     began = time.monotonic()
     with closing(removal):
         for _ in removal:

@@ -1,4 +1,4 @@
-"""A call of a task of upkeep: how long it works, that a process makes one at a time, and what an error does."""
+"""Calls of upkeep tasks: their duration, one call at a time in a process, and error handling."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from runs.lifecycle.wake import ask_now
 from runs.worker import worker
 
 log = logging.getLogger(__name__)
-#: Seconds for which a call works before it lets other tasks of upkeep have its place.
+#: Seconds that a call works before it frees its place for other upkeep tasks.
 CALL_S = 10.0
-#: Seconds between two looks whether the database has the schema of this version.
+#: Seconds between two checks whether the database has the schema of this version.
 SCHEMA_S = 5.0
 _has_schema = False
 _look_at = 0.0
 
 
 class CallTime:
-    """The time that a call has."""
+    """The time budget of a call."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + CALL_S
@@ -39,14 +39,14 @@ class CallTime:
         worker.current().shutdown.requested.wait(min(seconds, max(self._until - time.monotonic(), 0)))
 
 
-#: Works until nothing is left or its time is over. Returns whether something is left.
+#: Works until no work is left or its time is over. Returns whether work is left.
 Work = Callable[[CallTime], bool]
 
 
 class UpkeepCall:
-    """Calls `work`. Of several calls at the same time in a process, one works, and looks again for the others.
+    """Calls `work`, one call at a time in a process. Concurrent calls make the active call check for work again.
 
-    So they have no other place than that one, and what was created during its work is not missed. Never raises.
+    So concurrent calls occupy one place only, and work created during a call is not missed. Never raises.
     """
 
     def __init__(self, name: str, what: str, work: Work) -> None:
@@ -76,7 +76,7 @@ class UpkeepCall:
 
 
 def upkeep_task(name: str, what: str) -> Callable[[Work], Callable[[], None]]:
-    """Make a Celery task of `work`. `what` names it in the log, where an error ends up."""
+    """Make a Celery task of `work`. `what` names it in error logs."""
 
     def decorate(work: Work) -> Callable[[], None]:
         call = UpkeepCall(name, what, work)
@@ -106,7 +106,7 @@ def logged_errors(what: str) -> Iterator[None]:
 
 
 def _may_work() -> bool:
-    """Return whether the database has the schema of this version: on another one, results could be lost."""
+    """Return whether the database has the schema of this version. With another schema, results could be lost."""
     global _has_schema, _look_at
     if not _has_schema and time.monotonic() >= _look_at:
         _look_at = time.monotonic() + SCHEMA_S

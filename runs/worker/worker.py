@@ -1,4 +1,7 @@
-"""The worker of this process: its leases, and its event loop for model calls. Celery's pool decides what it drives."""
+"""The worker of this process: its leases, and its event loop for model calls.
+
+Celery's pool decides which runs it drives.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,9 @@ from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
 subagent_records.use(SessionAgents)
-#: Seconds for the threads to end when the runs have taken all the time that there was.
+#: Seconds for the threads to end if the runs have used the whole grace period.
 THREADS_END_S = 1.0
-#: Suspected runs that are tried next when one has passed.
+#: The number of suspected runs to try next after one has passed.
 NEXT = 2
 
 
@@ -52,15 +55,16 @@ class Worker:
         self._keeper = LeaseKeeper(self._announce)
         self.loop = LoopThread()
         self._tries = count(1)
-        #: Held while a process tries a run: one at a time. It takes seconds to start, and to claim the run.
+        #: Held while a process tries a run: one at a time, because the process takes seconds to start and to claim the
+        #: run.
         self._trying_alone = threading.Lock()
 
     def drive(self, run_id: UUID, expected: Mapping[str, Any] | None = None) -> bool:
-        """Claim a run and drive it for a slice in this thread. Returns False if there was nothing to claim.
+        """Claim a run and drive it for a slice in this thread. Returns False if there was no run to claim.
 
-        It is claimed only while its columns have the `expected` values.
+        Claims the run only while its columns have the `expected` values.
 
-        A run in which workers have died is tried with care, or left to a later message.
+        A suspected run, in which workers have died, is tried in a separate process, or left to a later message.
         """
         if self.shutdown.requested.is_set():
             return False
@@ -72,7 +76,7 @@ class Worker:
         except Suspected as suspect:
             return self._try_carefully(suspect)
         except Exception:
-            # runs.engine.engine_errors handles errors in a step. After this one the lease runs out.
+            # runs.engine.engine_errors handles errors in a step. After an error here the lease expires.
             log.exception("a run was left to the next worker after an error", extra={"run_id": str(run_id)})
             return True
 
@@ -86,22 +90,22 @@ class Worker:
                 self._trying_alone.release()
             self.try_next_suspects()
             return True
-        # Another one is tried now, and its end sends the message again.
+        # Another suspected run is being tried. Its end sends the message again.
         return False
 
     def _drive_alone(self, run_id: UUID) -> None:
-        """Drive a run for one step in a process of its own, while this thread waits."""
+        """Drive a run for one step in a separate process, while this thread waits."""
         try:
             try_alone(run_id, f"{self.owner}{suspicion.CHILD_SEPARATOR}{next(self._tries)}", self.shutdown)
         except Exception:
             log.exception("a run could not be tried in a separate process", extra={"run_id": str(run_id)})
         run = AgentRun.objects.filter(pk=run_id, status=RunStatus.QUEUED).first()
         if run is not None and not settings.REDIS_URL:
-            # That process has released it, and its message reached nobody.
+            # The other process has released the run, but its message could not reach a queue.
             wake.send(run)
 
     def try_next_suspects(self) -> None:
-        """Send the messages of the next suspected runs, which had to wait for another one."""
+        """Send the messages of the next suspected runs, which had to wait for another suspected run."""
         if self.shutdown.requested.is_set() or not wake.can_send():
             return
         for run in suspects.waiting(NEXT):
@@ -111,14 +115,14 @@ class Worker:
         try:
             suspects.set_aside(suspect.run_id, self.owner, wait_s=suspects.pause_s(suspect.deaths))
         except (LeaseLost, MoveRefused):
-            return None  # another worker was faster
+            return None  # another worker claimed it first
         except Exception as error:
             if not concerns_all(error):
                 return engine_errors.note_unclaimed(suspect.run_id, error)
             log.warning("cannot set a run aside: %s", type(error).__name__, extra={"run_id": str(suspect.run_id)})
 
     def _announce(self) -> None:
-        """Store that this process is at work, if it is a Celery worker."""
+        """Store that this process is active, if it is a Celery worker."""
         if served is not None and not self.shutdown.requested.is_set():
             worker_rows.announce(self.owner, served.queues, served.concurrency)
 
@@ -135,7 +139,7 @@ class Worker:
         until = time.monotonic() + timeout_s
         while self._keeper.count() and time.monotonic() < until:
             time.sleep(0.05)
-        # Only now: runs need their leases and their model calls until they are handed back.
+        # Only now, because runs need their leases and model calls until they are handed back.
         self._keeper.ask_to_stop()
         self.loop.ask_to_stop()
         # Both threads end at the same time, so they share one deadline.
@@ -164,9 +168,9 @@ def leave_handler(act: Callable[[], None]) -> None:
 
 
 class Served(NamedTuple):
-    """What the Celery worker of this process serves."""
+    """The queues and the concurrency of this process's Celery worker."""
 
-    #: Without that of upkeep.
+    #: Without the queue of upkeep.
     queues: list[str]
     concurrency: int
 

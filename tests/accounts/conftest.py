@@ -1,4 +1,4 @@
-"""The cast: a project and a foreign one, and whoever may ask for something in them."""
+"""Fixtures for access tests: a project, a foreign project, and every kind of user and API key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def foreign(db: None) -> Project:
 
 @pytest.fixture
 def member(project: Project) -> MakeMember:
-    """Makes a person and puts them into the project: `member("bob", Role.VIEWER)`."""
+    """Create a user and add them to the project: `member("bob", Role.VIEWER)`."""
 
     def make(name: str, role: str | None = None, *, of: Project | None = None, superuser: bool = False) -> User:
         user = User.objects.create(username=name, is_superuser=superuser, is_staff=superuser)
@@ -40,7 +40,7 @@ def member(project: Project) -> MakeMember:
 
 @pytest.fixture
 def cast(project: Project, foreign: Project, member: MakeMember) -> dict[str, Principal]:
-    """Everyone of the matrix by the name of their column. The foreign project has people and keys too."""
+    """The users and keys of the access matrix, by column name. The foreign project has members and keys too."""
     from django.contrib.auth.models import AnonymousUser
 
     member("zoe", Role.ADMIN, of=foreign)

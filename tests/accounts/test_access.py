@@ -1,4 +1,4 @@
-"""How rights are looked up: afresh each time, by id or slug, with hostile names, in few queries."""
+"""Lookup of rights: read afresh each time, by ID or slug, with hostile names, in a constant number of queries."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def nothing_left(principal: Principal, project: Project) -> bool:
     return not reads and not rows
 
 
-def test_it_works_by_slug_and_by_id(project: Project, member: Any) -> None:
+def test_access_works_by_slug_and_by_id(project: Project, member: Any) -> None:
     alice = principal_for_user(member("alice", Role.VIEWER))
 
     for name in ("alpha", project.pk, str(project.pk), str(project.pk).upper()):
         assert project_for(alice, name, Action.READ) == project
 
 
-def test_it_says_who_asks(project: Project, member: Any) -> None:
+def test_access_names_the_actor(project: Project, member: Any) -> None:
     alice = principal_for_user(member("alice", Role.VIEWER), ip="192.0.2.1")
     key = create_key(project, name="ci", scopes=["read"], actor=alice).key
 
@@ -68,12 +68,12 @@ def test_it_says_who_asks(project: Project, member: Any) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:20]))
-def test_it_survives_hostile_names(name: str, project: Project) -> None:
+def test_hostile_names_are_refused(name: str, project: Project) -> None:
     with pytest.raises(ProjectNotFound):
         project_for(SYSTEM, name, Action.READ)
 
 
-def test_a_changed_role_holds_at_once(project: Project, member: Any) -> None:
+def test_a_changed_role_takes_effect_at_once(project: Project, member: Any) -> None:
     member("root", Role.ADMIN)
     bob = member("bob", Role.OPERATOR)
     asked = principal_for_user(bob)
@@ -87,7 +87,7 @@ def test_a_changed_role_holds_at_once(project: Project, member: Any) -> None:
     assert nothing_left(asked, project)
 
 
-def test_a_person_switched_off_has_nothing(project: Project, member: Any) -> None:
+def test_a_deactivated_user_has_no_rights(project: Project, member: Any) -> None:
     bob = member("bob", Role.ADMIN)
     asked = principal_for_user(bob)
 
@@ -97,7 +97,7 @@ def test_a_person_switched_off_has_nothing(project: Project, member: Any) -> Non
 
 
 @pytest.mark.parametrize("change", [{"is_superuser": False}, {"is_active": False}])
-def test_a_demoted_superuser_has_nothing(change: dict[str, bool], project: Project, member: Any) -> None:
+def test_a_demoted_superuser_has_no_rights(change: dict[str, bool], project: Project, member: Any) -> None:
     boss = member("boss", superuser=True)
     asked = principal_for_user(boss)
     assert may(asked, Action.SUPER, None)
@@ -108,14 +108,14 @@ def test_a_demoted_superuser_has_nothing(change: dict[str, bool], project: Proje
     assert nothing_left(asked, project)
 
 
-def test_a_forged_superuser_has_nothing(project: Project, member: Any) -> None:
+def test_a_forged_superuser_has_no_rights(project: Project, member: Any) -> None:
     mallory = member("mallory")
     mallory.is_superuser = True
 
     assert nothing_left(principal_for_user(mallory), project)
 
 
-def test_a_revoked_or_expired_key_has_nothing(project: Project) -> None:
+def test_a_revoked_or_expired_key_has_no_rights(project: Project) -> None:
     for change in ("revoke", "expire"):
         key = create_key(project, name="k", scopes=["read", "write"], actor=SYSTEM).key
         asked = principal_for_key(key)
@@ -135,7 +135,7 @@ def test_scopes_add_up_but_do_not_include_each_other(project: Project) -> None:
     assert not may(both, Action.OPERATE, project.pk)
 
 
-def test_no_project_is_nobodys(project: Project, member: Any) -> None:
+def test_missing_project_is_refused_for_everyone(project: Project, member: Any) -> None:
     alice = principal_for_user(member("alice", Role.ADMIN))
     key = principal_for_key(create_key(project, name="k", scopes=["read"], actor=SYSTEM).key)
 
@@ -145,7 +145,7 @@ def test_no_project_is_nobodys(project: Project, member: Any) -> None:
     assert not may(alice, Action.READ, UUID(int=0))
 
 
-def test_a_refusal_says_what_would_do(project: Project, member: Any) -> None:
+def test_a_refusal_names_the_required_role_or_scope(project: Project, member: Any) -> None:
     alice = principal_for_user(member("alice", Role.VIEWER))
     key = principal_for_key(create_key(project, name="k", scopes=["read"], actor=SYSTEM).key)
 
@@ -160,7 +160,7 @@ def test_a_refusal_says_what_would_do(project: Project, member: Any) -> None:
             project_for(principal, "alpha", action)
 
 
-def test_it_takes_two_queries(project: Project, member: Any, django_assert_num_queries: Any) -> None:
+def test_access_takes_two_queries(project: Project, member: Any, django_assert_num_queries: Any) -> None:
     alice = principal_for_user(member("alice", Role.VIEWER))
     key = principal_for_key(create_key(project, name="k", scopes=["read"], actor=SYSTEM).key)
 
@@ -169,7 +169,7 @@ def test_it_takes_two_queries(project: Project, member: Any, django_assert_num_q
             project_for(principal, "alpha", Action.READ)
 
 
-def test_foreign_and_unknown_cost_the_same(
+def test_foreign_and_unknown_projects_cost_the_same(
     project: Project, foreign: Project, member: Any, django_assert_num_queries: Any
 ) -> None:
     alice = principal_for_user(member("alice", Role.ADMIN))

@@ -1,4 +1,4 @@
-"""Every right of everyone, in their own project and in a foreign one, read off a copy of the security page."""
+"""Every right of every user and key, in their own and in a foreign project, read from a copy of the security page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MATRIX = """
 | manage keys, members, retention | - | - | - | Y | - | - | - | Y |
 | create project, Django admin, check-invariants, replay outbox | - | - | - | - | - | - | - | S |
 """
-#: No action of a project: open to all, or impossible for all.
+#: Not actions of a project: open to all, or impossible for all.
 OUTSIDE = {"healthz / login page", "reveal redaction originals"}
 ACTIONS = {
     "list/read runs, messages, tool calls, events, SSE": Action.READ,
@@ -52,7 +52,7 @@ ACTIONS = {
 
 
 def cells() -> list[tuple[str, str, bool]]:
-    """(row, column, allowed) of every cell that is an action."""
+    """Return (row, column, allowed) of every cell that is an action."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in MATRIX.strip().splitlines()]
     [_, *columns], _, *rows = lines
     return [
@@ -67,7 +67,7 @@ CELLS = cells()
 Cast = dict[str, Principal]
 
 
-def test_the_table_is_read_whole() -> None:
+def test_the_whole_table_is_read() -> None:
     assert len(CELLS) == 14 * 8
     assert {label for label, _, _ in CELLS} == set(ACTIONS)
     assert set(ACTIONS.values()) == set(Action)
@@ -78,13 +78,13 @@ def test_own_project(cast: Cast, project: Project) -> None:
 
 
 def test_foreign_project(cast: Cast, foreign: Project) -> None:
-    """A superuser may there what they may everywhere; nobody else may anything."""
+    """A superuser has the same rights in every project; everyone else has none here."""
     answers = [(label, who, may(cast[who], ACTIONS[label], foreign.pk)) for label, who, _ in CELLS]
 
     assert answers == [(label, who, allowed and who == "superuser") for label, who, allowed in CELLS]
 
 
-def test_many_at_once_are_answered_as_each_by_itself(cast: Cast, project: Project, foreign: Project) -> None:
+def test_bulk_check_equals_single_checks(cast: Cast, project: Project, foreign: Project) -> None:
     asked = {(who, each.pk) for who in (*cast.values(), SYSTEM) for each in (project, foreign)}
 
     for action in Action:
@@ -97,14 +97,14 @@ def test_many_at_once_are_answered_as_each_by_itself(cast: Cast, project: Projec
 
 
 def entering(principal: Principal, action: Action) -> Project | tuple[type[Exception], str]:
-    """The project alpha, or the kind of the refusal and its code."""
+    """Return the slug of the project entered, or the type of the refusal and its code."""
     try:
         return project_for(principal, "alpha", action)
     except (AuthRequired, Forbidden) as refusal:
         return AuthRequired if isinstance(refusal, AuthRequired) else Forbidden, refusal.code
 
 
-def test_the_way_to_the_own_project(cast: Cast, project: Project) -> None:
+def test_entering_the_own_project(cast: Cast, project: Project) -> None:
     refusals = {"anon": (AuthRequired, "auth_required"), "key": (Forbidden, "scope_required")}
     expected = {
         (label, who): project if allowed else refusals.get(who.partition(":")[0], (Forbidden, "role_required"))
@@ -115,7 +115,7 @@ def test_the_way_to_the_own_project(cast: Cast, project: Project) -> None:
 
 
 @pytest.mark.parametrize("who", ["viewer", "operator", "admin", "key:ingest", "key:read", "key:write"])
-def test_a_foreign_project_is_an_unknown_one(who: str, cast: Cast, foreign: Project) -> None:
+def test_a_foreign_project_looks_like_an_unknown_one(who: str, cast: Cast, foreign: Project) -> None:
     refusals = set()
     for action in Action:
         for name in ("beta", str(foreign.pk), foreign.pk, "nowhere", "00000000-0000-7000-8000-000000000000"):
@@ -132,13 +132,13 @@ def test_the_system_may_do_everything(project: Project) -> None:
         assert project_for(SYSTEM, "alpha", action) == project
 
 
-#: The projects that are listed, and those whose rows may be read.
+#: The projects that each actor can list, and those whose rows each actor can read.
 LISTED: dict[str, tuple[set[str], set[str]]] = {
     "anon": (set(), set()),
     "viewer": ({"alpha"}, {"alpha"}),
     "operator": ({"alpha"}, {"alpha"}),
     "admin": ({"alpha"}, {"alpha"}),
-    # It knows the project that it reports to, and reads nothing in it.
+    # An ingest key sees its own project but reads nothing in it.
     "key:ingest": ({"alpha"}, set()),
     "key:read": ({"alpha"}, {"alpha"}),
     "key:write": ({"alpha"}, {"alpha"}),
@@ -146,12 +146,12 @@ LISTED: dict[str, tuple[set[str], set[str]]] = {
 }
 
 
-def test_lists_hold_only_what_may_be_read(cast: Cast) -> None:
+def test_lists_hold_only_readable_rows(cast: Cast) -> None:
     everything = Membership.objects.select_related("project")
     assert set(LISTED) == set(cast)
     for who, (projects, rows) in LISTED.items():
         mine = visible_rows(everything, cast[who])
         assert {project.slug for project in projects_for(cast[who])} == projects, who
         assert {row.project.slug for row in mine} == rows, who
-        # Each row once: alpha has three members.
+        # Each row appears once: alpha has three members.
         assert mine.count() == everything.filter(project__slug__in=rows).count(), who

@@ -1,4 +1,4 @@
-"""An e-mail address is what somebody typed, until a link that was sent to it is opened."""
+"""E-mail addresses: an address counts as unverified until the user opens the link sent to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mail_is_sent(settings: Any) -> None:
 
 @pytest.fixture
 def eve(db: None) -> User:
-    """Somebody with another person's address."""
+    """A user who entered another person's address."""
     return User.objects.create_user("eve", email="Victim@example.org", password=PASSWORD)
 
 
@@ -63,11 +63,11 @@ def fresh(person: User) -> User:
     return User.objects.get(pk=person.pk)
 
 
-# --- What an address that is not verified is worth -----------------------------------------------------------------
+# --- Unverified addresses ------------------------------------------------------------------------------------------
 
 
-def test_an_unverified_address_is_no_identity(project: Project, admin: Client, eve: User) -> None:
-    """Whoever types another person's address gets neither the membership that is meant for them, nor their link."""
+def test_an_unverified_address_does_not_identify_a_user(project: Project, admin: Client, eve: User) -> None:
+    """A user who enters another person's address gets neither that person's membership nor their link."""
     admin.post(f"{MEMBERS}/add", {"who": "victim@example.org", "role": "admin"})
     body = {"user": "victim@example.org", "role": "admin"}
     refused = admin.post(f"/api/projects/{project.slug}/members", body, content_type="application/json")
@@ -79,8 +79,8 @@ def test_an_unverified_address_is_no_identity(project: Project, admin: Client, e
     assert [message.to for message in mail.outbox] == [["victim@example.org"]]
 
 
-def test_inviting_does_not_tell_which_addresses_have_accounts(project: Project, admin: Client, eve: User) -> None:
-    """Neither the page nor the API, by what they answer, by what they send, or by how many queries they make."""
+def test_inviting_does_not_reveal_which_addresses_have_accounts(project: Project, admin: Client, eve: User) -> None:
+    """Compares responses, sent mails and number of queries, for the page and the API."""
     verify_address(User.objects.create_user("bob", email="bob-bob@example.org"))
     User.objects.create_user("cyd@example.org", email="")
     results = {}
@@ -108,12 +108,12 @@ def test_inviting_does_not_tell_which_addresses_have_accounts(project: Project, 
 
 
 def _without_chance(text: str) -> str:
-    """A text without tokens, IDs and times."""
+    """Return a text without tokens, IDs and times."""
     return re.sub(r"[\w:-]{20,}|\d\d:\d\d(:\d\d)?|T[\d:.]+", "", text)
 
 
-def test_only_the_link_of_the_mail_proves_the_address(project: Project, admin: Client, member: Any) -> None:
-    """The one that admins see and copy makes an account too; its address is not verified, and a link is sent to it."""
+def test_only_the_mailed_link_verifies_the_address(project: Project, admin: Client, member: Any) -> None:
+    """The link that admins copy also creates an account; its address is unverified, and a verification link is sent."""
     new = {"username": "cleo", "password1": PASSWORD, "password2": PASSWORD}
     invitation = invitations.invite(project, "cleo@example.org", "viewer", actor=SYSTEM)
     Client().post(invitations.url_path(invitation), new)
@@ -126,10 +126,10 @@ def test_only_the_link_of_the_mail_proves_the_address(project: Project, admin: C
         invitations.send(invitations.invite(project, email, "viewer", actor=SYSTEM))
         Client().post(link_of(mail.outbox[-1]), {**new, "username": name})
     assert is_verified(User.objects.get(username="dan"))
-    # The address of another account that was verified stays with it.
+    # Another account has already verified this address and keeps it.
     assert not is_verified(User.objects.get(username="dora"))
     assert is_verified(fresh(cleo))
-    # With the account of the session: only where it has the address.
+    # The current session's account accepts the invitation only if it has the address.
     for email, expected in (("fay@example.org", True), ("other@example.org", False)):
         fay = make_person()
         change_address(fay, email, actor=SYSTEM)
@@ -143,14 +143,14 @@ def test_only_the_link_of_the_mail_proves_the_address(project: Project, admin: C
 
 
 def asked(client: Client) -> str:
-    """A new link, as the account's page sends it."""
+    """Request a new link as the account page does."""
     count = len(mail.outbox)
     assert client.post("/account/address/send").status_code == 303
     assert len(mail.outbox) == count + 1
     return link_of(mail.outbox[-1])
 
 
-def test_a_link_verifies_once_the_address_and_the_account_that_it_was_sent_for(eve: User) -> None:
+def test_a_link_verifies_once_and_only_its_own_address_and_account(eve: User) -> None:
     client = client_of(eve)
     first, link = asked(client), asked(client)
     assert mail.outbox[-1].to == ["victim@example.org"]
@@ -159,7 +159,7 @@ def test_a_link_verifies_once_the_address_and_the_account_that_it_was_sent_for(e
     for bad in (first, link[:-1], f"{link}x"):
         answer = client.post(bad)
         assert (answer.status_code, "This link is not valid" in answer.content.decode()) == (404, True)
-    # The person who has the address does not verify it for another one's account by a click.
+    # The owner of the address must not verify it for another account by clicking the link.
     victim = client_of(make_person())
     assert victim.post(link).status_code == 404
     assert Client().get(link).status_code == 302
@@ -173,7 +173,7 @@ def test_a_link_verifies_once_the_address_and_the_account_that_it_was_sent_for(e
     assert "already verified" in client.get("/account/address").content.decode()
 
 
-def test_an_expired_link_says_so_and_offers_a_new_one(eve: User) -> None:
+def test_expired_link_shows_an_error_and_offers_a_new_one(eve: User) -> None:
     client = client_of(eve)
     link = asked(client)
     with time_machine.travel(timezone.now() + VALID_FOR + timedelta(seconds=1)):
@@ -192,12 +192,12 @@ def test_an_address_is_verified_by_one_account(eve: User) -> None:
 
     assert (answer.status_code, "Another account has verified" in answer.content.decode()) == (409, True)
     assert not is_verified(fresh(eve))
-    # An account that has another address by now holds none back.
+    # An account that has since changed its address does not block the address.
     User.objects.filter(username="victim").update(email="new@example.org")
     assert client.post(asked(client)).status_code == 303
 
 
-def test_a_changed_address_is_not_verified(eve: User, settings: Any) -> None:
+def test_a_changed_address_is_unverified(eve: User, settings: Any) -> None:
     verify_address(eve)
     client = client_of(eve)
     change = {"email": "Eve@Example.org", "password": PASSWORD}
@@ -212,7 +212,7 @@ def test_a_changed_address_is_not_verified(eve: User, settings: Any) -> None:
     assert client.post(old).status_code == 404
     client.post(link_of(mail.outbox[-1]))
     assert is_verified(fresh(eve))
-    # Also where a program or a superuser changes it.
+    # Also if code or a superuser changes it.
     User.objects.filter(pk=eve.pk).update(email="other@example.net")
     assert not is_verified(fresh(eve))
     assert client.post("/account/address", {**change, "email": ""}).status_code == 303
@@ -222,7 +222,7 @@ def test_a_changed_address_is_not_verified(eve: User, settings: Any) -> None:
     assert 0 < int(guesses[-1]["Retry-After"]) <= 900
 
 
-def test_links_are_limited_by_user_and_by_address(eve: User) -> None:
+def test_links_are_rate_limited_by_user_and_by_address(eve: User) -> None:
     client = client_of(eve)
     for _ in range(5):
         asked(client)
@@ -234,7 +234,7 @@ def test_links_are_limited_by_user_and_by_address(eve: User) -> None:
     assert len(mail.outbox) == 5
 
 
-def test_a_superuser_who_changes_an_address_does_not_verify_it(member: Any) -> None:
+def test_superuser_changing_an_address_does_not_verify_it(member: Any) -> None:
     boss = User.objects.create_superuser("boss", email="boss@example.org", password=PASSWORD)
     eve = verify_address(User.objects.create_user("eve", email="eve@example.org"))
     client = Client()
@@ -249,7 +249,7 @@ def test_a_superuser_who_changes_an_address_does_not_verify_it(member: Any) -> N
         assert not is_verified(fresh(eve))
 
 
-def test_an_upgrade_notes_all_addresses_as_not_verified(eve: User) -> None:
+def test_migration_marks_all_addresses_as_unverified(eve: User) -> None:
     User.objects.create_user("nobody", email="")
     fill = import_module("agentops.accounts.migrations.0009_fill_email_addresses").fill
     fill(apps, None)

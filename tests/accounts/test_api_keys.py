@@ -1,4 +1,4 @@
-"""API keys: their form, what is stored of them, and every way of presenting one."""
+"""API keys: their format, storage, and every way to present one."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def with_checksum(body: str) -> str:
     return body + keys.checksum(body)
 
 
-# --- What a key is ----------------------------------------------------------------------------------------------
-def test_it_works(made: NewKey, project: Project, django_assert_num_queries: Any) -> None:
+# --- Format of a key --------------------------------------------------------------------------------------------
+def test_create_and_authenticate(made: NewKey, project: Project, django_assert_num_queries: Any) -> None:
     authenticate(made.plain)
 
     with django_assert_num_queries(1):
@@ -60,7 +60,7 @@ def test_it_works(made: NewKey, project: Project, django_assert_num_queries: Any
         assert (key, key.project) == (made.key, project)
 
 
-def test_its_form_tells_a_scanner_what_it_is(made: NewKey) -> None:
+def test_key_format_is_recognizable_by_secret_scanners(made: NewKey) -> None:
     name, env, key_id, secret = made.plain.split("_")
 
     assert (name, env, len(key_id), len(secret)) == ("aok", "test", 12, 43 + 6)
@@ -68,14 +68,14 @@ def test_its_form_tells_a_scanner_what_it_is(made: NewKey) -> None:
     assert with_checksum(made.plain[:-6]) == made.plain
 
 
-def test_no_two_are_alike(project: Project) -> None:
+def test_keys_are_unique(project: Project) -> None:
     made = [create_key(project, name="k", scopes=["read"], actor=SYSTEM) for _ in range(20)]
 
     assert len({new.plain for new in made}) == len({new.key.prefix for new in made}) == 20
 
 
 @pytest.mark.parametrize("data", [bytes(32), b"\xff" * 32])
-def test_any_32_bytes_fit(data: bytes, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_32_bytes_fit_the_format(data: bytes, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys.secrets, "token_bytes", lambda size: data)
     plain = create_key(project, name="k", scopes=["read"], actor=SYSTEM).plain
     text = plain.rpartition("_")[2][: -keys.CHECKSUM_LENGTH]
@@ -86,7 +86,7 @@ def test_any_32_bytes_fit(data: bytes, project: Project, monkeypatch: pytest.Mon
     assert (number.to_bytes(32, "big"), len(text)) == (data, keys.SECRET_LENGTH)
 
 
-def test_a_dump_holds_no_usable_key(made: NewKey) -> None:
+def test_a_database_dump_holds_no_usable_key(made: NewKey) -> None:
     rotated = rotate(made.key, actor=SYSTEM)
     revoke(made.key, actor=SYSTEM)
     dump = io.StringIO()
@@ -99,7 +99,7 @@ def test_a_dump_holds_no_usable_key(made: NewKey) -> None:
         assert plain.rpartition("_")[0] in dump.getvalue()
 
 
-# --- What is presented ------------------------------------------------------------------------------------------
+# --- Presenting a key -------------------------------------------------------------------------------------------
 def wrong_keys(plain: str, prefix: str) -> Iterator[tuple[str, str]]:
     secret = plain.rpartition("_")[2]
     yield "nothing", ""
@@ -127,7 +127,7 @@ def wrong_keys(plain: str, prefix: str) -> Iterator[tuple[str, str]]:
     yield "the digest", digest(plain).hex()
 
 
-def test_everything_else_is_invalid_and_alike(made: NewKey) -> None:
+def test_all_other_values_are_invalid_with_the_same_error(made: NewKey) -> None:
     said = set()
     for what, presented in wrong_keys(made.plain, made.key.prefix):
         try:
@@ -141,7 +141,7 @@ def test_everything_else_is_invalid_and_alike(made: NewKey) -> None:
 
 
 @pytest.mark.parametrize("unit", ["A", "\x00", "é", "aok_test_", "_"])
-def test_ten_megabytes_cost_nothing(unit: str, made: NewKey, django_assert_num_queries: Any) -> None:
+def test_a_key_of_ten_megabytes_is_refused_cheaply(unit: str, made: NewKey, django_assert_num_queries: Any) -> None:
     long = [unit * (10_000_000 // len(unit)), made.plain + unit * (10_000_000 // len(unit))]
 
     def refuse() -> None:
@@ -168,7 +168,7 @@ def test_digests_are_compared_in_constant_time(made: NewKey, monkeypatch: pytest
         with contextlib.suppress(AuthInvalid):
             authenticate(presented)
 
-    # Also where no key has the prefix.
+    # Also if no key has the prefix.
     assert compared == [
         (digest(made.plain), bytes(made.key.sha256)),
         (digest(wrong_secret), bytes(made.key.sha256)),
@@ -176,9 +176,9 @@ def test_digests_are_compared_in_constant_time(made: NewKey, monkeypatch: pytest
     ]
 
 
-# --- Its life ---------------------------------------------------------------------------------------------------
-def test_an_expiry_in_any_zone_is_kept_in_utc(project: Project) -> None:
-    """PostgreSQL takes no zone of sixteen hours and more; a form gives whatever was typed."""
+# --- Lifetime ---------------------------------------------------------------------------------------------------
+def test_an_expiry_in_any_zone_is_stored_in_utc(project: Project) -> None:
+    """PostgreSQL accepts no zone offset of sixteen hours or more; a form accepts any."""
     for hours in (-23, -16, 16, 23):
         typed = datetime(2999, 12, 31, 23, 30, tzinfo=timezone.get_fixed_timezone(hours * 60))
         key = create_key(project, name="ci", scopes=["read"], expires_at=typed, actor=SYSTEM).key
@@ -189,7 +189,7 @@ def test_an_expiry_in_any_zone_is_kept_in_utc(project: Project) -> None:
         create_key(project, name="ci", scopes=["read"], expires_at=beyond, actor=SYSTEM)
 
 
-def test_it_expires(project: Project) -> None:
+def test_a_key_expires(project: Project) -> None:
     expires = timezone.now() + timedelta(days=90)
     made = create_key(project, name="ci", scopes=["read"], expires_at=expires, actor=SYSTEM)
 
@@ -200,7 +200,7 @@ def test_it_expires(project: Project) -> None:
     assert (refusal.value.code, refusal.value.status) == ("auth_revoked", 401)
 
 
-def test_it_is_revoked_once(made: NewKey) -> None:
+def test_a_key_is_revoked_once(made: NewKey) -> None:
     first = revoke(made.key, actor="user:alice").revoked_at
 
     assert first is not None
@@ -217,7 +217,7 @@ def test_only_the_holder_learns_that_a_key_was_revoked(made: NewKey) -> None:
         authenticate(with_checksum(swap(made.plain, 30)[:-6]))
 
 
-def test_both_are_good_while_it_is_rotated(project: Project) -> None:
+def test_old_and_new_key_are_valid_during_rotation(project: Project) -> None:
     made = create_key(
         project,
         name="ci",
@@ -231,7 +231,7 @@ def test_both_are_good_while_it_is_rotated(project: Project) -> None:
         assert authenticate(made.plain) == made.key
         assert authenticate(fresh.plain) == fresh.key
     assert (fresh.key.name, fresh.key.scopes) == ("ci", ["ingest", "write"])
-    # It lives as long as the old one was made to live, so that rotating never makes a key eternal.
+    # The new key gets the original lifetime of the old one, so rotation never extends it indefinitely.
     assert abs(fresh.key.expires_at - now - timedelta(days=30)) < timedelta(seconds=1)
 
     with time_machine.travel(now + timedelta(hours=2), tick=False):
@@ -241,10 +241,8 @@ def test_both_are_good_while_it_is_rotated(project: Project) -> None:
 
 
 @pytest.mark.parametrize("life", [None, timedelta(days=30)], ids=["for ever", "30 days"])
-def test_a_key_that_is_rotated_twice_within_its_overlap_gives_its_whole_life(
-    life: timedelta | None, project: Project
-) -> None:
-    """As when the new key is lost before it is copied."""
+def test_second_rotation_within_the_overlap_keeps_the_full_lifetime(life: timedelta | None, project: Project) -> None:
+    """For example, if the new key is lost before it is copied."""
     expires_at = timezone.now() + life if life else None
     old = create_key(project, name="ci", scopes=["read"], expires_at=expires_at, actor=SYSTEM).key
     lost = rotate(old, actor=SYSTEM, overlap=timedelta(hours=2)).key
@@ -259,7 +257,7 @@ def test_a_key_that_is_rotated_twice_within_its_overlap_gives_its_whole_life(
     assert old.expires_at < timezone.now() + timedelta(hours=1)
 
 
-def test_an_overlap_never_lengthens_a_life(project: Project) -> None:
+def test_an_overlap_never_extends_a_lifetime(project: Project) -> None:
     expires = timezone.now() + timedelta(minutes=5)
     old = create_key(project, name="ci", scopes=["read"], expires_at=expires, actor=SYSTEM).key
 
@@ -269,8 +267,8 @@ def test_an_overlap_never_lengthens_a_life(project: Project) -> None:
     assert old.expires_at == expires
 
 
-def test_a_life_does_not_outlast_the_calendar(project: Project) -> None:
-    """The administration takes any date."""
+def test_a_lifetime_does_not_exceed_the_calendar(project: Project) -> None:
+    """The admin accepts any date."""
     end = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     old = create_key(project, name="ci", scopes=["read"], expires_at=end, actor=SYSTEM)
 
@@ -282,7 +280,7 @@ def test_a_life_does_not_outlast_the_calendar(project: Project) -> None:
     assert key.expires_at >= end
 
 
-def test_it_refuses_to_rotate_what_is_over(made: NewKey) -> None:
+def test_inactive_keys_cannot_be_rotated(made: NewKey) -> None:
     with pytest.raises(InvalidExpiry):
         rotate(made.key, actor=SYSTEM, overlap=timedelta(seconds=-1))
     revoke(made.key, actor=SYSTEM)
@@ -291,7 +289,7 @@ def test_it_refuses_to_rotate_what_is_over(made: NewKey) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_the_last_use_is_written_once_a_minute(made: NewKey, django_assert_num_queries: Any) -> None:
+def test_last_use_is_written_once_a_minute(made: NewKey, django_assert_num_queries: Any) -> None:
     def last_use() -> Any:
         return ApiKey.objects.get(pk=made.key.pk).last_used_at
 
@@ -307,7 +305,7 @@ def test_the_last_use_is_written_once_a_minute(made: NewKey, django_assert_num_q
         assert last_use() == timezone.now()
 
 
-def test_a_busy_database_refuses_nobody(
+def test_authentication_works_while_the_database_is_busy(
     made: NewKey, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def busy(*args: Any, **kwargs: Any) -> None:
@@ -319,7 +317,7 @@ def test_a_busy_database_refuses_nobody(
     assert "database is locked" in caplog.text
 
 
-def test_sql_and_python_agree_on_what_is_active(project: Project) -> None:
+def test_sql_and_python_agree_on_active_keys(project: Project) -> None:
     now = timezone.now()
     moments = [None, now - timedelta(seconds=1), now, now + timedelta(seconds=1)]
     for expires_at in moments:
@@ -332,8 +330,8 @@ def test_sql_and_python_agree_on_what_is_active(project: Project) -> None:
     assert len(active) == 2
 
 
-# --- Making and finding one -------------------------------------------------------------------------------------
-def test_scopes_are_kept_in_order_and_once(project: Project) -> None:
+# --- Creating and finding keys ----------------------------------------------------------------------------------
+def test_scopes_are_stored_in_order_and_once(project: Project) -> None:
     key = create_key(project, name=" ci ", scopes=["write", "read", "write"], actor=SYSTEM).key
 
     assert (key.name, key.scopes) == ("ci", ["read", "write"])
@@ -355,7 +353,7 @@ def test_scopes_are_kept_in_order_and_once(project: Project) -> None:
         ({"expires_at": timezone.now() - timedelta(seconds=1)}, InvalidExpiry),
     ],
 )
-def test_it_refuses_what_makes_no_key(wrong: dict[str, Any], error: type[Exception], project: Project) -> None:
+def test_invalid_arguments_create_no_key(wrong: dict[str, Any], error: type[Exception], project: Project) -> None:
     before = AuditEntry.objects.count()
 
     with pytest.raises(error):
@@ -364,7 +362,7 @@ def test_it_refuses_what_makes_no_key(wrong: dict[str, Any], error: type[Excepti
     assert (ApiKey.objects.count(), AuditEntry.objects.count()) == (0, before)
 
 
-def test_key_and_audit_entry_stand_or_fall_together(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_and_audit_entry_are_created_atomically(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "record", lambda *args, **kwargs: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
@@ -373,17 +371,17 @@ def test_key_and_audit_entry_stand_or_fall_together(project: Project, monkeypatc
     assert not ApiKey.objects.exists()
 
 
-def test_it_is_found_by_its_beginning(project: Project) -> None:
+def test_find_key_by_prefix(project: Project) -> None:
     one, two = (create_key(project, name=name, scopes=["read"], actor=SYSTEM).key for name in "ab")
     ApiKey.objects.filter(pk=one.pk).update(prefix="aok_test_abcdefABCDEF")
     ApiKey.objects.filter(pk=two.pk).update(prefix="aok_test_abcDEFabcdef")
 
     assert find_key("aok_test_abcdefABCDEF") == one
-    # SQLite's LIKE would take both.
+    # SQLite's LIKE would match both.
     assert find_key("aok_test_abcd") == one
     with pytest.raises(AmbiguousKey, match="2 API keys"):
         find_key("aok_test_abc")
-    # "%" and "_" are no wildcards, and what is no prefix never reaches the database.
+    # "%" and "_" are not wildcards, and an invalid prefix never reaches the database.
     for unknown in ("", "%", "aok%", "aok-test", "aok_test_ABC", "\x00", "\udcff", "é", "a" * 33):
         with pytest.raises(KeyNotFound):
             find_key(unknown)

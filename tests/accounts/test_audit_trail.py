@@ -1,4 +1,4 @@
-"""The audit log: what is written down, and that nothing of it is altered."""
+"""The audit log: its fields, and that entries cannot be altered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentops.accounts.keys import create_key, revoke, rotate
 from agentops.accounts.models import AuditEntry, AuditEntryAltered, Project, Role
 
 
-def test_it_works(project: Project, member: Any) -> None:
+def test_record_stores_an_entry(project: Project, member: Any) -> None:
     alice = principal_for_user(member("alice", Role.ADMIN), ip="192.0.2.7")
     moment = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def test_it_works(project: Project, member: Any) -> None:
     assert (entry.before, entry.after) == ({"n": 1}, {"at": "2026-03-01T00:00:00Z"})
 
 
-def test_what_is_not_known_stays_empty(project: Project) -> None:
+def test_unknown_fields_stay_empty(project: Project) -> None:
     entry = record("system", "login.failed", project=None)
 
     entry.refresh_from_db()
@@ -44,14 +44,14 @@ def test_what_is_not_known_stays_empty(project: Project) -> None:
         ("\x00", None),
     ],
 )
-def test_an_odd_address_does_not_undo_the_deed(given: str, kept: str | None, project: Project) -> None:
+def test_an_invalid_ip_address_does_not_undo_the_change(given: str, kept: str | None, project: Project) -> None:
     entry = record(SYSTEM, "run.stopped", project=project, ip=given)
 
     entry.refresh_from_db()
     assert entry.ip == kept
 
 
-def test_every_change_of_a_key_is_one_row(project: Project) -> None:
+def test_every_change_of_a_key_is_one_entry(project: Project) -> None:
     key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM).key
     fresh = rotate(key, actor=SYSTEM).key
     revoke(fresh, actor=SYSTEM)
@@ -64,7 +64,7 @@ def test_every_change_of_a_key_is_one_row(project: Project) -> None:
     ]
 
 
-def test_it_refuses_to_be_altered(project: Project) -> None:
+def test_entries_cannot_be_altered(project: Project) -> None:
     entry = AuditEntry.objects.filter(project=project).get()
     entry.actor = "someone else"
 
@@ -82,7 +82,7 @@ def test_it_refuses_to_be_altered(project: Project) -> None:
     assert AuditEntry.objects.get(pk=entry.pk).actor == "system"
 
 
-def test_it_outlives_its_project(project: Project) -> None:
+def test_entries_outlive_their_project(project: Project) -> None:
     project_id = project.pk
 
     project.delete()

@@ -1,4 +1,4 @@
-"""Signing in and out: the limit on failures, what it tells, where one may be sent, and what is written down."""
+"""Login and logout: rate limit of failures, messages, redirect targets and the audit log."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def log_in(name: str = "alice", password: str = PASSWORD, client: Client | None 
     return (client or Client()).post("/login", {"username": name, "password": password, **data})
 
 
-# --- The way in and out -------------------------------------------------------------------------------------------
+# --- Login and logout ---------------------------------------------------------------------------------------------
 
 
-def test_it_works(alice: User) -> None:
+def test_login_and_logout(alice: User) -> None:
     client = Client()
 
     page = client.get("/login?next=/p/alpha/runs")
@@ -56,7 +56,7 @@ def test_it_works(alice: User) -> None:
     assert client.session.get_expiry_age() == 7 * 24 * 3600
 
 
-def test_a_session_gets_a_new_key(alice: User) -> None:
+def test_login_creates_a_new_session_key(alice: User) -> None:
     client = Client()
     before = client.session
     before["kept"] = 1
@@ -79,21 +79,21 @@ def test_a_session_gets_a_new_key(alice: User) -> None:
         "\r\n//evil.example",
     ],
 )
-def test_it_sends_nobody_elsewhere(wanted: str, alice: User) -> None:
+def test_login_redirects_to_no_other_site(wanted: str, alice: User) -> None:
     assert log_in(next=wanted)["Location"] == "/"
     client = Client()
     client.force_login(alice)
     assert client.get(f"/login?next={quote(wanted)}")["Location"] == "/"
 
 
-def test_whoever_is_signed_in_goes_on(alice: User) -> None:
+def test_signed_in_user_is_redirected_to_next(alice: User) -> None:
     client = Client()
     client.force_login(alice)
 
     assert client.get("/login?next=/p/alpha/runs")["Location"] == "/p/alpha/runs"
 
 
-def test_leaving_takes_a_post(alice: User) -> None:
+def test_logout_requires_post(alice: User) -> None:
     client = Client()
     client.force_login(alice)
 
@@ -106,7 +106,7 @@ def test_leaving_takes_a_post(alice: User) -> None:
 
 
 @pytest.mark.parametrize("path", ["/login", "/logout"])
-def test_both_need_the_forms_token(path: str, alice: User) -> None:
+def test_login_and_logout_require_the_csrf_token(path: str, alice: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
 
@@ -119,7 +119,7 @@ def test_both_need_the_forms_token(path: str, alice: User) -> None:
 # --- Failures -----------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_password_and_an_unknown_name_read_alike(alice: User) -> None:
+def test_wrong_password_and_unknown_name_give_the_same_answer(alice: User) -> None:
     def said(name: str) -> tuple[int, str]:
         answer = log_in(name, "wrong")
         return answer.status_code, str(answer.context["form"].non_field_errors())
@@ -128,7 +128,7 @@ def test_a_wrong_password_and_an_unknown_name_read_alike(alice: User) -> None:
     assert REFUSED in said("alice")[1]
 
 
-def test_a_person_switched_off_reads_like_a_wrong_password(alice: User) -> None:
+def test_deactivated_user_gets_the_answer_of_a_wrong_password(alice: User) -> None:
     User.objects.filter(pk=alice.pk).update(is_active=False)
 
     answer = log_in()
@@ -148,14 +148,14 @@ def test_after_five_failures_the_right_password_is_refused_too(alice: User) -> N
 
 
 @pytest.mark.parametrize("spelling", ["alice", "ALICE", "ａｌｉｃｅ"])
-def test_spellings_of_a_name_are_one_name(spelling: str, alice: User) -> None:
+def test_spellings_of_a_name_share_one_limit(spelling: str, alice: User) -> None:
     for number in range(5):
         log_in(spelling, f"wrong {number}")
 
     assert log_in().status_code == 429
 
 
-def test_others_are_not_held_up(alice: User) -> None:
+def test_other_users_are_not_limited(alice: User) -> None:
     User.objects.create_user("bob", password=PASSWORD)
     for number in range(6):
         log_in(password=f"wrong {number}")
@@ -165,7 +165,7 @@ def test_others_are_not_held_up(alice: User) -> None:
     assert log_in(client=elsewhere).status_code == 302
 
 
-def test_a_header_does_not_make_another_address(alice: User) -> None:
+def test_a_header_does_not_change_the_client_address(alice: User) -> None:
     for number in range(6):
         Client().post(
             "/login", {"username": "alice", "password": "wrong"}, headers={"X-Forwarded-For": f"192.0.2.{number}"}
@@ -178,7 +178,7 @@ def test_a_header_does_not_make_another_address(alice: User) -> None:
 def test_guesses_from_many_addresses_are_slowed_down(
     address: str, alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each address has five tries of its own, and all together 20; then there are growing pauses."""
+    """Each address has five tries, all addresses together 20; after that, pauses grow."""
     settings.AGENTOPS_LOGIN_ATTEMPTS = 0
     assert [ACCOUNT_FAILURES.pause(beyond) for beyond in (0, 1, 2, 8, 9, 500)] == [1, 2, 4, 256, 300, 300]
     monkeypatch.setattr(ACCOUNT_FAILURES, "pause", lambda beyond: 300)
@@ -192,16 +192,16 @@ def test_guesses_from_many_addresses_are_slowed_down(
     assert AuditEntry.objects.filter(action="login_failed").count() == 21
 
 
-def test_addresses_of_one_network_are_one(alice: User) -> None:
-    """Whoever has an IPv6 address has 2^64 of them."""
+def test_addresses_of_one_network_share_one_limit(alice: User) -> None:
+    """A customer with an IPv6 network has 2^64 addresses."""
     for number in range(5):
         log_in(password="wrong", client=Client(REMOTE_ADDR=f"2001:db8::{number}"))
     assert log_in(client=Client(REMOTE_ADDR="2001:db8::ffff")).status_code == 429
     assert log_in(client=Client(REMOTE_ADDR="2001:db8:0:1::1")).status_code == 302
 
 
-def test_guessing_locks_nobody_out_of_their_own_account(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A browser that was used before signs in meanwhile."""
+def test_guessing_does_not_lock_out_the_owner_of_the_account(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that logged in earlier can still log in during the attack."""
     known = Client()
     assert log_in(client=known).status_code == 302
     known.post("/logout")
@@ -212,8 +212,8 @@ def test_guessing_locks_nobody_out_of_their_own_account(alice: User, monkeypatch
     assert log_in(client=known).status_code == 302
 
 
-def test_a_pause_ends_by_itself_and_tries_within_it_do_not_prolong_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause_s in (1, 10, 60):  # again, where a busy machine has taken longer than that for the four
+def test_a_pause_ends_and_tries_during_it_do_not_extend_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause_s in (1, 10, 60):  # retry with a longer pause if a busy machine took too long
         slowdown = Slowdown(f"test-{pause_s}", free=2, seconds=600, longest_pause=pause_s)
         monkeypatch.setattr(slowdown, "pause", lambda beyond, pause_s=pause_s: pause_s)
         begun = time.monotonic()
@@ -227,7 +227,7 @@ def test_a_pause_ends_by_itself_and_tries_within_it_do_not_prolong_it(monkeypatc
 
 
 def test_a_known_browser_has_five_tries_like_an_address(alice: User) -> None:
-    """Also one whose cookie was taken elsewhere. Another user's cookie, or a forged one, is worth nothing."""
+    """Also a browser with a stolen cookie. Another user's cookie, or a forged one, has no effect."""
     client = Client()
     log_in(client=client)
     cookie = client.cookies["browser"]
@@ -248,10 +248,10 @@ def browser(cookie: str, address: str) -> Client:
 
 
 @pytest.mark.slow
-def test_it_is_over_after_fifteen_minutes_from_the_first(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_ends_fifteen_minutes_after_the_first_failure(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FAILURES.seconds == 15 * 60
-    # The clock is the cache's, which may be Redis's: a real wait, and so a short one.
-    for limit_s in (2, 20, 90):  # again, where a busy machine has taken longer than that
+    # The clock is the cache's, possibly in Redis, so the test really waits; the wait is short.
+    for limit_s in (2, 20, 90):  # retry with a longer limit if a busy machine took too long
         forget_attempts()
         monkeypatch.setattr(FAILURES, "seconds", limit_s)
         begun = time.monotonic()
@@ -266,7 +266,7 @@ def test_it_is_over_after_fifteen_minutes_from_the_first(alice: User, monkeypatc
     assert log_in().status_code == 302
 
 
-def test_success_clears_the_count(alice: User) -> None:
+def test_success_resets_the_count(alice: User) -> None:
     for _ in range(3):
         for number in range(4):
             log_in(password=f"wrong {number}")
@@ -275,7 +275,7 @@ def test_success_clears_the_count(alice: User) -> None:
 
 @pytest.fixture
 def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry for each password that is hashed."""
+    """Collect one entry for each password hashed."""
     entries: list[str] = []
     for name in ("encode", "verify"):
         original = getattr(Argon2PasswordHasher, name)
@@ -288,7 +288,7 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_attempt_is_hashed_once_and_a_refused_one_never(
     alice: User, hashes: list[str], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for names that nobody has: how long an answer takes says nothing about the name."""
+    """Also for unknown names, so response times do not reveal which names exist."""
     counts: dict[str, tuple[int, int]] = {}
 
     def count(case: str, name: str, address: str = "127.0.0.1") -> None:
@@ -316,7 +316,7 @@ def test_an_attempt_is_hashed_once_and_a_refused_one_never(
 
 
 def test_one_password_for_many_names_is_limited_by_network(alice: User, hashes: list[str]) -> None:
-    """As from any address of a network that one customer of a provider usually has."""
+    """The tries come from different addresses of a network that a provider usually gives to one customer."""
     known = Client()
     log_in(client=known)
     known.post("/logout")
@@ -334,18 +334,18 @@ def test_one_password_for_many_names_is_limited_by_network(alice: User, hashes: 
         assert (refused.status_code, len(hashes)) == (429, 0)
         assert 0 < int(refused["Retry-After"]) <= 900
         assert log_in(client=Client(REMOTE_ADDR=elsewhere)).status_code == 302
-        # Whoever has logged in from here before, still can.
+        # A browser that logged in from this network before can still log in.
         neighbour = browser(known.cookies["browser"].value, address_of(32))
         assert log_in(client=neighbour).status_code == 302
 
 
-def test_successful_logins_use_up_nothing_of_a_network(alice: User) -> None:
+def test_successful_logins_do_not_count_against_a_network(alice: User) -> None:
     assert {log_in().status_code for _ in range(40)} == {302}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_hashes_two_passwords_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes 100 MiB. Of eight at once, two are hashed, two wait, and four are refused without being counted."""
+    """A hash takes 100 MiB. Of eight attempts at once, two are hashed, two wait, and four are refused uncounted."""
     let_go, running, most = threading.Event(), [], []
 
     def encode(self: Any, password: str, salt: str) -> str:
@@ -414,8 +414,8 @@ def test_a_form_that_is_too_large_is_refused(alice: User) -> None:
     assert b"body_too_large" in answer.content
 
 
-def test_a_redis_that_is_down_locks_nobody_out_and_lifts_no_limit(alice: User, settings: Any) -> None:
-    """A real Redis client, and a port on which nothing listens."""
+def test_login_works_and_is_limited_while_redis_is_down(alice: User, settings: Any) -> None:
+    """Uses a real Redis client and a port on which nothing listens."""
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
 
     assert log_in(password="wrong").status_code == 422
@@ -432,10 +432,10 @@ def test_attempts_are_shared_by_redis_and_counted_by_each_process_too(redis_url:
     with redis.Redis.from_url(redis_url) as client:
         assert [0 < client.ttl(key) <= 60 for key in client.scan_iter()] == [True, True]
         throttle.forget("alice", "here")
-        # Who may write to Redis lifts the limit to twice as much for each process.
+        # An attacker who can write to Redis raises the limit to at most twice the limit of each process.
         tries = [(client.flushdb(), throttle.spent("alice", "here"))[1] for _ in range(6)]
         assert tries == [False] * 4 + [True] * 2
-        # A counter that never ends, or that is none, locks nobody out.
+        # A counter that never expires, or has an invalid value, locks out no user.
         throttle.forget("alice", "here")
         throttle.spent("alice", "here")
         [key] = [key for key in client.scan_iter() if client.get(key) == b"1" and client.ttl(key) > 0]
@@ -445,7 +445,7 @@ def test_attempts_are_shared_by_redis_and_counted_by_each_process_too(redis_url:
             throttle.forget("alice", "here")
 
 
-# --- What is written down ------------------------------------------------------------------------------------------
+# --- Audit log -----------------------------------------------------------------------------------------------------
 
 
 def test_both_outcomes_are_audited(alice: User) -> None:
@@ -461,17 +461,17 @@ def test_both_outcomes_are_audited(alice: User) -> None:
     ]
 
 
-def test_tries_that_are_held_up_do_not_fill_the_trail(alice: User) -> None:
+def test_attempts_refused_by_the_limit_do_not_fill_the_audit_log(alice: User) -> None:
     for number in range(12):
         log_in(password=f"wrong {number}")
 
     assert AuditEntry.objects.count() == 5
 
 
-# --- The start ----------------------------------------------------------------------------------------------------
+# --- The start page -----------------------------------------------------------------------------------------------
 
 
-def test_the_start_leads_to_the_only_project_or_lists_several(project: Project, foreign: Project, member: Any) -> None:
+def test_start_page_leads_to_the_only_project_or_lists_several(project: Project, foreign: Project, member: Any) -> None:
     bob = member("bob", Role.VIEWER)
     boss = member("boss", superuser=True)
 
@@ -486,7 +486,7 @@ def test_the_start_leads_to_the_only_project_or_lists_several(project: Project, 
     assert [f'href="/p/{slug}"' in listed for slug in ("alpha", "beta")] == [True, True]
 
 
-def test_without_a_project_it_says_so(db: None) -> None:
+def test_start_page_without_a_project_shows_a_message(db: None) -> None:
     client = Client()
     client.force_login(User.objects.create_user("newcomer<script>"))
     page = client.get("/")
@@ -499,10 +499,10 @@ def test_without_a_project_it_says_so(db: None) -> None:
     assert b'href="/projects">Create a project</a>' in client.get("/").content
 
 
-# --- The administration has no login of its own ----------------------------------------------------------------------
+# --- The admin uses the site's login ---------------------------------------------------------------------------------
 
 
-def test_the_administration_uses_the_same_login(alice: User) -> None:
+def test_admin_uses_the_site_login(alice: User) -> None:
     client = Client()
     first = client.get("/admin/", follow=True)
     assert first.redirect_chain[-1][0].startswith("/login?next=")

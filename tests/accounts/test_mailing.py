@@ -1,4 +1,4 @@
-"""Notifications by e-mail, with a real mail server: who gets them, once, whatever fails on the way."""
+"""Notifications by e-mail with a real mail server: recipients, retries, and no duplicate mails."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def told(project: Project, title: str = "Escalated: Fix it", **options: Any) -> 
 
 
 def due_now(found: Notification) -> None:
-    """As if the time until the next attempt had passed."""
+    """Set the time of the next attempt to now."""
     Notification.objects.filter(pk=found.pk).update(email_due_at=timezone.now())
 
 
-# --- Who gets what ----------------------------------------------------------------------------------------------
+# --- Recipients -------------------------------------------------------------------------------------------------
 
 
-def test_it_reaches_whoever_operates_the_project(project: Project, server: Inbox) -> None:
+def test_recipients_are_operators_and_admins_with_a_verified_address(project: Project, server: Inbox) -> None:
     member(project, "ann", Role.ADMIN)
     member(project, "bob", Role.OPERATOR)
     member(project, "viv", Role.VIEWER)
     member(project, "off", Role.ADMIN, is_active=False)
     member(project, "mute", Role.ADMIN, email="")
-    # Neither an address that nobody has proven, nor one that was changed since.
+    # Neither an unverified address nor an address that was changed since its verification.
     add_member(project, User.objects.create(username="eve", email="eve@people.test"), Role.ADMIN, actor=SYSTEM)
     moved = member(project, "moved", Role.ADMIN)
     User.objects.filter(pk=moved.pk).update(email="new@people.test")
@@ -94,7 +94,7 @@ def test_it_reaches_whoever_operates_the_project(project: Project, server: Inbox
     assert send_due() == 0
 
 
-def test_nobody_with_an_address_is_nothing_to_try_again(project: Project, server: Inbox) -> None:
+def test_notification_without_recipients_is_not_retried(project: Project, server: Inbox) -> None:
     found = told(project)
     send_due()
 
@@ -103,7 +103,7 @@ def test_nobody_with_an_address_is_nothing_to_try_again(project: Project, server
     assert server.connections == 0
 
 
-def test_a_mail_that_was_sent_is_not_read(project: Project, server: Inbox) -> None:
+def test_a_notification_that_was_mailed_is_still_unread(project: Project, server: Inbox) -> None:
     ann = member(project, "ann")
     found = told(project)
     send_due()
@@ -132,7 +132,7 @@ def test_a_title_never_becomes_a_header(title: str, project: Project, server: In
 
     assert server.recipients == ["ann@people.test"]
     [mail] = server.of("ann@people.test")
-    subject = str(mail["Subject"]).strip()  # a long one begins on a line of its own
+    subject = str(mail["Subject"]).strip()  # a long subject begins on a separate line
     assert subject.startswith("[agentops] alpha: ")
     assert len(subject) <= MAX_SUBJECT
     assert "\n" not in subject
@@ -141,7 +141,7 @@ def test_a_title_never_becomes_a_header(title: str, project: Project, server: In
 
 
 @pytest.mark.parametrize("address", ["not an address", "a@people.test\nBcc: x@people.test", "two@x.test, b@y.test"])
-def test_an_address_that_is_none_keeps_nobody_else_from_it(address: str, project: Project, server: Inbox) -> None:
+def test_an_invalid_address_does_not_keep_the_mail_from_others(address: str, project: Project, server: Inbox) -> None:
     broken = member(project, "ann", email=address)
     member(project, "bob")
     found = told(project)
@@ -153,10 +153,10 @@ def test_an_address_that_is_none_keeps_nobody_else_from_it(address: str, project
     assert found.email_due_at is not None
 
 
-# --- What fails -------------------------------------------------------------------------------------------------
+# --- Failures ---------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_down_is_asked_again_later(project: Project, settings: Any, caplog: Any) -> None:
+def test_a_server_that_is_down_is_retried_later(project: Project, settings: Any, caplog: Any) -> None:
     with mail_server() as gone:
         pass
     configure(settings, gone.port)
@@ -174,7 +174,7 @@ def test_a_server_that_is_down_is_asked_again_later(project: Project, settings: 
     assert timedelta(seconds=50) < waited <= timedelta(seconds=60)
     with mail_server() as back:
         configure(settings, back.port)
-        assert send_due() == 0  # not before its time
+        assert send_due() == 0  # not due yet
         due_now(found)
         assert send_due() == 1
 
@@ -184,7 +184,7 @@ def test_a_server_that_is_down_is_asked_again_later(project: Project, settings: 
     assert found.emailed_at is not None
 
 
-def test_the_waits_grow_and_end(project: Project, server: Inbox) -> None:
+def test_retry_intervals_grow_and_end(project: Project, server: Inbox) -> None:
     server.refused["ann@people.test"] = "550 no such person"
     member(project, "ann")
     found = told(project)
@@ -202,7 +202,7 @@ def test_the_waits_grow_and_end(project: Project, server: Inbox) -> None:
     assert send_due() == 0
 
 
-def test_who_has_had_it_does_not_get_it_again(project: Project, server: Inbox) -> None:
+def test_retry_skips_recipients_that_have_the_mail(project: Project, server: Inbox) -> None:
     server.refused["bob@people.test"] = "451 later"
     for name in ("ann", "bob", "cy"):
         member(project, name)
@@ -217,8 +217,8 @@ def test_who_has_had_it_does_not_get_it_again(project: Project, server: Inbox) -
     assert server.recipients == ["ann@people.test", "bob@people.test", "cy@people.test"]
 
 
-def test_an_answer_that_never_came_repeats_one_mail_with_the_same_id(project: Project, server: Inbox) -> None:
-    """At least once: the server had taken it, and nobody knew."""
+def test_a_lost_answer_of_the_server_repeats_one_mail_with_the_same_id(project: Project, server: Inbox) -> None:
+    """Delivery is at least once: the server had accepted the mail, but the worker did not learn of it."""
     member(project, "ann")
     server.silent = 1
     found = told(project)
@@ -234,7 +234,7 @@ def test_an_answer_that_never_came_repeats_one_mail_with_the_same_id(project: Pr
     assert str(found.pk) in first["Message-ID"]
 
 
-def test_it_is_not_sent_when_it_is_no_news(project: Project, server: Inbox) -> None:
+def test_an_old_notification_is_not_mailed(project: Project, server: Inbox) -> None:
     member(project, "ann")
     found = told(project)
     Notification.objects.filter(pk=found.pk).update(created_at=timezone.now() - timedelta(hours=25))
@@ -244,7 +244,7 @@ def test_it_is_not_sent_when_it_is_no_news(project: Project, server: Inbox) -> N
     assert (server.mails, found.email_due_at, found.emailed_at) == ([], None, None)
 
 
-def test_one_that_ends_its_worker_each_time_is_given_up(project: Project, server: Inbox) -> None:
+def test_a_notification_that_crashes_its_worker_each_time_is_given_up(project: Project, server: Inbox) -> None:
     member(project, "ann")
     found = told(project)
     Notification.objects.filter(pk=found.pk).update(email_attempts=MAX_ATTEMPTS)
@@ -258,7 +258,7 @@ def test_one_that_ends_its_worker_each_time_is_given_up(project: Project, server
 # --- Several workers ----------------------------------------------------------------------------------------------
 
 
-def test_what_one_has_taken_up_another_leaves(project: Project, server: Inbox) -> None:
+def test_a_claimed_notification_is_skipped_by_other_workers(project: Project, server: Inbox) -> None:
     member(project, "ann")
     told(project)
     taken = take_due(project.pk)
@@ -268,8 +268,8 @@ def test_what_one_has_taken_up_another_leaves(project: Project, server: Inbox) -
     assert send_due() == 0
 
 
-def test_a_dead_workers_claim_runs_out_and_it_comes_too_late(project: Project, server: Inbox) -> None:
-    """The first hung, or died: the second sends, and the first finds itself overtaken."""
+def test_a_dead_workers_claim_expires_and_its_late_result_is_ignored(project: Project, server: Inbox) -> None:
+    """The first worker hangs or dies; the second sends the mail, and the first one's late result is ignored."""
     member(project, "ann")
     told(project)
     slow = take_due(project.pk)
@@ -283,7 +283,7 @@ def test_a_dead_workers_claim_runs_out_and_it_comes_too_late(project: Project, s
     assert server.recipients == ["ann@people.test"]
 
 
-def test_a_worker_that_is_to_end_hands_it_back(project: Project, server: Inbox) -> None:
+def test_a_stopping_worker_releases_its_claim(project: Project, server: Inbox) -> None:
     member(project, "ann")
     member(project, "bob")
     told(project)
@@ -324,5 +324,5 @@ def test_many_workers_send_each_mail_once(settings: Any) -> None:
 
 
 def test_a_claim_outlasts_one_mail(settings: Any) -> None:
-    """Connecting, five exchanges and closing, each cut off by the time limit of the settings."""
+    """Connecting, five exchanges and closing, each limited by the timeout in the settings."""
     assert timedelta(seconds=8 * settings.EMAIL_TIMEOUT) < CLAIMED_FOR

@@ -1,4 +1,4 @@
-"""Projects and members: what may be made of them, and that an admin always stays."""
+"""Projects and members: validation, and that a project always keeps an admin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trail() -> list[tuple[str, Any, Any]]:
 
 
 # --- Projects ---------------------------------------------------------------------------------------------------
-def test_it_makes_a_project(db: None) -> None:
+def test_create_project(db: None) -> None:
     project = create_project("my-project-2", " Ours ", actor="user:boss")
 
     assert (project.slug, project.name) == ("my-project-2", "Ours")
@@ -48,11 +48,11 @@ def test_it_makes_a_project(db: None) -> None:
     "slug",
     [
         *("", "A", "-a", "a_b", "a b", "a\n", "ä", "a.b", "../a", "a" * 64, "a\x00", "\udcff"),
-        # It would be taken for an id.
+        # It would be taken for an ID.
         "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4",
     ],
 )
-def test_it_refuses_what_is_no_slug(slug: str, db: None) -> None:
+def test_invalid_slugs_are_refused(slug: str, db: None) -> None:
     with pytest.raises(InvalidSlug) as refusal:
         create_project(slug, "Name", actor=SYSTEM)
 
@@ -61,7 +61,7 @@ def test_it_refuses_what_is_no_slug(slug: str, db: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a" * 201, "a\x00", "a\nb", "\u2028a\u2028b", "\udcff"])
-def test_it_refuses_what_is_no_name(name: str, db: None) -> None:
+def test_invalid_names_are_refused(name: str, db: None) -> None:
     with pytest.raises(InvalidName):
         create_project("ours", name, actor=SYSTEM)
 
@@ -70,16 +70,16 @@ def test_names_may_be_in_any_script(db: None) -> None:
     assert create_project("ours", "Проект 計画 👩\u200d🔬", actor=SYSTEM).name == "Проект 計画 👩\u200d🔬"
 
 
-def test_a_slug_is_taken_once(project: Project) -> None:
+def test_slugs_are_unique(project: Project) -> None:
     with pytest.raises(SlugTaken, match="'alpha'"):
         create_project("alpha", "Again", actor=SYSTEM)
 
-    # The failed insert spoiled neither the transaction nor the trail.
+    # The failed insert broke neither the transaction nor the audit log.
     assert AuditEntry.objects.count() == Project.objects.count() == 1
 
 
 # --- Members ----------------------------------------------------------------------------------------------------
-def test_members_come_change_and_go(project: Project) -> None:
+def test_members_are_added_changed_and_removed(project: Project) -> None:
     alice, bob = User.objects.create(username="alice"), User.objects.create(username="bob")
     add_member(project, alice, Role.ADMIN, actor=SYSTEM)
     add_member(project, bob, "viewer", actor="user:alice")
@@ -97,7 +97,7 @@ def test_members_come_change_and_go(project: Project) -> None:
     ]
 
 
-def test_it_refuses_what_does_not_fit(project: Project, foreign: Project, member: Any) -> None:
+def test_invalid_changes_of_members_are_refused(project: Project, foreign: Project, member: Any) -> None:
     bob, zoe = member("bob", Role.VIEWER), member("zoe", Role.VIEWER, of=foreign)
     before = trail()
 
@@ -121,10 +121,10 @@ WAYS_OUT: dict[str, Callable[[Project, User], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_the_last_admin_stays(way: str, project: Project, foreign: Project, member: Any) -> None:
+def test_the_last_admin_cannot_be_removed(way: str, project: Project, foreign: Project, member: Any) -> None:
     alice = member("alice", Role.ADMIN)
     member("bob", Role.OPERATOR)
-    # Neither an admin elsewhere nor one who cannot sign in counts.
+    # Neither an admin of another project nor one who cannot sign in counts.
     member("zoe", Role.ADMIN, of=foreign)
     gone = member("gone", Role.ADMIN)
     User.objects.filter(pk=gone.pk).update(is_active=False)
@@ -139,7 +139,7 @@ def test_the_last_admin_stays(way: str, project: Project, foreign: Project, memb
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_an_admin_who_cannot_sign_in_may_go(way: str, project: Project, member: Any) -> None:
+def test_an_admin_who_cannot_sign_in_can_be_removed(way: str, project: Project, member: Any) -> None:
     gone = member("gone", Role.ADMIN)
     User.objects.filter(pk=gone.pk).update(is_active=False)
 

@@ -1,4 +1,4 @@
-"""What somebody should see: told with what happened, read by each for themselves, gone in time."""
+"""Notifications: created in the transaction of the event they report, read by each user separately, deleted later."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def unread(html: str) -> int:
 
 
 def count_in_the_inbox(html: str) -> int:
-    """How many unread ones the inbox says that there are, beside its link to this page."""
+    """Return the number of unread notifications that the inbox shows next to the link to this page."""
     found = re.search(r'/notifications">Notifications <span class="nav-count">(\d+)', html)
     return int(found[1]) if found else 0
 
 
-# --- Telling ----------------------------------------------------------------------------------------------------
+# --- Creating a notification ------------------------------------------------------------------------------------
 
 
-def test_it_is_told_with_what_happened_or_not_at_all(project: Project) -> None:
+def test_notification_is_created_in_the_transaction_of_its_event(project: Project) -> None:
     run_id = uuid4()
     with transaction.atomic():
         told(project, run_id=run_id)
@@ -76,12 +76,12 @@ def test_it_is_told_with_what_happened_or_not_at_all(project: Project) -> None:
     assert stored.email_due_at is not None
 
 
-def test_a_kind_that_there_is_none_of_is_refused(project: Project) -> None:
+def test_an_unknown_kind_is_refused(project: Project) -> None:
     with pytest.raises(ValueError, match="gossip"):
         notify(project.pk, kind="gossip", title="x")
 
 
-def test_what_it_says_is_bounded_and_free_of_controls(project: Project) -> None:
+def test_title_and_text_are_bounded_and_free_of_control_characters(project: Project) -> None:
     found = told(project, "a\r\nb\x00c\ud800" + "x" * 10_000, text="l1\n\tl2\x00\x1b\ud800\u2028" + "y" * 10_000)
 
     stored = Notification.objects.get(pk=found.pk)
@@ -91,7 +91,7 @@ def test_what_it_says_is_bounded_and_free_of_controls(project: Project) -> None:
     assert (len(stored.text), stored.text[-1]) == (MAX_TEXT, "…")
 
 
-def test_one_without_a_title_says_its_kind(project: Project) -> None:
+def test_a_notification_without_a_title_shows_its_kind(project: Project) -> None:
     assert told(project, " \n ").title == "Escalated"
 
 
@@ -111,14 +111,14 @@ def test_the_page_shows_the_newest_first_and_links_to_runs(project: Project, ann
     assert count_in_the_inbox(signed_in(ann).get("/p/alpha/approvals").content.decode()) == 2
 
 
-def test_an_empty_inbox_says_so(project: Project, ann: User) -> None:
+def test_an_empty_inbox_shows_a_message(project: Project, ann: User) -> None:
     html = signed_in(ann).get(INBOX).content.decode()
 
     assert "No notifications" in html
     assert "Mark all" not in html
 
 
-def test_hostile_text_stays_text(project: Project, ann: User) -> None:
+def test_hostile_text_is_escaped(project: Project, ann: User) -> None:
     told(project, HOSTILE, text=HOSTILE)
     html = signed_in(ann).get(INBOX).content.decode()
 
@@ -127,7 +127,7 @@ def test_hostile_text_stays_text(project: Project, ann: User) -> None:
     assert "{{ 7|add:7 }}" in html
 
 
-def test_everyone_reads_for_themselves(project: Project, ann: User) -> None:
+def test_read_marks_belong_to_one_user(project: Project, ann: User) -> None:
     bob = make_person(project, Role.OPERATOR)
     one, two = told(project, "one"), told(project, "two")
     answer = signed_in(ann).post(f"{INBOX}/read", {"id": str(one.pk)})
@@ -137,13 +137,13 @@ def test_everyone_reads_for_themselves(project: Project, ann: User) -> None:
     assert notifications.unread_count(project.pk, bob.pk) == 2
     seen = {row.pk: row.is_read for row in notifications.inbox(project.pk, ann.pk)}
     assert seen == {one.pk: True, two.pk: False}
-    # Again, it changes nothing.
+    # Marking it again changes nothing.
     first = NotificationReceipt.objects.get(user=ann).read_at
     signed_in(ann).post(f"{INBOX}/read", {"id": str(one.pk)})
     assert NotificationReceipt.objects.get(user=ann).read_at == first
 
 
-def test_all_are_read_that_were_on_the_page(project: Project, ann: User) -> None:
+def test_mark_all_marks_the_notifications_of_the_page(project: Project, ann: User) -> None:
     for number in range(3):
         told(project, str(number))
     client = signed_in(ann)
@@ -159,7 +159,7 @@ def test_all_are_read_that_were_on_the_page(project: Project, ann: User) -> None
     assert unread(html) == 1
 
 
-def test_pages_go_on_by_place(project: Project, ann: User) -> None:
+def test_pages_use_a_cursor(project: Project, ann: User) -> None:
     for number in range(PAGE_SIZE + 3):
         told(project, f"n{number}")
     client = signed_in(ann)
@@ -178,17 +178,17 @@ def test_pages_go_on_by_place(project: Project, ann: User) -> None:
 
 
 @pytest.mark.parametrize("query", ["before=x", "before=%00", "before=../../runs"])
-def test_a_place_that_is_none_is_refused(query: str, project: Project, ann: User) -> None:
+def test_an_invalid_cursor_is_refused(query: str, project: Project, ann: User) -> None:
     assert signed_in(ann).get(f"{INBOX}?{query}").status_code == 400
 
 
 @pytest.mark.parametrize("form", [{}, {"id": "x"}, {"id": str(UUID(int=1)), "up_to": str(UUID(int=1))}])
-def test_a_form_that_says_nothing_is_refused(form: dict[str, str], project: Project, ann: User) -> None:
+def test_an_empty_form_is_refused(form: dict[str, str], project: Project, ann: User) -> None:
     assert signed_in(ann).post(f"{INBOX}/read", form).status_code == 400
 
 
-def test_a_foreign_one_cannot_be_read_or_marked(project: Project, ann: User) -> None:
-    """Its id is answered as one that nobody has."""
+def test_a_foreign_notification_cannot_be_read_or_marked(project: Project, ann: User) -> None:
+    """The answer is the same as for an unknown ID."""
     other = make_project("beta")
     theirs = told(other, "secret")
     client = signed_in(ann)
@@ -211,7 +211,7 @@ def test_a_foreign_one_cannot_be_read_or_marked(project: Project, ann: User) -> 
     ],
     ids=["viewer", "operator", "not verified", "no address"],
 )
-def test_the_page_says_who_gets_mail(role: Role, email: str, said: str, project: Project, settings: Any) -> None:
+def test_the_page_shows_who_gets_mail(role: Role, email: str, said: str, project: Project, settings: Any) -> None:
     settings.AGENTOPS_EMAIL = True
     person = make_person(project, role)
     person.email = email
@@ -222,8 +222,8 @@ def test_the_page_says_who_gets_mail(role: Role, email: str, said: str, project:
     assert said in signed_in(person).get(INBOX).content.decode()
 
 
-def test_a_superuser_who_is_no_member_is_not_told_of_mail(project: Project, settings: Any) -> None:
-    """They may operate every project, and mail goes to its members alone."""
+def test_the_page_promises_no_mail_to_a_superuser_who_is_not_a_member(project: Project, settings: Any) -> None:
+    """A superuser may operate every project, but mail goes only to members."""
     settings.AGENTOPS_EMAIL = True
     root = make_person()
     root.is_superuser, root.email = True, "root@b.test"
@@ -241,19 +241,19 @@ def test_a_superuser_who_is_no_member_is_not_told_of_mail(project: Project, sett
     assert root in mailing.recipients(notification)
 
 
-def test_the_page_says_where_there_is_no_mail(project: Project, ann: User) -> None:
+def test_the_page_shows_that_no_mail_server_is_configured(project: Project, ann: User) -> None:
     assert "no mail server is configured" in signed_in(ann).get(INBOX).content.decode()
 
 
-# --- What it costs ------------------------------------------------------------------------------------------------
+# --- Queries ------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_and_the_bell_cost_the_same_with_many(
+def test_the_page_and_the_bell_take_the_same_queries_with_many(
     project: Project, ann: User, django_assert_num_queries: Any
 ) -> None:
     client = signed_in(ann)
     told(project)
-    # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell.
+    # Session, user, project and its visibility, the menu, the rows, the mail recipients, the bell.
     with django_assert_num_queries(7):
         client.get(INBOX)
     for number in range(PAGE_SIZE * 2):
@@ -264,7 +264,7 @@ def test_the_page_and_the_bell_cost_the_same_with_many(
         notifications.unread_count(project.pk, ann.pk)
 
 
-def test_the_count_ends_somewhere(project: Project, ann: User) -> None:
+def test_the_unread_count_has_a_maximum(project: Project, ann: User) -> None:
     first = told(project, "first")
     Notification.objects.bulk_create(
         Notification(project=project, kind="escalated", title="x", created_at=timezone.now()) for _ in range(LOOK)
@@ -278,10 +278,10 @@ def test_the_count_ends_somewhere(project: Project, ann: User) -> None:
     assert NotificationReceipt.objects.filter(notification=first, user=ann).exists()
 
 
-# --- Forgetting ---------------------------------------------------------------------------------------------------
+# --- Deletion -----------------------------------------------------------------------------------------------------
 
 
-def test_old_ones_go_with_what_was_noted_of_them(project: Project, ann: User) -> None:
+def test_old_notifications_are_deleted_with_their_receipts(project: Project, ann: User) -> None:
     old, new = told(project, "old"), told(project, "new")
     notifications.mark_read(project.pk, ann.pk, [old.pk, new.pk])
     Notification.objects.filter(pk=old.pk).update(created_at=timezone.now() - RETENTION - timedelta(minutes=1))
@@ -292,7 +292,7 @@ def test_old_ones_go_with_what_was_noted_of_them(project: Project, ann: User) ->
     assert NotificationReceipt.objects.get().notification_id == new.pk
 
 
-def test_those_of_a_run_go_with_it(project: Project, ann: User) -> None:
+def test_deleting_a_run_deletes_its_notifications(project: Project, ann: User) -> None:
     run_id, other = uuid4(), uuid4()
     gone = [told(project, run_id=run_id), told(project, run_id=run_id)]
     stays = [told(project, run_id=other), told(project)]
@@ -305,7 +305,7 @@ def test_those_of_a_run_go_with_it(project: Project, ann: User) -> None:
     assert NotificationReceipt.objects.count() == 2
 
 
-def test_a_project_takes_its_own_with_it(project: Project, ann: User) -> None:
+def test_deleting_a_project_deletes_its_notifications(project: Project, ann: User) -> None:
     other = make_project("beta")
     told(other)
     notifications.mark_read(project.pk, ann.pk, [told(project).pk])

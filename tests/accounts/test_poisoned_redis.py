@@ -1,4 +1,4 @@
-"""Who can write to Redis can run no code in a process of the site, and have no request fail."""
+"""An attacker who can write to Redis can neither run code in a process of the site nor make requests fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.attempts import forget_attempts
 
 
 class Bomb:
-    """Creates a file where it is unpickled."""
+    """An object that creates a file if it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ def test_no_value_in_redis_is_code(redis_url: str, settings: Any, project: Proje
     running = FileImport(pk=uuid4(), state=ImportState.RUNNING, events=9)
 
     def use_the_site() -> list[int]:
-        """Everything that reads Redis for a request."""
+        """Send requests that read everything the site keeps in Redis."""
         logins = [{"username": name, "password": word} for name in ("alice", "bob") for word in ("wrong", PASSWORD)]
         answers = [Client().post("/login", login).status_code for login in logins]
         answers.append(Client().get(f"/api/projects/{project.slug}/agent-runs", headers=headers).status_code)
@@ -68,7 +68,7 @@ def test_no_value_in_redis_is_code(redis_url: str, settings: Any, project: Proje
     assert not (tmp_path / "exploded").exists()
 
 
-def test_the_cache_keeps_integers_and_json_and_the_start_refuses_another_serializer(settings: Any) -> None:
+def test_the_cache_holds_integers_and_json_and_startup_refuses_another_serializer(settings: Any) -> None:
     assert checks.cache_reads_no_code(None) == checks.messages_and_sessions_are_no_code(None) == []
     safe = cache_config("redis://127.0.0.1:1/0")
     for config in (
@@ -87,10 +87,10 @@ def test_the_cache_keeps_integers_and_json_and_the_start_refuses_another_seriali
 
 
 @pytest.mark.redis
-def test_no_limit_of_requests_is_lifted_or_lasts_for_ever(redis_url: str) -> None:
+def test_no_request_limit_is_lifted_or_lasts_for_ever(redis_url: str) -> None:
     counter = Counter(redis_url)
     with redis.Redis.from_url(redis_url) as client:
-        # Deleted before each request, a counter of all processes stops nobody; that of the process does.
+        # If the shared counter is deleted before each request, the counter of the process still limits.
         allowed = [not (client.flushdb(), counter.take(10, "key:x"))[1].exceeded for _ in range(30)]
         assert allowed == [True] * 20 + [False] * 10
         for value, kind in (("1000000000", client.set), ("garbage", client.set), ("x", client.lpush)):

@@ -1,4 +1,4 @@
-"""`agentops project` and `agentops key`, from Python and as processes of their own."""
+"""`agentops project` and `agentops key`, called from Python and as separate processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_limit_of_a_project_is_set_and_removed(project: Project) -> None:
             run("project", "change", "alpha", "--max-running", text)
 
 
-def test_key_create_prints_the_key_alone(project: Project) -> None:
+def test_key_create_prints_only_the_key(project: Project) -> None:
     plain = run("key", "create", "--project", "alpha", "--scopes", "read, write", "--expires", "90d")
 
     assert plain.endswith("\n")
@@ -90,7 +90,7 @@ def test_key_ls_shows_everything_but_the_key(project: Project, foreign: Project)
     assert not any("sha256" in row or "key" in row for row in rows)
 
 
-def test_key_revoke_by_a_beginning(project: Project) -> None:
+def test_key_revoke_by_prefix(project: Project) -> None:
     made = create_key(project, name="ci", scopes=["read"], actor=SYSTEM)
 
     assert run("key", "revoke", made.key.prefix[:12]) == f"revoked {made.key.prefix}\n"
@@ -112,7 +112,7 @@ def test_key_revoke_by_a_beginning(project: Project) -> None:
         (["key", "revoke", "aok_test_"], 4),
     ],
 )
-def test_from_python_a_refusal_is_a_command_error(words: list[str], code: int, project: Project) -> None:
+def test_errors_are_command_errors_when_called_from_python(words: list[str], code: int, project: Project) -> None:
     for name in "ab":
         create_key(project, name=name, scopes=["read"], actor=SYSTEM)
 
@@ -123,12 +123,12 @@ def test_from_python_a_refusal_is_a_command_error(words: list[str], code: int, p
 
 
 @pytest.mark.parametrize("span", ["90", "d", "-1d", "1y", "1.5d", "１d", "100000d", " 1d"])
-def test_it_refuses_what_is_no_span(span: str, project: Project) -> None:
+def test_invalid_durations_are_refused(span: str, project: Project) -> None:
     with pytest.raises(CommandError, match="is not a duration"):
         run("key", "create", "--project", "alpha", "--scopes", "read", f"--expires={span}")
 
 
-# --- The base ---------------------------------------------------------------------------------------------------
+# --- Output and help --------------------------------------------------------------------------------------------
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -141,7 +141,7 @@ def test_a_terminal_gets_columns(project: Project) -> None:
     assert out.getvalue().splitlines() == ["SLUG   ID" + " " * 36 + "NAME", f"alpha  {project.pk}  Alpha"]
 
 
-def test_what_is_shown_cannot_steer_the_terminal() -> None:
+def test_output_contains_no_terminal_control_characters() -> None:
     assert printable("a\x1b[2Jb\r\n\tc\x00\udcff é\x9b") == "a\ufffd[2Jb c\ufffd\ufffd é\ufffd"
     assert printable(None) == ""
 
@@ -166,7 +166,7 @@ class Refused(Exception):
         (Refused(code="both", status=404, exit_code=6), 6),
         (CommandError("no", returncode=9), 9),
         (OperationalError("no such table: x"), 6),
-        # Mistakes in the code keep their traceback.
+        # Bugs in the code keep their traceback.
         (Refused(code=7, status=422), None),
         (Refused(code="text alone"), None),
         (ValueError("x"), None),
@@ -178,7 +178,7 @@ def test_every_known_error_has_its_exit_code(error: Exception, code: int | None)
     assert (failure and failure.returncode) == code
 
 
-def test_a_command_without_subcommands_is_as_in_django() -> None:
+def test_a_command_without_subcommands_behaves_as_in_django() -> None:
     class Plain(AgentopsCommand):
         def add_arguments(self, parser: Any) -> None:
             parser.add_argument("word")
@@ -192,7 +192,7 @@ def test_a_command_without_subcommands_is_as_in_django() -> None:
     assert json.loads(out.getvalue()) == {"word": "yes"}
 
 
-def test_help_shows_our_options_only() -> None:
+def test_help_shows_only_the_options_of_agentops() -> None:
     text = Command().create_parser("agentops", "key").format_help()
 
     assert "revoke" in text
@@ -221,7 +221,7 @@ def test_exit_codes_and_streams_of_a_process(process_env: dict[str, str]) -> Non
         "key revoke aok_test_alike",
         "key",
     ]
-    # Each spends seconds on imports: side by side.
+    # Each spends seconds on imports, so they run in parallel.
     with ThreadPoolExecutor() as pool:
         made, *refused, usage = pool.map(lambda line: agentops(line.split(), process_env), lines)
 
@@ -237,7 +237,7 @@ def test_exit_codes_and_streams_of_a_process(process_env: dict[str, str]) -> Non
     assert "Traceback" not in usage[2]
 
 
-def test_a_database_without_tables_is_one_line(tmp_path: Any, process_env: dict[str, str]) -> None:
+def test_a_database_without_tables_is_a_one_line_error(tmp_path: Any, process_env: dict[str, str]) -> None:
     env = process_env | {"DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3"}
     code, out, err = agentops(["project", "ls"], env)
 
@@ -245,7 +245,7 @@ def test_a_database_without_tables_is_one_line(tmp_path: Any, process_env: dict[
 
 
 @pytest.mark.slow
-def test_a_reader_who_leaves_ends_it_quietly(process_env: dict[str, str]) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(process_env: dict[str, str]) -> None:
     Project.objects.bulk_create(Project(slug=f"p{n}", name="N" * 200) for n in range(1000))
     command = f"set -o pipefail; {sys.executable} {settings.BASE_DIR / 'manage.py'} project ls | head -n 1"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How often the API may be asked: limits by key, person and address, in one process and in several."""
+"""Rate limits of the API by key, user and address, in one process and in several."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from limits.storage import MemoryStorage
 
 from agentops.accounts import rate_counter, rate_limits
 from agentops.accounts.models import Project
-from agentops.accounts.rate_counter import DOWN_S, Counter
-from agentops.accounts.rate_limits import Standing
+from agentops.accounts.rate_counter import DOWN_S, Counter, Standing
 from agentops.base import database_clock
 from agentops.base.http.client_addresses import network_of
 from tests.support.accounts import make_person, with_key
@@ -66,11 +65,11 @@ def test_a_key_has_its_limit(project: Project, settings: Any) -> None:
     assert (refused["Content-Type"], refused.json()["code"]) == ("application/problem+json", "rate_limited")
     assert (refused["RateLimit-Limit"], refused["RateLimit-Remaining"]) == ("3", "0")
     assert refused["Retry-After"] == refused["RateLimit-Reset"]
-    # Each has their own, and who is signed in has another.
+    # Each key has a separate limit, and so has a signed-in user.
     assert asked(other, 3) == asked(signed_in(project), 3) == [200] * 3
 
 
-def test_a_person_has_a_limit_in_all_of_their_browsers(project: Project, settings: Any) -> None:
+def test_a_user_has_one_limit_across_browsers(project: Project, settings: Any) -> None:
     settings.AGENTOPS_RATE_USER = 4
     person = make_person(project)
     browsers = [Client(), Client()]
@@ -79,12 +78,12 @@ def test_a_person_has_a_limit_in_all_of_their_browsers(project: Project, setting
 
     assert [asked(browser, 2) for browser in browsers] == [[200, 200]] * 2
     assert [asked(browser, 1) for browser in browsers] == [[429]] * 2
-    # Pages are not the API.
+    # Pages do not count as API requests.
     assert browsers[0].get("/p/alpha/runs").status_code == 200
 
 
-def test_an_address_has_a_limit_whoever_asks_from_it(project: Project, settings: Any) -> None:
-    """Also with keys that are guessed: these are refused before any is looked up."""
+def test_an_address_has_a_limit_for_all_keys_and_users(project: Project, settings: Any) -> None:
+    """Also with guessed keys: these are refused before any key is looked up."""
     settings.AGENTOPS_RATE_ADDRESS = 4
     near = {"REMOTE_ADDR": "198.51.100.7"}
     guess = Client(headers={"Authorization": f"Bearer aok_live_{'a' * 12}_{'b' * 49}"})
@@ -96,7 +95,7 @@ def test_an_address_has_a_limit_whoever_asks_from_it(project: Project, settings:
     assert asked(guess, 1, REMOTE_ADDR="198.51.100.8") == [401]
 
 
-def test_refusals_say_it_too_and_the_nearest_limit_counts(project: Project, settings: Any) -> None:
+def test_refusals_carry_the_headers_and_the_nearest_limit_counts(project: Project, settings: Any) -> None:
     settings.AGENTOPS_RATE_KEY, settings.AGENTOPS_RATE_ADDRESS = 5, 50
     client = Client(headers=with_key(project))
     for url in (f"{URL}?limit=0", "/api/projects/nowhere/agents", f"{URL}/nobody"):
@@ -106,7 +105,7 @@ def test_refusals_say_it_too_and_the_nearest_limit_counts(project: Project, sett
     assert answer["RateLimit-Remaining"] == "2"
 
 
-def test_zero_is_no_limit_and_says_nothing(project: Project) -> None:
+def test_zero_means_no_limit_and_sends_no_headers(project: Project) -> None:
     answer = Client(headers=with_key(project)).get(URL)
 
     assert answer.status_code == 200
@@ -148,7 +147,7 @@ def passed(standings: list[Standing]) -> int:
 
 @pytest.mark.redis
 def test_processes_count_together(redis_url: str) -> None:
-    """Of a small limit not one request more, whichever process gets it."""
+    """A small limit is exact, no matter which process gets the requests."""
     here, there = Counter(redis_url), Counter(redis_url)
     turns = [each for _ in range(20) for each in (*took(here, 10, 1), *took(there, 10, 1))]
 
@@ -157,8 +156,8 @@ def test_processes_count_together(redis_url: str) -> None:
 
 
 @pytest.mark.redis
-def test_of_a_large_limit_redis_is_told_now_and_then(redis_url: str) -> None:
-    """So most requests wait for nobody; what is let through too much stays within 1 % for each process."""
+def test_a_large_limit_is_synchronized_with_redis_in_batches(redis_url: str) -> None:
+    """Most requests skip Redis; the excess stays within 1 % of the limit for each process."""
     processes = [Counter(redis_url) for _ in range(3)]
     with redis.Redis.from_url(redis_url) as client:
         before = client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
@@ -166,7 +165,7 @@ def test_of_a_large_limit_redis_is_told_now_and_then(redis_url: str) -> None:
         told = client.info("commandstats")["cmdstat_evalsha"]["calls"] - before
 
     assert 1000 <= passed(turns) <= 1000 + 3 * 10
-    # After 900 of a thousand each is told of, so that the last ones are counted exactly.
+    # After 900 of 1000, every request goes to Redis, so that the last ones are counted exactly.
     assert told < 900
     assert [each.exceeded for each in turns[-30:]] == [True] * 30
 
@@ -180,7 +179,7 @@ def test_without_redis_each_process_counts_alone(tmp_path: Path, monkeypatch: py
         with time_machine.travel(NOW):
             assert passed(took(counter, 5, 8)) == 5
             server.start()
-            # It is asked again after a while, and not each time.
+            # Redis is tried again after an interval, not on each request.
             assert took(counter, 5, 1)[0].exceeded
             monkeypatch.setattr(rate_counter, "clock", lambda: database_clock.clock() + DOWN_S)
             assert not took(counter, 5, 1)[0].exceeded
@@ -189,7 +188,7 @@ def test_without_redis_each_process_counts_alone(tmp_path: Path, monkeypatch: py
 
 
 def test_one_process_counts_to_the_last_request() -> None:
-    """Though it tells its store of some at a time."""
+    """Although it reports to the store in batches."""
     turns = took(Counter(), 1000, 1200)
 
     assert [each.remaining for each in turns[:1000]] == [*range(999, -1, -1)]
@@ -197,7 +196,7 @@ def test_one_process_counts_to_the_last_request() -> None:
 
 
 def test_threads_count_together() -> None:
-    """All requests are counted; what passes beyond the limit is what threads were about to tell the store of."""
+    """All requests are counted; the excess is what threads had not yet reported to the store."""
     counter, times, batch = Counter(), 150, 10
     with ThreadPoolExecutor(8) as threads:
         turns = [each for found in threads.map(lambda _: took(counter, 1000, times), range(8)) for each in found]
@@ -205,8 +204,8 @@ def test_threads_count_together() -> None:
     assert 1000 - 8 <= passed(turns) <= 1000 + 8 * batch
 
 
-def test_in_memory_threads_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library starts a timer with a count. Of two threads at once, one starts that of the other: RuntimeError."""
+def test_threads_are_counted_one_by_one_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library starts a timer with each count. Two threads at once could start the same timer: RuntimeError."""
     counting, most = set(), []
     incr = MemoryStorage.incr
 
@@ -226,7 +225,7 @@ def test_in_memory_threads_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatc
     assert max(most) == 1
 
 
-def test_a_window_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_resets(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
     assert passed(took(counter, 2, 4)) == 2
     later = time.time() + 61
@@ -235,7 +234,7 @@ def test_a_window_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("left_s", "more"), [(30.0, 2), (-0.1, 0)], ids=["within the minute", "after it"])
-def test_what_is_given_back_after_the_minute_is_no_credit(left_s: float, more: int) -> None:
+def test_giving_back_after_the_minute_adds_no_credit(left_s: float, more: int) -> None:
     counter = Counter()
     assert passed(took(counter, 4, 5)) == 4
     counter.give_back("key:one", 2, database_clock.clock() + left_s)

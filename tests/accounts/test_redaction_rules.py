@@ -1,4 +1,4 @@
-"""Redaction rules of a project: who changes them and how, what is stored of a secret, and when processes see them."""
+"""Redaction rules of a project: permissions, stored secrets, and when processes see a change."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_some(project: Project) -> None:
 # --- Changes --------------------------------------------------------------------------------------------------------
 
 
-def test_each_change_is_audited_and_nothing_stored_shows_the_secret(alpha: Project) -> None:
+def test_each_change_is_audited_and_no_stored_value_shows_the_secret(alpha: Project) -> None:
     add_some(alpha)
     rule_changes.remove_rule(alpha, "acme", actor="test")
 
@@ -95,7 +95,7 @@ def test_each_change_is_audited_and_nothing_stored_shows_the_secret(alpha: Proje
         ("half", "abc\ud800defg", "NUL or unpaired"),
     ],
 )
-def test_a_secret_that_cannot_be_one_is_refused(alpha: Project, name: str, value: str, why: str) -> None:
+def test_an_invalid_secret_is_refused(alpha: Project, name: str, value: str, why: str) -> None:
     rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
     with pytest.raises(InvalidRule, match=why):
         rule_changes.add_secret(alpha, name, value, actor="test")
@@ -110,19 +110,19 @@ def test_a_secret_that_cannot_be_one_is_refused(alpha: Project, name: str, value
         *(({"least": least, "most": most}, "8 to 512") for least, most in ((7, 9), (9, 8), (8, 513))),
     ],
 )
-def test_a_format_that_could_mask_anything_is_refused(alpha: Project, changed: dict[str, Any], why: str) -> None:
+def test_a_format_that_could_match_anything_is_refused(alpha: Project, changed: dict[str, Any], why: str) -> None:
     values = {"prefix": "acme_", "alphabet": "alnum", "least": 10, "most": 20} | changed
     with pytest.raises(InvalidRule, match=why):
         rule_changes.add_format(alpha, "acme", values.pop("prefix"), **values, actor="test")
 
 
-def test_an_exception_is_for_a_built_in_kind_and_not_for_our_own_keys(alpha: Project) -> None:
+def test_exceptions_apply_to_built_in_kinds_except_our_own_keys(alpha: Project) -> None:
     for kind, why in (("unheard_of", "not a built-in kind"), ("agentops_key", "always masked")):
         with pytest.raises(InvalidRule, match=why):
             rule_changes.add_exception(alpha, kind, actor="test")
 
 
-def test_a_project_has_no_more_rules_than_it_may(alpha: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_rules_is_limited(alpha: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_changes, "MAX_RULES", 2)
     for number in range(2):
         rule_changes.add_secret(alpha, f"name_{number}", f"secret {number}", actor="test")
@@ -133,7 +133,7 @@ def test_a_project_has_no_more_rules_than_it_may(alpha: Project, monkeypatch: py
 # --- Encryption -----------------------------------------------------------------------------------------------------
 
 
-def test_keys_can_be_replaced_and_a_rule_without_its_key_says_so(
+def test_keys_can_be_replaced_and_a_rule_without_its_key_is_reported(
     alpha: Project, client: Client, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     rule_changes.add_secret(alpha, "old_key", SECRET, actor="test")
@@ -151,7 +151,7 @@ def test_keys_can_be_replaced_and_a_rule_without_its_key_says_so(
     assert rule_cache.secret_of(RedactionRule.objects.get(name="new_key")) == "another secret"
 
 
-def test_a_sealed_secret_belongs_to_its_rule_and_cannot_be_altered(alpha: Project) -> None:
+def test_an_encrypted_secret_belongs_to_its_rule_and_cannot_be_altered(alpha: Project) -> None:
     sealed, key_id = sealing.seal(SECRET, "a")
     assert sealing.unseal(sealed, key_id, "a") == SECRET
     assert sealing.seal(SECRET, "a")[0] != sealed
@@ -176,7 +176,7 @@ def test_another_process_sees_a_change_within_seconds(alpha: Project, django_ass
     text = f"{SECRET} {TOKEN} npm_{'a1B2' * 9}"
     assert redactor.clean_text(text)[0] == f"{mark('billing', SECRET)} {mark('acme', TOKEN)} npm_{'a1B2' * 9}"
     assert other.redactor_of(only) is redactor
-    # Without a change: the versions alone.
+    # Without a change, only the versions are read.
     now[0] += REFRESH_S
     with django_assert_num_queries(1):
         assert other.redactor_of(only) is redactor
@@ -189,7 +189,7 @@ def test_another_process_sees_a_change_within_seconds(alpha: Project, django_ass
 
 
 @pytest.mark.django_db(transaction=True)
-def test_this_process_sees_its_change_at_once_and_none_that_was_rolled_back() -> None:
+def test_this_process_sees_its_change_at_once_and_ignores_a_rollback() -> None:
     alpha, beta = make_project("alpha"), make_project("beta")
     with transaction.atomic():
         rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
@@ -202,7 +202,7 @@ def test_this_process_sees_its_change_at_once_and_none_that_was_rolled_back() ->
         assert DEFAULT.clean_text(SECRET)[0] == SECRET
         project_scope.add(alpha.pk)
         assert DEFAULT.clean_text(SECRET)[0] == mark("billing", SECRET)
-    # Where no project is known, and in lines of the log, the rules of all count.
+    # Without a known project, as in log lines, the rules of all projects apply.
     assert DEFAULT.clean_text(SECRET)[0] == EVERYWHERE.clean_text(SECRET)[0] == mark("billing", SECRET)
     rule_changes.add_exception(alpha, "jwt", actor="test")
     jwt = f"eyJ{'a1B2' * 4}.eyJ{'a1B2' * 4}.{'a1B2' * 8}"
@@ -211,12 +211,12 @@ def test_this_process_sees_its_change_at_once_and_none_that_was_rolled_back() ->
         assert DEFAULT.clean_text(jwt)[0] == jwt
 
 
-def test_a_thread_without_a_usable_connection_keeps_what_is_known(alpha: Project, commits: None) -> None:
+def test_rules_are_kept_while_the_connection_is_unusable(alpha: Project, commits: None) -> None:
     other = RuleCache()
     add_some(alpha)
     with transaction.atomic():
         transaction.set_rollback(True)
-        assert other.redactor_of(None) is BUILT_IN  # asked nothing, or this would have failed
+        assert other.redactor_of(None) is BUILT_IN  # no query, which would have failed
     assert other.redactor_of(None) is not BUILT_IN
 
 
@@ -240,7 +240,7 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
     for shown in (mark("billing", SECRET), "acme_", "10 to 20 characters: letters and digits", "Does not mask"):
         assert shown in page
     assert SECRET not in page
-    # The list of runs leads there; other members see no link.
+    # The run list links to the page for admins only.
     assert f'href="{url()}"' in client.get("/p/alpha/settings").content.decode()
     with project_scope.limited_to(alpha.pk):
         assert DEFAULT.clean_text(TOKEN)[0] == mark("acme", TOKEN)
@@ -267,9 +267,7 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
         ({"kind": "else"}, 400, "kind must be one of secret, format, exception"),
     ],
 )  # fmt: skip
-def test_a_form_with_errors_comes_back_without_the_secret(
-    client: Client, body: dict[str, str], status: int, shown: str
-) -> None:
+def test_a_form_with_errors_omits_the_secret(client: Client, body: dict[str, str], status: int, shown: str) -> None:
     answer = client.post(url("add"), body)
     page = answer.content.decode()
     assert (answer.status_code, shown in page) == (status, True), page
@@ -278,7 +276,7 @@ def test_a_form_with_errors_comes_back_without_the_secret(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_tester_names_each_match_and_keeps_nothing(
+def test_the_tester_names_each_match_and_stores_nothing(
     alpha: Project, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_some(alpha)
@@ -303,15 +301,15 @@ def test_the_tester_names_each_match_and_keeps_nothing(
 
 
 @pytest.mark.parametrize("who", [Role.VIEWER, Role.OPERATOR])
-def test_only_admins_of_the_project_get_there(alpha: Project, who: Role) -> None:
-    """tests/test_page_access.py has everyone else."""
+def test_only_admins_of_the_project_can_open_the_page(alpha: Project, who: Role) -> None:
+    """tests/test_page_access.py covers all other users."""
     member = Client()
     member.force_login(make_person(alpha, who))
     assert {member.get(url()).status_code, member.post(url("test"), {"text": TOKEN}).status_code} == {403}
     assert url() not in member.get("/p/alpha/runs").content.decode()
 
 
-def test_a_form_of_another_site_is_refused_and_the_administration_shows_no_secret(alpha: Project) -> None:
+def test_a_cross_site_form_is_refused_and_the_admin_shows_no_secret(alpha: Project) -> None:
     add_some(alpha)
     strict, boss = Client(enforce_csrf_checks=True), User.objects.create_superuser("boss")
     strict.force_login(boss)
@@ -325,7 +323,7 @@ def test_a_form_of_another_site_is_refused_and_the_administration_shows_no_secre
 
 
 @pytest.mark.django_db
-def test_rules_that_could_not_be_read_are_read_before_the_next_text(project: Project) -> None:
+def test_failed_read_of_rules_is_retried_before_the_next_text(project: Project) -> None:
     rule_changes.add_secret(project, "billing", SECRET, actor="test")
     cache = RuleCache(clock=lambda: 0.0)
 
@@ -340,14 +338,14 @@ def test_rules_that_could_not_be_read_are_read_before_the_next_text(project: Pro
 
 @pytest.mark.django_db(transaction=True)
 def test_threads_of_a_new_process_wait_for_the_rules(transactional_db: None) -> None:
-    """What is masked may be stored, and one that begins while another reads the rules would mask without any."""
+    """Masked text may be stored, so a thread that starts while another reads the rules must not mask without them."""
     alpha = make_project("alpha")
     rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
     begun, may_read = threading.Event(), threading.Event()
     reader: list[int] = []
 
     def clock() -> float:
-        if reader == [threading.get_ident()]:  # it has the lock, and is about to read
+        if reader == [threading.get_ident()]:  # it holds the lock and is about to read
             begun.set()
             may_read.wait(20)
         reader.append(threading.get_ident())
@@ -356,7 +354,7 @@ def test_threads_of_a_new_process_wait_for_the_rules(transactional_db: None) -> 
     cache, said = RuleCache(clock=clock), dict[str, str]()
 
     def mask(name: str) -> None:
-        Project.objects.exists()  # which opens a connection
+        Project.objects.exists()  # opens a connection
         try:
             said[name] = cache.redactor_of(frozenset({alpha.pk})).clean_text(SECRET)[0]
         finally:

@@ -43,22 +43,22 @@ def may_enter(client: Client) -> bool:
     return client.get("/p/alpha/runs").status_code == 200
 
 
-def test_it_lasts_while_it_is_used(client: Client, clock: time_machine.Traveller) -> None:
+def test_a_session_lasts_while_it_is_used(client: Client, clock: time_machine.Traveller) -> None:
     for hour in range(0, 7 * 24, 11):
         clock.move_to(NOON + timedelta(hours=hour))
         assert may_enter(client), hour
 
 
-def test_it_ends_when_it_is_not(client: Client, clock: time_machine.Traveller) -> None:
+def test_an_unused_session_ends(client: Client, clock: time_machine.Traveller) -> None:
     clock.shift(timedelta(hours=11))
     assert may_enter(client)
     clock.shift(timedelta(hours=12, seconds=1))
     assert not may_enter(client)
-    # It is gone, and not only refused.
+    # The session is deleted, not only refused.
     assert not Session.objects.exists()
 
 
-def test_it_ends_after_seven_days(client: Client, clock: time_machine.Traveller) -> None:
+def test_a_session_ends_after_seven_days(client: Client, clock: time_machine.Traveller) -> None:
     for hour in range(0, 7 * 24, 11):
         clock.move_to(NOON + timedelta(hours=hour))
         may_enter(client)
@@ -66,7 +66,7 @@ def test_it_ends_after_seven_days(client: Client, clock: time_machine.Traveller)
     assert not may_enter(client)
 
 
-def test_requests_are_noted_now_and_then(client: Client, clock: time_machine.Traveller) -> None:
+def test_last_use_is_stored_at_intervals(client: Client, clock: time_machine.Traveller) -> None:
     assert may_enter(client)
     seen = client.session[sessions.LAST_USED_KEY]
     clock.shift(timedelta(minutes=9))
@@ -77,7 +77,9 @@ def test_requests_are_noted_now_and_then(client: Client, clock: time_machine.Tra
     assert client.session[sessions.LAST_USED_KEY] == seen + 11 * 60
 
 
-def test_what_others_wrote_into_it_meanwhile_stays(client: Client, clock: time_machine.Traveller) -> None:
+def test_noting_the_last_use_keeps_concurrent_changes_of_the_session(
+    client: Client, clock: time_machine.Traveller
+) -> None:
     stale = client.session
     other = client.session
     other["started"] = ["something"]
@@ -89,7 +91,7 @@ def test_what_others_wrote_into_it_meanwhile_stays(client: Client, clock: time_m
     assert client.session[sessions.LAST_USED_KEY] == int((NOON + timedelta(minutes=11)).timestamp())
 
 
-def test_an_open_stream_ends_with_it(client: Client, person: User, clock: time_machine.Traveller) -> None:
+def test_an_open_stream_ends_with_the_session(client: Client, person: User, clock: time_machine.Traveller) -> None:
     project = person.memberships.get().project_id
     permit = Permit(principal_for_user(person), project, client.session.session_key)
     assert access.revoked_permits({permit}) == set()

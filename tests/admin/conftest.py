@@ -1,4 +1,4 @@
-"""Who looks at the administration: a superuser, and a member of staff who sees one project; and rows to look at."""
+"""Fixtures for admin tests: a superuser, a staff member who sees one project, and rows in every table."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def kept_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Filled]
 
 @pytest.fixture
 def filled(kept_rows: Filled, db: None) -> Filled:
-    """Rows in every table, written once for a module; so all its tests see them. What a test changes is undone."""
+    """Rows in every table, created once for a module and shared by its tests. Changes of a test are rolled back."""
     return kept_rows

@@ -1,4 +1,4 @@
-"""Lists are bounded: paged by a place in an index, and what has no index looks through a window."""
+"""Lists are bounded: pages use a cursor on an index; filters without an index search only the newest rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OLDER = re.compile(r'<a href="([^"]*older=[^"]*)" rel="next">')
 
 @pytest.fixture(scope="module")
 def kept_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Filled]:
-    """Of each kind more than two pages of four."""
+    """Each kind of row, more than two pages of four."""
     with rolled_back(django_db_blocker):
         yield make_filled(rows=11)
 
 
 def pages(client: Client, url: str) -> list[list[str]]:
-    """The ids on each page, to the last one."""
+    """Return the IDs on each page, up to the last one."""
     found = []
     for _ in range(50):
         text = client.get(url).content.decode()
@@ -59,7 +59,7 @@ def test_pages_hold_each_row_once(filled: Filled, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_filter_without_an_index_looks_through_a_window(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_without_an_index_searches_a_window(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOK", 3)
     agent = make_agent(filled.project)
     old = make_run(agent, "the old one", title="needle")
@@ -82,7 +82,7 @@ def test_a_search_finds_a_run_by_its_id(filled: Filled, part: int) -> None:
     assert pages(filled.client, f"{list_url(Event)}?q={run.pk}") != [[]]
 
 
-def test_a_runs_page_shows_fifty_rows_and_where_the_others_are(filled: Filled) -> None:
+def test_a_runs_page_shows_fifty_rows_and_links_to_the_others(filled: Filled) -> None:
     run = filled.run
     fill_run(run, 40, "something")
     text = filled.client.get(page_url(run)).content.decode()
@@ -94,8 +94,8 @@ def test_a_runs_page_shows_fifty_rows_and_where_the_others_are(filled: Filled) -
 
 
 @pytest.mark.postgres
-def test_lists_go_down_an_index(filled: Filled) -> None:
-    """With no other way allowed, no list sorts its table or reads it whole."""
+def test_lists_use_an_index(filled: Filled) -> None:
+    """With sequential scans and sorts disabled, no list sorts its table or reads it whole."""
     run, of = filled.run, f"project={filled.project.pk}"
     expected = {
         f"{list_url(AgentRun)}": "agent_runs_pkey",

@@ -1,4 +1,4 @@
-"""The button that checks all that is stored: a superuser's alone, within a time, and it changes nothing."""
+"""The button that checks all stored data: superusers only, with a time limit, and without changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECK = f"{LIST}check/"
 BUTTON = "Check invariants of all runs"
 
 
-def test_it_says_that_all_holds(client: Client, project: Project) -> None:
+def test_a_passed_check_shows_a_message(client: Client, project: Project) -> None:
     make_run(make_agent(project))
     assert BUTTON in client.get(LIST).content.decode()
 
@@ -29,7 +29,7 @@ def test_it_says_that_all_holds(client: Client, project: Project) -> None:
     assert f"All {len(INVARIANTS)} invariants hold" in answer.content.decode()
 
 
-def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project, other: Project) -> None:
+def test_violations_are_reported_with_their_location(client: Client, project: Project, other: Project) -> None:
     good, bad = make_run(make_agent(project)), make_run(make_agent(other))
     AgentRun.objects.filter(pk=bad.pk).update(step_count=3, status="completed", completed_at=timezone.now())
     before = AuditEntry.objects.count()
@@ -42,7 +42,9 @@ def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project,
     assert AuditEntry.objects.count() == before
 
 
-def test_it_says_what_there_was_no_time_for(client: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_checks_are_reported_after_the_time_limit(
+    client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_admin, "WITHIN_S", 0.0)
 
     text = client.post(CHECK).content.decode()
@@ -52,7 +54,7 @@ def test_it_says_what_there_was_no_time_for(client: Client, project: Project, mo
 
 
 @pytest.mark.parametrize("role", Role)
-def test_it_refuses_everyone_else(project: Project, role: Role) -> None:
+def test_only_superusers_may_check(project: Project, role: Role) -> None:
     staff = client_of(make_staff(project, role))
 
     assert BUTTON not in staff.get(LIST).content.decode()
@@ -60,7 +62,7 @@ def test_it_refuses_everyone_else(project: Project, role: Role) -> None:
     assert Client().post(CHECK).status_code == 302
 
 
-def test_it_refuses_a_link_and_a_strangers_form(client: Client, project: Project) -> None:
+def test_get_and_cross_site_requests_are_refused(client: Client, project: Project) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = client.cookies
 

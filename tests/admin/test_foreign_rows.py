@@ -1,4 +1,4 @@
-"""What belongs to another project is answered as what is not there, and no query finds it."""
+"""A row of another project is answered like an unknown one, and no query returns it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.factories import make_project
 
 @dataclass(frozen=True)
 class Neighbours:
-    """A project that is full of the text "of beta", and the client of a member of another."""
+    """A project full of the text "of beta", and the client of a member of another project."""
 
     other: Project
     run: AgentRun
@@ -43,7 +43,7 @@ def neighbours(kept_neighbours: Neighbours, db: None) -> Neighbours:
 
 
 @pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
-def test_a_foreign_row_is_one_that_is_not_there(neighbours: Neighbours, model: Any) -> None:
+def test_a_foreign_row_is_answered_like_an_unknown_one(neighbours: Neighbours, model: Any) -> None:
     client = neighbours.client
     row = model._default_manager.all()[0] if model in GLOBAL else rows_of(model, neighbours.other)[0]
     for page in ("change", "delete", "history"):
@@ -58,13 +58,13 @@ def test_a_foreign_row_is_one_that_is_not_there(neighbours: Neighbours, model: A
 @pytest.mark.parametrize(
     "model", [model for model in registered() if model not in GLOBAL], ids=lambda model: model._meta.label
 )
-def test_no_query_finds_foreign_rows(neighbours: Neighbours, model: Any) -> None:
+def test_no_query_returns_foreign_rows(neighbours: Neighbours, model: Any) -> None:
     run, row, base = neighbours.run, rows_of(model, neighbours.other)[0], list_url(model)
-    # No other list has these two; test_pages.py asks for what a list does not have.
+    # Only these lists have the two parameters; test_pages.py covers unknown parameters.
     of_run = ("run", "q", "root", "parent") if model is AgentRun else ("run", "q")
     for query in (f"project={neighbours.other.pk}", f"q={row.pk}", *(f"{name}={run.pk}" for name in of_run)):
         answer = neighbours.client.get(f"{base}?{query}")
-        # What a list does not understand leads to the list itself.
+        # An unknown parameter redirects to the list without parameters.
         assert answer.status_code in {200, 400} or answer.url == f"{base}?e=1", query
         text = answer.content.decode()
         assert not [foreign for foreign in ("of beta", page_url(run), page_url(row)) if foreign in text], query

@@ -1,5 +1,4 @@
-"""What people make and change in the administration goes through the functions that every door calls, with their
-rules and their audit rows."""
+"""Admin forms call the same functions as every other entry point, with the same validation and audit entries."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def audited(action: str) -> int:
 # --- Projects ----------------------------------------------------------------------------------------------------
 
 
-def test_a_superuser_makes_a_project(client: Client) -> None:
+def test_a_superuser_creates_a_project(client: Client) -> None:
     assert client.post(add_url(Project), {"slug": "gamma", "name": " Gamma "}).status_code == 302
 
     assert Project.objects.get(slug="gamma").name == "Gamma"
@@ -50,7 +49,7 @@ def test_a_superuser_makes_a_project(client: Client) -> None:
         ({"slug": "ok", "name": ""}, "This field is required"),
     ],
 )
-def test_what_is_no_project_is_told_beside_its_field(
+def test_invalid_projects_show_the_error_at_the_field(
     client: Client, project: Project, given: dict[str, str], said: str
 ) -> None:
     answer = client.post(add_url(Project), given)
@@ -60,7 +59,7 @@ def test_what_is_no_project_is_told_beside_its_field(
     assert Project.objects.count() == 1
 
 
-def test_its_admin_changes_a_project(project: Project) -> None:
+def test_a_project_admin_changes_the_project(project: Project) -> None:
     client = client_of(make_staff(project, Role.ADMIN))
 
     assert client.post(page_url(project), {"name": "New", "retention_days": "30"}).status_code == 302
@@ -109,7 +108,7 @@ def test_members_are_added_changed_and_removed(project: Project) -> None:
     assert [audited(f"member.{word}") for word in ("added", "role_changed", "removed")] == [2, 1, 1]
 
 
-def test_the_last_admin_stays(project: Project) -> None:
+def test_the_last_admin_cannot_be_removed(project: Project) -> None:
     staff = make_staff(project)
     client, membership = client_of(staff), Membership.objects.get(user=staff)
 
@@ -119,7 +118,7 @@ def test_the_last_admin_stays(project: Project) -> None:
     assert Membership.objects.get(user=staff).role == Role.ADMIN
 
 
-def test_nobody_is_put_into_a_foreign_project(project: Project, other: Project) -> None:
+def test_staff_cannot_add_members_to_a_foreign_project(project: Project, other: Project) -> None:
     staff = make_staff(project)
 
     form = {"project": str(other.pk), "user_name": staff.username, "role": "admin"}
@@ -136,7 +135,7 @@ def key_form(project: Project, **changes: Any) -> dict[str, Any]:
     return {"project": str(project.pk), "name": "runner", "scopes": ["ingest", "read"], "password": PASSWORD, **changes}
 
 
-def test_a_key_is_shown_once(project: Project) -> None:
+def test_a_new_key_is_displayed_once(project: Project) -> None:
     client = client_of(make_staff(project, password=PASSWORD))
 
     answer = client.post(add_url(ApiKey), key_form(project))
@@ -147,7 +146,7 @@ def test_a_key_is_shown_once(project: Project) -> None:
     key = authenticate(plain)
     assert (key.project, key.scopes) == (project, ["ingest", "read"])
     assert audited("key.created") == 1
-    # What it is called is no secret, though it begins like one.
+    # The prefix is public, although it looks like the start of a key.
     assert key.prefix in client.get(list_url(ApiKey)).content.decode()
     for url in (list_url(ApiKey), page_url(key), "/admin/"):
         assert plain not in client.get(url).content.decode()
@@ -165,14 +164,14 @@ def test_a_key_is_shown_once(project: Project) -> None:
         ({"expires_at": "soon"}, "valid date"),
     ],
 )
-def test_no_key_is_made_of(project: Project, changes: dict[str, Any], said: str) -> None:
+def test_invalid_forms_create_no_key(project: Project, changes: dict[str, Any], said: str) -> None:
     answer = client_of(make_staff(project, password=PASSWORD)).post(add_url(ApiKey), key_form(project, **changes))
 
     assert said in answer.content.decode()
     assert not ApiKey.objects.exists()
 
 
-def test_passwords_are_not_guessed_by_it(project: Project) -> None:
+def test_the_key_form_cannot_be_used_to_guess_passwords(project: Project) -> None:
     client = client_of(make_staff(project, password=PASSWORD))
     for number in range(5):
         client.post(add_url(ApiKey), key_form(project, password="wrong"), REMOTE_ADDR=f"2001:db8::{number}")
@@ -192,7 +191,7 @@ def test_keys_are_revoked(client: Client, project: Project) -> None:
     assert audited("key.revoked") == 2
 
 
-def test_only_an_admin_revokes(project: Project) -> None:
+def test_only_a_project_admin_revokes_keys(project: Project) -> None:
     key = create_key(project, name="k", scopes=["read"], actor="test").key
     form = {"action": "revoke", "index": "0", "_selected_action": str(key.pk)}
 
@@ -213,7 +212,7 @@ def agent_form(project: Project, **changes: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_an_agent_is_made_and_changed(project: Project) -> None:
+def test_agents_are_created_and_changed(project: Project) -> None:
     client = client_of(make_staff(project))
 
     answer = client.post(add_url(Agent), agent_form(project))
@@ -244,7 +243,7 @@ def test_an_agent_is_made_and_changed(project: Project) -> None:
         ({"policies": "<script>"}, "Not valid JSON"),
     ],
 )
-def test_what_is_no_agent_is_told_beside_its_field(project: Project, changes: dict[str, str], said: str) -> None:
+def test_invalid_agents_show_the_error_at_the_field(project: Project, changes: dict[str, str], said: str) -> None:
     answer = client_of(make_staff(project)).post(add_url(Agent), agent_form(project, **changes))
 
     text = answer.content.decode()
@@ -275,7 +274,7 @@ def test_sessions_are_ended(client: Client, project: Project) -> None:
     assert AuditEntry.objects.get(action="sessions.ended").after == {"ended": 2}
 
 
-def test_changes_of_people_are_audited(client: Client, project: Project) -> None:
+def test_changes_of_users_are_audited(client: Client, project: Project) -> None:
     form = {"username": "new", "usable_password": "true", "password1": PASSWORD, "password2": PASSWORD}
     assert client.post("/admin/auth/user/add/", form).status_code == 302
     person = User.objects.get(username="new")

@@ -1,6 +1,6 @@
-"""What agents, tools and strangers wrote is text on every page: in lists, titles, filters, messages and errors.
+"""Text of agents, tools and users is escaped on every page: in lists, titles, filters, messages and errors.
 
-Markup, attributes of htmx, terminal sequences, bidi and invisible characters, endless text; and no secrets.
+The samples hold markup, htmx attributes, terminal sequences, bidi and invisible characters, very long text and secrets.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ HOSTILE = (
 )
 SECRET = "sk-ant-api03-" + "aB3dE5gH7j" * 9
 OF_PROJECTS = [model for model in registered() if model not in GLOBAL]
-#: No bidi control, no escape, no control character, wherever it stands.
+#: Bidi controls, escapes and control characters, which no page may contain.
 UNSEEN = set("\x1b\x07\x9b\u202e\u202c\u200b")
-#: Of every page of the site, error pages among them.
+#: The attributes of every page of the site, including error pages.
 OWN_HEADERS = r'{"X-CSRFToken": "[A-Za-z0-9]+"}'
 OF_OURS = {"script": "/static/", "iframe": None, "base": None, "style": None, "object": None, "embed": None}
 
 
 class Reader(HTMLParser):
-    """Collects what acts."""
+    """A parser that collects active markup."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def assert_inert(text: str, where: str) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    """A project with a row of hostile text and one with a secret in each table, and the client of a superuser."""
+    """A project with one row of hostile text and one with a secret in each table, and the client of a superuser."""
 
     project: Project
     run: AgentRun
@@ -98,7 +98,7 @@ def written(kept_texts: Written, db: None) -> Written:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", OF_PROJECTS, ids=lambda model: model._meta.label)
 def test_rows_are_text_and_secrets_are_not_shown(written: Written, model: Any) -> None:
-    """Postgres takes no NUL; everything else may stand in a row. Nobody may have looked for secrets before."""
+    """PostgreSQL stores no NUL; a row can hold all other characters. The secrets were never redacted."""
     rows = written.rows[model]
     for url in (list_url(model), *map(page_url, rows), page_url(rows[0], "delete")):
         text = written.client.get(url).content.decode()
@@ -106,7 +106,7 @@ def test_rows_are_text_and_secrets_are_not_shown(written: Written, model: Any) -
         assert SECRET not in text
 
 
-def test_it_is_shown_and_not_dropped(written: Written) -> None:
+def test_hostile_text_is_escaped_and_not_dropped(written: Written) -> None:
     text = written.client.get(page_url(written.run)).content.decode()
 
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -116,7 +116,7 @@ def test_it_is_shown_and_not_dropped(written: Written) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
-def test_what_is_asked_for_is_text_too(written: Written, model: Any) -> None:
+def test_query_parameters_are_escaped(written: Written, model: Any) -> None:
     asked = {"q": HOSTILE, "status": HOSTILE, "run": HOSTILE, "about": f"x:{HOSTILE[:150]}", "older": HOSTILE}
     for name, value in asked.items():
         answer = written.client.get(list_url(model), {name: value})
@@ -126,14 +126,14 @@ def test_what_is_asked_for_is_text_too(written: Written, model: Any) -> None:
         assert reader.found == []
 
 
-def test_an_address_is_text_too(written: Written) -> None:
+def test_paths_are_escaped(written: Written) -> None:
     url = page_url(written.run).replace(str(written.run.pk), "%3Cscript%3Ealert(1)%3C/script%3E")
 
     assert_inert(written.client.get(url, follow=True).content.decode(), "error page")
 
 
 def test_a_megabyte_is_cut(written: Written) -> None:
-    """With where the rest of it is; a list cuts at a line."""
+    """The page links to the full text; a list shows one line."""
     run = fill(written.project, rows=1, text="x" * 300_000)
     message = run.messages.order_by("-position")[0]
 

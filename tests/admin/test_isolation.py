@@ -1,7 +1,7 @@
-"""Staff who are no superusers see their own projects' rows and nothing of any other.
+"""Staff who are not superusers see only rows of their projects.
 
-Differential: every page that somebody of project A can reach is the same, to the byte, whether project B is empty or
-full. test_foreign_rows.py asks for what belongs to B.
+Differential test: every page that a member of project A can open is byte-identical, whether project B is empty or full.
+test_foreign_rows.py requests rows of B.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from timeline.models import Event, Log, Tombstone
 
 
 def everything(client: Client, app: str, own: dict[type[Model], list[Model]]) -> dict[str, tuple[int, str]]:
-    """All of an app that can be reached from the index: lists, their filters and searches, rows, forms, choosers."""
+    """Return all pages reachable from the index of an app: lists, filters, searches, rows, forms and choosers."""
     found: dict[str, tuple[int, str]] = {}
     urls = ["/admin/", f"/admin/{app}/", *CHOOSERS[app]]
     for model, rows in own.items():
@@ -47,7 +47,7 @@ def chooser(app: str, model: str, field: str) -> tuple[str, str]:
     return asked, f"{asked}beta"
 
 
-#: Choosers of related rows, and the lists of people.
+#: Choosers of related rows, and the lists of users.
 CHOOSERS = {
     "projects": (*chooser("projects", "membership", "user"), "/admin/auth/user/", "/admin/auth/group/"),
     "runs": (
@@ -60,7 +60,7 @@ CHOOSERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("app", OURS)
-def test_a_full_neighbour_changes_not_a_byte(project: Project, other: Project, app: str) -> None:
+def test_pages_are_identical_with_a_full_or_empty_neighbour(project: Project, other: Project, app: str) -> None:
     fill_global()
     fill(project, rows=1)
     client = client_of(make_staff(project))
@@ -79,7 +79,7 @@ def test_a_full_neighbour_changes_not_a_byte(project: Project, other: Project, a
     assert not [url for url, (status, _) in empty.items() if status == 500]
 
 
-def test_somebody_of_two_projects_chooses_one(project: Project, other: Project) -> None:
+def test_a_member_of_two_projects_chooses_one(project: Project, other: Project) -> None:
     fill(project, rows=2, text="of alpha")
     fill(other, rows=2, text="of beta")
     staff = make_staff(project)
@@ -95,7 +95,7 @@ def test_somebody_of_two_projects_chooses_one(project: Project, other: Project) 
     assert "of alpha" not in second
 
 
-def test_djangos_rights_are_needed_too(project: Project) -> None:
+def test_django_permissions_are_required_too(project: Project) -> None:
     run = fill(project, rows=1)
     staff = make_staff(project)
     staff.user_permissions.set(Permission.objects.filter(codename="view_agentrun"))
@@ -110,8 +110,8 @@ def test_djangos_rights_are_needed_too(project: Project) -> None:
             assert client.get(list_url(model)).status_code == 403
 
 
-def test_a_removed_membership_ends_it_at_once(project: Project, other: Project) -> None:
-    """Asked anew with every request."""
+def test_a_removed_membership_takes_effect_at_once(project: Project, other: Project) -> None:
+    """Permissions are read on every request."""
     run = fill(project, rows=1)
     staff = make_staff(project, Role.VIEWER)
     client = client_of(staff)
@@ -122,8 +122,8 @@ def test_a_removed_membership_ends_it_at_once(project: Project, other: Project) 
     assert client.get(page_url(run)).status_code == 404
 
 
-def test_nobody_makes_themselves_more(project: Project) -> None:
-    """Django lets whoever may change people make superusers: here only superusers may."""
+def test_staff_cannot_extend_their_own_rights(project: Project) -> None:
+    """Django allows any user with the change permission on users to create superusers; here only superusers may."""
     staff = make_staff(project)
     client = client_of(staff)
     change = f"/admin/auth/user/{staff.pk}/change/"
@@ -151,7 +151,7 @@ def test_rows_of_a_project_that_is_being_deleted_are_hidden_from_superusers(
         assert page_url(rows[model][0]) not in page, model
 
 
-def test_what_is_being_removed_is_hidden_from_everyone(client: Client, project: Project) -> None:
+def test_runs_being_deleted_are_hidden_from_everyone(client: Client, project: Project) -> None:
     run = fill(project, rows=2)
     rows = {model: rows_of(model, project)[:1] for model in [Log, Event, *OF_RUNS]}
     now = timezone.now()

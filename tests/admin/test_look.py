@@ -1,4 +1,4 @@
-"""The administration looks like the site: it has the site's colours, and all that it uses is there."""
+"""The admin has the colours of the site, and all files that it uses exist."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 STATIC = Path(__file__).resolve().parents[2] / "static"
 TOKEN = re.compile(r"^  (--[\w-]+): (.+);$", re.MULTILINE)
-#: A name that Django's style sheet has too, so that the administration has to set it again.
+#: Also defined by Django's style sheet, so the admin has to set it again.
 TWICE = {"--accent"}
 
 
-def test_its_colours_are_the_sites() -> None:
+def test_admin_uses_the_colours_of_the_site() -> None:
     sheet = (STATIC / "admin.css").read_text()
     site, ours = dict(TOKEN.findall((STATIC / "css/tokens.css").read_text())), dict(TOKEN.findall(sheet))
 

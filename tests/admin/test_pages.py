@@ -1,4 +1,4 @@
-"""Every table can be looked at: its list, search, filters and rows' pages; and what is not there is refused."""
+"""Every table has a list, a search, filters and a page for each row; unknown rows and parameters are refused."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from tests.support.admin.every_table import OURS, add_url, filter_urls, list_url
 from tests.support.admin.kept_rows import Filled
 from timeline.models import Event, MaintenanceDoor
 
-#: Made by people, and so by forms.
+#: Created by users, and therefore with forms.
 ADDED = {"Agent", "ApiKey", "Membership", "Project"}
-#: Columns that may have any size.
+#: Columns of unlimited size.
 PAYLOADS = {"content", "payload", "input", "output", "prompt", "result", "instructions", "body", "before", "after"}
 ODD_TERM = "'; -- ä\u202e%" + "a" * 500
 every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
 
 
-def test_every_table_is_there() -> None:
+def test_every_table_is_registered() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients and of model calls, and
-    # the search index are not for people. Messages of alerts are told by their deliveries, counts by /metrics. Versions
-    # of flows have pages of their own, verified addresses a column of the users,
-    # worker processes are on the page of the system.
+    # Not registered, because they are not for people: content of files and sessions, rows waiting to be assigned to a
+    # run, names of AG-UI clients and of model calls, and the search index. Alert messages appear with their deliveries,
+    # counts in /metrics. Flow versions have separate pages, verified addresses are a column of the users, and worker
+    # processes are on the system page.
     assert ours - set(registered()) == {
         *(
             AgUiRun,
@@ -74,10 +74,10 @@ def test_every_table_is_there() -> None:
 @pytest.mark.slow
 @pytest.mark.every_database
 @every_model
-def test_every_list_answers(filled: Filled, model: Any) -> None:
-    """Without a filter, with each, and to a search for an ID and for texts.
+def test_every_list_responds(filled: Filled, model: Any) -> None:
+    """Requests each list without a filter, with each filter, and with a search for an ID and for text.
 
-    It counts nothing, loads no payload, and deletes nothing.
+    A list counts no rows, loads no payloads, and deletes nothing.
     """
     client = filled.client
     with CaptureQueriesContext(connection) as queries:
@@ -112,29 +112,29 @@ def test_every_row_has_a_page(filled: Filled, model: Any) -> None:
     assert filled.client.get(add_url(model)).status_code == (200 if model.__name__ in ADDED else 403)
 
 
-#: What each list reads by its own columns and filters.
+#: Parameters for the columns and filters of each list.
 ODD = (
     *("older=x", "older=", "older=1~2~3~4", "older=99999999999999999999999", "older=%00", "project=x", "project="),
     *("instructions__contains=a", "sha256__startswith=a", "project__slug=a", "run=x", "run__project=1", "status=bogus"),
     *("status=%00", "q=%00", "about=x", "about=%00:%00", "agent=x", "parent=%00"),
 )
-#: What one class reads for all lists.
+#: Parameters that one class reads for all lists.
 ODD_EVERYWHERE = ("p=99999", "o=1.2", "all=", "_to_field=id", "_popup=1", "e=1", "_facets=True")
 
 
 @pytest.mark.slow
-def test_odd_addresses_are_refused_or_passed_over(filled: Filled) -> None:
-    """No scan that nobody foresaw, and no 500: only what a filter of the list understands gets to the database."""
+def test_invalid_parameters_are_refused_or_ignored(filled: Filled) -> None:
+    """No unexpected scan and no status 500: only parameters that a filter accepts reach the database."""
     project = filled.project
     own = (*ODD, f"project={project.pk}&status=%00", f"project={project.pk}&older=2026-01-01~x")
-    # One of each kind: runs, rows of runs by two kinds of key, a trail, a table of people, one without projects.
+    # Runs, rows of runs with two kinds of key, an audit log, a table of users, and a table without projects.
     for model in (AgentRun, AgentRunMessage, Event, AuditEntry, Membership, Chore):
         for query in (*own, *(ODD_EVERYWHERE if model is AgentRun else ())):
             answer = filled.client.get(f"{list_url(model)}?{query}")
             assert answer.status_code in {200, 302, 400}, (model, query)
 
 
-def test_what_is_not_there_is_the_sites_404(filled: Filled) -> None:
+def test_unknown_rows_show_the_404_page_of_the_site(filled: Filled) -> None:
     kinds_met = set()
     for model in registered():
         keys = ["0192aaaa-0000-7000-8000-000000000000"]

@@ -1,4 +1,4 @@
-"""What the program writes is looked at, never touched: no add, no change, no delete."""
+"""Rows that the program writes are read-only: no add, no change, no delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = [model for model in registered() if model.__name__ not in BY_PEOPLE]
 
 
 @pytest.mark.parametrize("model", RECORDS, ids=lambda model: model._meta.label)
-def test_records_cannot_be_touched(filled: Filled, model: Any) -> None:
+def test_records_cannot_be_changed(filled: Filled, model: Any) -> None:
     client = filled.client
     row = rows_of(model, filled.project)[0]
     before = list(model._default_manager.order_by("pk").values())
@@ -32,7 +32,7 @@ def test_records_cannot_be_touched(filled: Filled, model: Any) -> None:
     assert list(model._default_manager.order_by("pk").values()) == before
 
 
-def test_only_staff_may_look(filled: Filled) -> None:
+def test_only_staff_may_read(filled: Filled) -> None:
     somebody = client_of(make_person(filled.project, Role.ADMIN))
     for model in registered():
         for url in (list_url(model), page_url(rows_of(model, filled.project)[0])):

@@ -1,4 +1,4 @@
-"""Resume, pause and stop of many runs: each by the function of every door, with its own answer and audit row."""
+"""Resume, pause and stop of many runs: each calls the shared function, with a separate message and audit entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIST = list_url(AgentRun)
 
 
 def ask(client: Client, action: str, runs: Sequence[AgentRun], **more: str) -> list[str]:
-    """The messages that come of it."""
+    """Run an action and return its messages."""
     form = {"action": action, "index": "0", "_selected_action": [str(run.pk) for run in runs], **more}
     return [str(message) for message in client.post(LIST, form, follow=True).context["messages"]]
 
@@ -32,7 +32,7 @@ def paused(project: Project) -> AgentRun:
     return AgentRun.objects.get(pk=run.pk)
 
 
-def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Project) -> None:
+def test_resume_continues_each_paused_run(client: Client, project: Project) -> None:
     runs = [paused(project), paused(project), make_run(make_agent(project))]
 
     told = ask(client, "resume", runs)
@@ -49,7 +49,7 @@ def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Projec
     assert entries.count() == 2
 
 
-def test_pause_asks_first_and_names_the_child_runs(client: Client, project: Project) -> None:
+def test_pause_asks_for_confirmation_and_names_the_child_runs(client: Client, project: Project) -> None:
     runs = [make_run(make_agent(project)), paused(project)]
     make_run(runs[0].agent, "p", title="<b>child</b>", parent_id=runs[0].pk)
 
@@ -65,7 +65,7 @@ def test_pause_asks_first_and_names_the_child_runs(client: Client, project: Proj
     assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.PAUSED
 
 
-def test_stop_names_the_child_runs_that_it_takes_along(client: Client, project: Project) -> None:
+def test_stop_names_the_child_runs_it_stops(client: Client, project: Project) -> None:
     run = make_run(make_agent(project), "p")
     child = make_run(run.agent, "p", title="<b>child</b>", parent_id=run.pk)
     make_run(run.agent, "p", title="leaf", parent_id=child.pk)
@@ -75,7 +75,7 @@ def test_stop_names_the_child_runs_that_it_takes_along(client: Client, project: 
     assert "&lt;b&gt;child&lt;/b&gt;" in text
 
 
-def test_stop_asks_first(client: Client, project: Project) -> None:
+def test_stop_asks_for_confirmation(client: Client, project: Project) -> None:
     run = make_run(make_agent(project), "p", title="<b>to stop</b>")
 
     answer = client.post(LIST, {"action": "stop", "index": "0", "_selected_action": str(run.pk)})
@@ -92,8 +92,8 @@ def test_stop_asks_first(client: Client, project: Project) -> None:
     assert ask(client, "stop", [run], sure="yes") == [f"Skipped {run.pk}: already stopped."]
 
 
-def test_stop_ends_the_recording_of_runs_of_other_programs(client: Client, project: Project) -> None:
-    """And that of their recorded children, which the page names before."""
+def test_stop_ends_the_recording_of_imported_runs(client: Client, project: Project) -> None:
+    """It also ends the recording of their recorded child runs, which the confirmation page lists."""
     for name, payload in (("r1", {}), ("r2", {"parent_run_id": "r1", "title": "Child"})):
         record(Sender(project, "key:test"), [{"runId": name, "type": "run.started", "payload": payload}])
     run = AgentRun.objects.get(external_id="r1")
@@ -108,7 +108,7 @@ def test_stop_ends_the_recording_of_runs_of_other_programs(client: Client, proje
 
 @pytest.mark.parametrize("role", Role)
 def test_the_role_decides(project: Project, other: Project, role: Role) -> None:
-    """5.1: a viewer may look; another project's run is one that is not there."""
+    """5.1: a viewer may only read; another project's run looks like an unknown one."""
     mine, foreign = make_run(make_agent(project)), make_run(make_agent(other))
 
     told = ask(client_of(make_staff(project, role)), "pause", [mine, foreign], sure="yes")
@@ -133,15 +133,15 @@ def test_the_role_decides(project: Project, other: Project, role: Role) -> None:
         {},
     ],
 )
-def test_a_crafted_form_does_nothing(client: Client, project: Project, form: dict[str, str]) -> None:
-    """ "All of the list" is no choice here: only rows that were ticked are acted on."""
+def test_a_forged_form_does_nothing(client: Client, project: Project, form: dict[str, str]) -> None:
+    """ "Select all" is not supported: an action applies only to ticked rows."""
     run = make_run(make_agent(project))
 
     assert client.post(LIST, form).status_code in {200, 302}
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
 
 
-def test_forms_need_their_token(client: Client, boss: object, project: Project) -> None:
+def test_forms_require_the_csrf_token(client: Client, boss: object, project: Project) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(boss)  # type: ignore[arg-type]
     run = make_run(make_agent(project))
@@ -151,7 +151,7 @@ def test_forms_need_their_token(client: Client, boss: object, project: Project) 
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
 
 
-def test_a_superuser_checks_what_is_stored(client: Client, project: Project) -> None:
+def test_a_superuser_checks_invariants_of_runs(client: Client, project: Project) -> None:
     good, bad = make_run(make_agent(project)), make_run(make_agent(project))
     AgentRun.objects.filter(pk=bad.pk).update(
         step_base=0, step_count=3, status="completed", completed_at=timezone.now()

@@ -1,4 +1,4 @@
-"""The broker in memory: priorities, order, places, and a consumer that waits without polling."""
+"""The in-memory broker: priorities, order, places, and a consumer that waits without polling."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def drain(connection: Connection, count: int) -> None:
         connection.drain_events(timeout=10)
 
 
-def test_messages_come_by_priority_and_in_their_order(connection: Connection, received: Received) -> None:
+def test_messages_arrive_by_priority_then_in_order(connection: Connection, received: Received) -> None:
     for text, priority in (("later", 9), ("first", 6), ("second", 6), ("dead", 0)):
         send(connection, text, priority=priority)
 
@@ -55,10 +55,10 @@ def test_messages_come_by_priority_and_in_their_order(connection: Connection, re
     assert received == ["dead", "first", "second", "later"]
 
 
-def test_what_has_no_place_stays_in_its_queue(
+def test_message_waits_in_queue_until_a_place_is_free(
     connection: Connection, received: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer waits, and takes it as soon as a place is free."""
+    """The waiting consumer takes the message as soon as a place is free."""
     here = Places(runs=0, upkeep=1)
     monkeypatch.setattr(places, "here", here)
     send(connection, "run"), send(connection, "upkeep", queue="upkeep")
@@ -77,7 +77,7 @@ def test_what_has_no_place_stays_in_its_queue(
     assert received == ["upkeep", "run"]
 
 
-def test_a_message_wakes_the_consumer(connection: Connection, received: Received) -> None:
+def test_new_message_wakes_the_consumer(connection: Connection, received: Received) -> None:
     waiting = threading.Thread(target=drain, args=[connection, 1])
     waiting.start()
     send(connection, "hello")
@@ -85,7 +85,7 @@ def test_a_message_wakes_the_consumer(connection: Connection, received: Received
     assert received == ["hello"]
 
 
-def test_the_head_of_a_queue_can_be_read(connection: Connection, received: Received) -> None:
+def test_head_of_queue_is_readable(connection: Connection, received: Received) -> None:
     for number in range(5):
         send(connection, str(number))
     send(connection, "urgent", priority=1)

@@ -1,4 +1,4 @@
-"""Which messages a worker may take: none beyond its places, and no place of a run for upkeep."""
+"""The messages that a worker may take: never more than its places, and upkeep takes no place of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NORMAL = 6
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
-    """The requests that this process works on, as Celery keeps them."""
+    """Return the requests that this process works on, as Celery stores them."""
     requests: dict[str, SimpleNamespace] = {}
     monkeypatch.setattr(state, "requests", requests)
     return requests
@@ -29,12 +29,12 @@ def take(taken: dict[str, SimpleNamespace], *queues: str) -> None:
         taken[str(len(taken))] = SimpleNamespace(delivery_info={"routing_key": queue})
 
 
-def test_an_idle_worker_reads_everything_in_the_order_of_priorities(taken: dict[str, SimpleNamespace]) -> None:
+def test_idle_worker_reads_all_queues_in_order_of_priority(taken: dict[str, SimpleNamespace]) -> None:
     readable = Places(runs=2, upkeep=2).readable(QUEUES)
     assert readable == [(queue, priority) for priority in PRIORITIES for queue in QUEUES]
 
 
-def test_with_all_places_of_runs_taken_one_is_left_for_runs_of_dead_workers(taken: dict[str, SimpleNamespace]) -> None:
+def test_worker_with_full_places_still_reads_runs_of_dead_workers(taken: dict[str, SimpleNamespace]) -> None:
     take(taken, "default", "gpu")
     readable = Places(runs=2, upkeep=2).readable(QUEUES)
     assert [each for each in readable if each[0] != UPKEEP] == [("default", FIRST), ("gpu", FIRST)]
@@ -51,12 +51,12 @@ def test_upkeep_takes_no_place_of_a_run(taken: dict[str, SimpleNamespace]) -> No
     assert [each for each in readable if each[0] == UPKEEP] == [(UPKEEP, FIRST)]
 
 
-def test_a_worker_that_serves_one_kind_only_reads_no_other(taken: dict[str, SimpleNamespace]) -> None:
+def test_worker_for_one_kind_reads_no_other_kind(taken: dict[str, SimpleNamespace]) -> None:
     assert {queue for queue, _ in Places(runs=0, upkeep=2).readable(QUEUES)} == {UPKEEP}
     assert {queue for queue, _ in Places(runs=2, upkeep=0).readable(QUEUES)} == {"default", "gpu"}
 
 
-def test_the_pool_has_all_places() -> None:
+def test_pool_size_covers_all_places() -> None:
     assert Places(runs=8, upkeep=2).total() == 12
     assert Places(runs=8, upkeep=0).total() == 9
 
@@ -72,19 +72,19 @@ def test_nothing_is_read_before_the_worker_is_ready(taken: dict[str, SimpleNames
     assert heard == ["looked"]
 
 
-def test_a_task_that_has_ended_frees_its_place_before_celery_forgets_it(taken: dict[str, SimpleNamespace]) -> None:
+def test_finished_task_frees_its_place_before_celery_forgets_it(taken: dict[str, SimpleNamespace]) -> None:
     take(taken, "default", "default")
     assert len(places.requests()) == 2
     taken["0"].has_ended = True
     assert len(places.requests()) == 1
 
 
-def test_a_process_that_is_no_worker_reads_everything() -> None:
+def test_process_other_than_a_worker_reads_everything() -> None:
     assert len(Places().readable(QUEUES)) == len(PRIORITIES) * len(QUEUES)
 
 
-def test_a_free_place_wakes_the_loop_that_reads_and_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after a lost connection, which makes Celery forget its loop; a forked child has its parent's."""
+def test_free_place_wakes_only_the_reading_loop_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works after a lost connection, although Celery forgets its loop. A forked child has its parent's loop."""
     woken: list[object] = []
     places.use_loop(SimpleNamespace(call_soon=woken.append))
 

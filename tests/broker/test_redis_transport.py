@@ -1,4 +1,4 @@
-"""The broker in Redis: a worker asks only for messages that have a place, and takes no message that is not ours."""
+"""The Redis broker: a worker requests only messages that have a place, and rejects messages from other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.redis
 RUN, OTHER = "01a221a9-e9a2-7655-a6a5-ad0313581734", "01a221a9-e9a2-7655-a6a5-ad0313581735"
 QUEUES = ("default", "upkeep")
-#: Seconds that a busy machine may take.
+#: Timeout in seconds, long enough for a slow machine.
 PATIENCE_S = 30.0
 
 
@@ -46,7 +46,7 @@ def received(connection: Connection) -> Iterator[list[Any]]:
 
 
 def send(url: str, run_id: str, *, queue: str = "default", priority: int = 6) -> None:
-    """A message as the site writes it."""
+    """Send a message as the site writes it."""
     with app.connection_for_write(url) as connection:
         app.send_task("runs.advance", args=[run_id], queue=queue, priority=priority, connection=connection)
 
@@ -65,9 +65,7 @@ def raw_message(url: str, **options: Any) -> dict[str, Any]:
     return message
 
 
-def test_priorities_come_before_the_order_of_arrival(
-    redis_url: str, connection: Connection, received: list[Any]
-) -> None:
+def test_priority_comes_before_order_of_arrival(redis_url: str, connection: Connection, received: list[Any]) -> None:
     send(redis_url, RUN, priority=9)
     send(redis_url, OTHER, priority=0)
 
@@ -76,10 +74,10 @@ def test_priorities_come_before_the_order_of_arrival(
     assert received == [f"('{OTHER}',)", f"('{RUN}',)"]
 
 
-def test_a_message_without_a_place_stays_in_redis(
+def test_message_without_a_place_stays_in_redis(
     redis_url: str, connection: Connection, received: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When a place becomes free, the command that waits for other messages is ended, and the worker asks anew."""
+    """When a place becomes free, the worker ends its blocking command and requests messages again."""
     here = Places(runs=0, upkeep=1)
     monkeypatch.setattr(places, "here", here)
     send(redis_url, RUN)
@@ -97,7 +95,7 @@ def test_a_message_without_a_place_stays_in_redis(
     assert received == [f"('{RUN}',)"]
 
 
-def test_the_head_of_a_queue_can_be_read(redis_url: str, connection: Connection) -> None:
+def test_head_of_queue_is_readable(redis_url: str, connection: Connection) -> None:
     for run_id in (RUN, OTHER):
         send(redis_url, run_id)
     channel = connection.default_channel
@@ -108,7 +106,7 @@ def test_the_head_of_a_queue_can_be_read(redis_url: str, connection: Connection)
     assert channel.oldest("other", 6, 10) == []
 
 
-def test_a_checked_message_keeps_what_it_says(redis_url: str) -> None:
+def test_checked_message_keeps_its_content(redis_url: str) -> None:
     message = raw_message(redis_url)
     message["headers"] |= {"shadow": "runs.advance researcher", "eta": "2026-11-28T10:00:00+00:00"}
 
@@ -136,7 +134,7 @@ def test_a_checked_message_keeps_what_it_says(redis_url: str) -> None:
         {"task": "os"},
     ],
 )
-def test_a_message_with_other_headers_is_refused(redis_url: str, headers: dict[str, Any]) -> None:
+def test_message_with_other_headers_is_refused(redis_url: str, headers: dict[str, Any]) -> None:
     message = raw_message(redis_url)
     message["headers"] |= headers
     with pytest.raises(ValueError, match=next(iter(headers))):
@@ -144,24 +142,24 @@ def test_a_message_with_other_headers_is_refused(redis_url: str, headers: dict[s
 
 
 @pytest.mark.parametrize("priority", [-1, 11, "6"])
-def test_a_message_with_another_priority_is_refused(redis_url: str, priority: Any) -> None:
+def test_message_with_another_priority_is_refused(redis_url: str, priority: Any) -> None:
     message = raw_message(redis_url)
     message["properties"]["priority"] = priority
     with pytest.raises(ValueError, match="priority"):
         checked_task(message, "default")
 
 
-def test_a_command_of_remote_control_may_only_inspect(redis_url: str) -> None:
+def test_remote_control_may_only_inspect(redis_url: str) -> None:
     with pytest.raises(ValueError, match="properties"):
         checked_command({"body": ""})
 
 
-def test_what_is_no_message_of_ours_names_no_run() -> None:
+def test_foreign_messages_name_no_run() -> None:
     assert run_ids_in([{}, {"body": "x"}, {"body": "W10="}, None, 7]) == []
 
 
 def test_epochs_after_a_restore_are_accepted(redis_url: str) -> None:
-    """They are seconds since 2020."""
+    """Such epochs are seconds since 2020."""
     message = raw_message(redis_url)
     [args, kwargs, rest] = json.loads(base64.b64decode(message["body"]))
     kwargs["epoch"] = 218_000_000

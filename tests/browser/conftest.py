@@ -1,4 +1,4 @@
-"""Chromium as the distribution ships it, and tabs that report whatever a careful reader would want to know.
+"""The system's Chromium, and tabs that report errors of the page, the console and requests.
 
 May import Playwright, the test server and the suite's builders.
 """
@@ -15,7 +15,7 @@ from tests.support.browser.tabs import Tabs
 from tests.support.services import chromium_path
 
 ARGS = [
-    "--no-sandbox",  # CI is root in a container
+    "--no-sandbox",  # CI runs as root in a container
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--disable-background-networking",
@@ -28,11 +28,12 @@ ARGS = [
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for each module: as long as Playwright is there, this thread seems to run an event loop.
+    """Start one browser for each module.
 
-    Django then takes every query for one from asynchronous code and refuses it, and has other connections than
-    before; nothing else can run a loop here either. So the permission is given for as long, nobody keeps a
-    connection across the border, and all is as it was after the module.
+    While Playwright runs, this thread appears to run an event loop. Django then refuses queries as made from
+    asynchronous code, and uses other connections. No other event loop can run here, so the fixture sets
+    DJANGO_ALLOW_ASYNC_UNSAFE for this time. It closes all connections before and after, so that none is used on both
+    sides.
     """
     path = chromium_path()
     expect.set_options(timeout=10_000)
@@ -47,8 +48,8 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def tabs(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Tabs]:
-    """Fails the test where a page said, logged or asked for something that it should not have."""
-    # Servers are there before the tabs, and so they end after them.
+    """Return tabs, and fail the test if a page had an unexpected error, console message or request."""
+    # Create servers first, so that they end after the tabs.
     for server in {"web", "stage"} & set(request.fixturenames):
         request.getfixturevalue(server)
     tabs = Tabs(chromium)

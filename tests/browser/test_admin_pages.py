@@ -1,4 +1,4 @@
-"""The administration under the site's own policy: its pages load and its scripts run, without one violation."""
+"""Test the administration under the site's content security policy: pages load and scripts run without a violation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def boss(web: WebThread) -> User:
     return User.objects.create_superuser("boss", password=PASSWORD)
 
 
-def test_it_is_entered_by_the_sites_own_login(tabs: Tabs, web: WebThread, boss: User) -> None:
+def test_the_admin_uses_the_sites_login(tabs: Tabs, web: WebThread, boss: User) -> None:
     page = tabs.open(web.url)
     page.goto("/admin/")
     expect(page).to_have_url(re.compile("/login[?]next="))
@@ -39,15 +39,15 @@ def test_it_is_entered_by_the_sites_own_login(tabs: Tabs, web: WebThread, boss: 
     expect(page.get_by_role("heading", name="Site administration")).to_be_visible()
 
 
-def test_its_scripts_work(tabs: Tabs, web: WebThread, boss: User) -> None:
-    """They put HTML into the page as strings, which takes the policy of static/js/trusted.js."""
+def test_the_admins_scripts_work(tabs: Tabs, web: WebThread, boss: User) -> None:
+    """They insert HTML as strings, which requires the policy in static/js/trusted.js."""
     page = tabs.open(web.url, boss)
     page.goto("/admin/auth/user/")
     page.get_by_role("checkbox").first.check()
     expect(page.get_by_text("1 of 1 selected")).to_be_visible()
 
     page.goto(f"/admin/auth/user/{boss.pk}/change/")
-    # The calendar and the two boxes of permissions are made by scripts.
+    # Scripts create the calendar and the two boxes of permissions.
     expect(page.locator(".datetimeshortcuts").first).to_be_visible()
     page.locator(".datetimeshortcuts a").nth(1).click()
     expect(page.locator(".calendarbox").first).to_be_visible()
@@ -57,8 +57,8 @@ def test_its_scripts_work(tabs: Tabs, web: WebThread, boss: User) -> None:
 
 
 @pytest.mark.breaks_invariants("rows are made by hand")
-def test_our_tables_load_and_act(tabs: Tabs, web: WebThread, boss: User) -> None:
-    """Every list and page, with rows that try to act, without one violation; and runs are steered."""
+def test_the_products_tables_load_and_offer_actions(tabs: Tabs, web: WebThread, boss: User) -> None:
+    """Open every list and page with hostile rows, without a violation, and stop runs."""
     project = make_project()
     run = fill(project, rows=2, text=f"{HOSTILE[0]}{HOSTILE[1]}")
     fill_global()
@@ -83,7 +83,7 @@ def test_our_tables_load_and_act(tabs: Tabs, web: WebThread, boss: User) -> None
 
 
 def test_a_new_key_can_be_copied(tabs: Tabs, web: WebThread, boss: User) -> None:
-    """There is no button before the script that makes it work: a click on it would be lost."""
+    """The button appears only after its script has loaded, because an earlier click would be lost."""
     project = make_project()
     page = tabs.open(web.url, boss, **CLIPBOARD)
     script = HeldRequest(page, "**/js/copy.js*")
@@ -105,7 +105,7 @@ def test_a_new_key_can_be_copied(tabs: Tabs, web: WebThread, boss: User) -> None
     assert authenticate(plain).project == project
 
 
-def test_the_colours_are_the_readers_choice_on_the_whole_site(tabs: Tabs, web: WebThread, boss: User) -> None:
+def test_the_color_scheme_applies_to_the_whole_site(tabs: Tabs, web: WebThread, boss: User) -> None:
     page = tabs.open(web.url, boss, color_scheme="light")
     page.goto("/admin/")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")

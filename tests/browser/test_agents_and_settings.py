@@ -1,4 +1,4 @@
-"""The pages of agents in a browser: one story, with scripts and without."""
+"""Test the pages of agents in a browser, with scripts and without."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, proje
     page.get_by_label("Provider").select_option("fixture")
     page.get_by_label("Model", exact=True).fill("no-such-recording")
     page.get_by_label("Other tools").fill("recorded")
-    # Enter previews, and saves nothing.
+    # Enter only opens the preview.
     page.get_by_label("Steps of a run").press("Enter")
     expect(page.get_by_role("alert").first).to_contain_text("Correct 1 error")
     page.get_by_label("Model", exact=True).fill("claude-code-5c")
@@ -46,7 +46,7 @@ def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, proje
     page.get_by_role("button", name="Create agent").click()
     expect(page.get_by_text("Version 1 saved.")).to_be_visible()
 
-    # Somebody else saves while the form is open.
+    # Another user saves while the form is open.
     page.get_by_role("link", name="Edit agent").click()
     agent_definitions.apply(project, {**REVIEWER, "policies": {}}, by="user:bob")
     page.get_by_label("Instructions").fill("My own words")

@@ -1,4 +1,4 @@
-"""The pages of alerts and their rules in a browser: one story, with scripts and without."""
+"""Test the pages of alerts and alert rules in a browser, with scripts and without."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_admin_adds_a_rule_tests_it_mutes_its_alert_and_removes_it(
 
 
 def add_rule(page: Page, receiver: Receiver) -> None:
-    """Add a rule by its form: at first with a limit that no rule can have."""
+    """Add a rule with its form, first with an invalid limit."""
     page.goto(RULES)
     page.get_by_role("link", name="Run stalled").click()
     page.get_by_label("Name").fill("Broken runs")

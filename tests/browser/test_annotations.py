@@ -1,4 +1,4 @@
-"""The story of a run that is found, labelled, noted, exported and shared; its forms without a script."""
+"""Label, annotate, find, export and share a run in a browser, with scripts and without."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_label(page: Page, label: str) -> None:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_a_run_is_labelled_noted_found_and_shared(
+def test_a_run_is_labelled_annotated_found_and_shared(
     tabs: Tabs, web: WebThread, runs: list[AgentRun], javascript: bool
 ) -> None:
     project = runs[0].project
@@ -81,12 +81,12 @@ def test_a_run_is_labelled_noted_found_and_shared(
     assert ShareLink.objects.get().view_count == 1
 
 
-def test_on_a_narrow_screen_the_filters_are_folded(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_filters_are_collapsed_on_a_narrow_screen(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     project = runs[0].project
     page = tabs.open(web.url, make_person(project, Role.ADMIN), viewport={"width": 320, "height": 640})
     page.goto(f"/p/{project.slug}/runs?sort=cost&reason=&cost_max=5&columns=agent,labels,created,cost")
     expect(page.locator("tr.run").first).to_be_visible()
-    # A run is on the first screen.
+    # The first screen shows a run.
     box = page.locator("tr.run").first.bounding_box()
     assert box is not None
     assert box["y"] < 640

@@ -1,4 +1,4 @@
-"""The API's documentation page: someone else's program, under a policy that is only a little wider than ours."""
+"""Test the API's documentation page: Swagger UI, under a content security policy slightly wider than the site's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.factories import make_project
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
-#: Milliseconds. Swagger UI builds the whole document, with hundreds of operations, before anything can be clicked, and
-#: again when a part of it is opened.
+#: Timeout in milliseconds. Swagger UI builds the whole document, with hundreds of operations, before it reacts to
+#: clicks, and again when a section is opened.
 BUILT_MS = 60_000
 
 
-def test_it_shows_the_document_and_sends_what_is_tried(tabs: Tabs, web: WebThread) -> None:
+def test_the_page_shows_the_document_and_sends_requests(tabs: Tabs, web: WebThread) -> None:
     project = make_project()
     page = tabs.open(web.url, make_person(project))
     page.set_default_timeout(BUILT_MS)
@@ -41,12 +41,12 @@ def test_a_post_is_sent_with_its_token(tabs: Tabs, web: WebThread) -> None:
     page.get_by_role("textbox", name="project").first.fill(project.slug)
     page.get_by_role("button", name="Execute", exact=True).click()
 
-    # Past the token's check: what is refused is the agent.
+    # The CSRF check passed; the server refuses only the agent.
     expect(page.locator(".live-responses-table")).to_contain_text("agent_not_found", timeout=BUILT_MS)
     assert not AgentRun.objects.exists()
 
 
-def test_it_follows_the_theme(tabs: Tabs, web: WebThread) -> None:
+def test_the_page_uses_the_sites_theme(tabs: Tabs, web: WebThread) -> None:
     page = tabs.open(web.url, make_person(make_project()), color_scheme="dark")
     page.goto("/api/docs")
 

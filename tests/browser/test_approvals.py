@@ -1,4 +1,4 @@
-"""Approvals in a browser: the inbox and the gate of a run, without scripts, by keyboard, on a narrow screen."""
+"""Test approvals in a browser: the inbox and the gate of a run, without scripts, by keyboard, on a narrow screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def assert_fits(page: Page) -> None:
 
 
 def press_while_the_list_is_loaded_again(page: Page, place: Locator) -> None:
-    """Click on a place of the inbox, which asks anew every ten seconds, answered before the button is released."""
+    """Press a button of the inbox, and release it only after the list was loaded again, as it is every ten seconds."""
     page.evaluate("document.getElementById('waiting').dataset.old = ''")
     place.hover()
     page.mouse.down()
@@ -59,7 +59,7 @@ def test_a_call_is_edited_and_approved_without_scripts(tabs: Tabs, web: WebThrea
     assert call_of(run).changed_arguments == {"pattern": "x"}
 
 
-def test_the_inbox_of_all_projects_has_a_menu_and_settles_each_kind(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_the_inbox_of_all_projects_has_a_menu_and_resolves_each_kind(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     asking, lost = make_asking(run.project), make_waiting(run.project)
     person = make_person(run.project, Role.OPERATOR)
     add_member(make_project("beta"), person, Role.VIEWER, actor=SYSTEM)
@@ -89,7 +89,7 @@ def test_the_inbox_of_all_projects_has_a_menu_and_settles_each_kind(tabs: Tabs, 
     assert [AgentRun.objects.get(pk=each.pk).status for each in (asking, lost)] == ["queued", "queued"]
 
 
-def test_a_decision_of_somebody_else_shows_on_an_open_gate(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_another_users_decision_updates_an_open_gate(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
     open_run(page, run)
     place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")

@@ -1,4 +1,4 @@
-"""Resuming many runs of the list in a browser: in a dialog with scripts, on pages of their own without."""
+"""Resume many runs of the list in a browser: in a dialog with scripts, on separate pages without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def project(web: WebThread) -> Project:
 
 @pytest.fixture
 def runs(project: Project) -> list[AgentRun]:
-    """Three that are paused, and one that is queued."""
+    """Create three paused runs and a queued one."""
     agent = make_agent(project)
     made = [make_run(agent, f"Task number {number}") for number in range(4)]
     for run in made[:3]:
@@ -43,7 +43,7 @@ def pick(page: Page, *runs: AgentRun) -> None:
         page.locator(f"#run-{run.pk} .pick input").check()
 
 
-def test_the_chosen_ones_are_resumed_from_a_dialog(
+def test_selected_runs_are_resumed_in_a_dialog(
     tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
 ) -> None:
     page = open_list(tabs, web, project)
@@ -63,12 +63,12 @@ def test_the_chosen_ones_are_resumed_from_a_dialog(
     expect(dialog.get_by_role("link", name="Task number 0")).to_have_attribute("href", f"/runs/{new.pk}")
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    # The list has gone on meanwhile, and nothing is chosen any more.
+    # The list has been updated, and the selection is empty.
     expect(page.locator(f"#run-{runs[0].pk} .status")).to_have_text("resumed")
     expect(page.get_by_role("button", name="Resume selected…")).to_be_disabled()
 
 
-def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+def test_a_row_that_changes_stays_selected(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project)
     expect(page.locator("#connection")).to_have_text("Live")
     page.get_by_label("Select all runs on this page").check()
@@ -80,11 +80,11 @@ def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Pr
     page.get_by_role("button", name="Resume 4 selected…").click()
     expect(page.get_by_role("dialog")).to_contain_text("Resume 4 runs?")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
-    # Only looked at: nothing is forgotten.
+    # Closing the dialog keeps the selection.
     expect(page.get_by_role("button", name="Resume 4 selected…")).to_be_enabled()
 
 
-def test_enter_in_the_field_of_the_label_adds_it(
+def test_enter_in_the_label_field_adds_the_label(
     tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
 ) -> None:
     page = open_list(tabs, web, project)
@@ -107,7 +107,7 @@ def test_a_double_click_resumes_once(tabs: Tabs, web: WebThread, project: Projec
     assert AgentRun.objects.filter(resumed_from__isnull=False).count() == 3
 
 
-def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+def test_an_admin_may_include_active_runs(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project, Role.ADMIN)
     pick(page, runs[0], runs[3])
     page.get_by_role("button", name="Resume 2 selected…").click()
@@ -120,7 +120,7 @@ def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Proje
     assert AgentRun.objects.get(pk=runs[3].pk).state is RunStatus.RESUMED
 
 
-#: Presses the last button of what comes into the dialog, before the browser does anything else.
+#: Presses the last button of new dialog content before the browser does anything else.
 PRESS_AT_ONCE = """
 () => new MutationObserver((changes, observer) => {
   observer.disconnect();
@@ -129,7 +129,7 @@ PRESS_AT_ONCE = """
 """
 
 
-def test_a_form_that_has_just_come_stays_in_the_dialog(
+def test_a_form_submitted_right_after_it_loads_stays_in_the_dialog(
     tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
 ) -> None:
     page = open_list(tabs, web, project)
@@ -139,7 +139,7 @@ def test_a_form_that_has_just_come_stays_in_the_dialog(
     expect(page.get_by_role("dialog")).to_contain_text("Resumed 1 run")
 
 
-def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+def test_bulk_resume_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project, Role.ADMIN, javascript=False)
     page.get_by_role("button", name="Resume all matching paused runs…").click()
     expect(page.locator("main")).to_contain_text("Resume 3 runs?")
@@ -155,7 +155,7 @@ def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, 
     expect(page.locator("main")).to_contain_text("Resume 0 runs?")
 
 
-def test_the_keyboard_is_enough(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+def test_bulk_resume_works_by_keyboard(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project)
     page.locator(f"#run-{runs[1].pk} .pick input").focus()
     page.keyboard.press("Space")

@@ -1,4 +1,4 @@
-"""The components of pages in a browser: hostile content does nothing, and the top bar fits a narrow screen."""
+"""Test the components of pages in a browser: hostile content has no effect, and the top bar fits a narrow screen."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.components.components_page import GROUPS
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("components")]
-#: Pixels of a line of the bar, and the least that its name needs to be recognised.
+#: Height in pixels of a line of the bar, and the minimum width of the project's name.
 LINE, LEGIBLE = 40, 60
-#: The form of the search asks its own page.
+#: The search form sends requests to its own page.
 OWN = 'hx-get="/components/'
 
 
 def test_hostile_content_does_nothing(tabs: Tabs, web: WebThread) -> None:
-    tabs.expect("answered 404|status of 404")  # a picture that is not there
+    tabs.expect("answered 404|status of 404")  # a missing picture
     page = tabs.open(web.url, User.objects.create_superuser("boss"))
     for group in GROUPS:
         page.goto(f"/components/{group}?content=hostile")
@@ -42,7 +42,7 @@ def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
     page = tabs.open(web.url, boss, javascript=javascript, viewport=viewport)
     page.goto("/p/alpha/runs")
     if javascript:
-        # Until then, the bar says so in words.
+        # Before that, the bar shows the connection state as text.
         expect(page.locator(".topbar .connection")).to_have_attribute("data-state", "live")
 
     height = page.locator(".topbar").evaluate("bar => bar.offsetHeight")
@@ -55,7 +55,7 @@ def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-def test_a_bar_that_scrolls_begins_at_the_entry_of_the_page(tabs: Tabs, web: WebThread) -> None:
+def test_a_scrolling_bar_starts_at_the_current_entry(tabs: Tabs, web: WebThread) -> None:
     project = Project.objects.create(slug="alpha", name="Alpha")
     boss = User.objects.create_superuser("boss")
     add_member(project, boss, Role.ADMIN, actor=SYSTEM)

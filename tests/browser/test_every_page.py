@@ -1,6 +1,6 @@
-"""Every page and state: no obstacle for axe-core, nothing sticks out, nothing against the policy; light, dark, narrow.
+"""Check every page and state with axe-core, for overflow and for policy violations; light, dark and narrow.
 
-With SCREENSHOTS=DIRECTORY it keeps a picture of each in every look (`make screenshots`).
+With SCREENSHOTS=DIRECTORY it saves a screenshot of each in every look (`make screenshots`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ STICKS_OUT = """() => [...document.querySelectorAll("body *")]
 
 
 class Look(NamedTuple):
-    """How a page is looked at. It is loaded once and changed from look to look: see tests/test_static_rules.py."""
+    """A size and color scheme. A page is loaded once and switched between looks: see tests/test_static_rules.py."""
 
     scheme: Literal["light", "dark"]
     width: int
     height: int
-    #: The look before it has the same size, so that all but the colours has been looked at.
+    #: Whether the previous look has the same size, so that only colors must be checked.
     differs_in_colours_only: bool = False
-    #: How the names of its pages begin: those whose style differs from the other looks. Empty: all.
+    #: Prefix of the names of pages whose style differs in this look; empty: all pages.
     only_for: str = ""
 
     def adopt(self, page: Page) -> None:
@@ -62,7 +62,7 @@ def site(web: WebThread, worker: Worker) -> SampleSite:
 
 @pytest.mark.breaks_invariants("a message gets a picture after it was stored, and a run is older than its events")
 @pytest.mark.parametrize("half", [0, 1], ids=["one half", "the other half"])
-def test_every_page_can_be_read_by_everybody(tabs: Tabs, web: WebThread, site: SampleSite, half: int) -> None:
+def test_every_page_is_accessible(tabs: Tabs, web: WebThread, site: SampleSite, half: int) -> None:
     tabs.expect("answered (400|403|404|409|422)|status of (400|403|404|409|422)")
     shown = [*shown_pages(site), *opened_pages(site)]
     assert len({each.name for each in shown}) == len(shown)
@@ -75,8 +75,8 @@ def test_every_page_can_be_read_by_everybody(tabs: Tabs, web: WebThread, site: S
 
 @pytest.mark.usefixtures("components")
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_component_can_be_read_by_everybody(tabs: Tabs, web: WebThread, group: str) -> None:
-    tabs.expect("answered 404|status of 404")  # hostile content has a picture that is not there
+def test_every_component_is_accessible(tabs: Tabs, web: WebThread, group: str) -> None:
+    tabs.expect("answered 404|status of 404")  # hostile content has a missing picture
     boss = User.objects.create_superuser("boss")
     found = _look_at(tabs.open(web.url, boss), shown_components(group, boss))
     assert not found, "\n".join(found)
@@ -105,7 +105,7 @@ def _faults(page: Page, shown: Shown) -> Iterator[str]:
 
 
 def _faults_in(page: Page, look: Look) -> list[str]:
-    # What is being loaded is dimmed.
+    # Content is dimmed while a request loads.
     expect(page.locator(".htmx-request")).to_have_count(0)
     found = obstacles(page, of_colours_only=look.differs_in_colours_only)
     if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):

@@ -1,4 +1,4 @@
-"""The replay of a flow run in a browser: the player of runs, with the graph as it was."""
+"""Test the replay of a flow run in a browser: the player of runs, with the graph at each event."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(page: Page, seq: int) -> None:
     expect(page.locator("#replay-scrub")).to_have_value(str(seq))
 
 
-def test_it_plays_steps_and_scrubs(tabs: Tabs, web: WebThread, flow_run: FlowRun) -> None:
+def test_the_player_plays_steps_and_scrubs(tabs: Tabs, web: WebThread, flow_run: FlowRun) -> None:
     page, last = visit(tabs, web, flow_run), last_seq(flow_run)
     at(page, 1)
     expect(page.get_by_role("link", name="Constant a, pending")).to_be_visible()
@@ -62,14 +62,14 @@ def test_it_plays_steps_and_scrubs(tabs: Tabs, web: WebThread, flow_run: FlowRun
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, flow_run: FlowRun, scheme: str, width: int) -> None:
+def test_the_replay_page_is_accessible(tabs: Tabs, web: WebThread, flow_run: FlowRun, scheme: str, width: int) -> None:
     page = visit(tabs, web, flow_run, "?seq=9", color_scheme=scheme, viewport={"width": width, "height": 800})
     at(page, 9)
     assert obstacles(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_scripts_it_is_a_page(tabs: Tabs, web: WebThread, flow_run: FlowRun) -> None:
+def test_the_replay_works_without_scripts(tabs: Tabs, web: WebThread, flow_run: FlowRun) -> None:
     page = visit(tabs, web, flow_run, javascript=False)
     expect(page.locator("#replay-play")).to_be_hidden()
     page.get_by_role("link", name="Last").click()

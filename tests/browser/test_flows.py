@@ -1,4 +1,4 @@
-"""The pages of flows in a browser: one story, with scripts and without."""
+"""Test the pages of flows in a browser, with scripts and without."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def project(web: WebThread) -> Project:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_a_flow_is_made_started_and_watched(
+def test_a_flow_is_created_started_and_watched(
     tabs: Tabs, web: WebThread, project: Project, worker: Worker, javascript: bool
 ) -> None:
     tabs.expect("422")
@@ -64,7 +64,7 @@ def test_a_flow_is_made_started_and_watched(
     expect(page.get_by_text("There is no node 'nowhere'.")).to_be_visible()
     text.fill(json.dumps(REVIEW))
     if javascript:
-        # The drawing follows the text before anything is saved.
+        # The drawing follows the text before it is saved.
         expect(page.get_by_role("listitem", name="Person gate")).to_be_visible()
     page.get_by_role("button", name="Create flow").click()
     expect(page.get_by_text("Version 1 saved.")).to_be_visible()

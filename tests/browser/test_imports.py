@@ -1,4 +1,4 @@
-"""Uploads in a browser: files are chosen and imported with scripts and without, and the page follows the import."""
+"""Test uploads in a browser: files are imported with scripts and without, and the page shows the progress."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def upload(page: Page, *files: FilePayload) -> None:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_files_are_uploaded_imported_and_lead_to_their_runs(
+def test_files_are_uploaded_imported_and_link_to_their_runs(
     tabs: Tabs, web: WebThread, project: Project, javascript: bool
 ) -> None:
     page = tabs.open(web.url, make_person(project, Role.OPERATOR), javascript=javascript)
@@ -86,7 +86,7 @@ def test_a_page_follows_an_import(tabs: Tabs, web: WebThread, project: Project) 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_what_cannot_be_uploaded_is_said(tabs: Tabs, web: WebThread, project: Project) -> None:
+def test_a_refused_upload_shows_the_reason(tabs: Tabs, web: WebThread, project: Project) -> None:
     tabs.expect("422")
     page = tabs.open(web.url, make_person(project, Role.OPERATOR))
     page.goto(f"/p/{project.slug}/imports")

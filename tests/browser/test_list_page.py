@@ -1,4 +1,4 @@
-"""The list of runs in a browser: it tells of new runs, changes its rows in place, and never moves them."""
+"""Test the list of runs in a browser: it announces new runs, updates rows in place, and never moves them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser]
 
 @pytest.fixture
 def runs(web: WebThread) -> list[AgentRun]:
-    """Three of one agent, the oldest first."""
+    """Create three runs of one agent, oldest first."""
     agent = make_agent()
     return [make_run(agent, f"Task number {number}") for number in range(3)]
 
@@ -36,7 +36,7 @@ def open_list(tabs: Tabs, web: WebThread, runs: list[AgentRun], query: str = "",
 
 
 def stop_asking(page: Page) -> None:
-    """From its next load on, the page does not ask every five seconds, and so knows only what the stream tells it."""
+    """Disable polling from the next load on, so that the page gets updates only from the stream."""
     page.add_init_script(
         "const later = setTimeout; setTimeout = (act, ms, ...rest) => (ms === 5000 ? 0 : later(act, ms, ...rest));"
     )
@@ -47,7 +47,7 @@ def titles(page: Page) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_logging_in_leads_to_the_runs(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_login_returns_to_the_list(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     person = make_person(runs[0].project, password=PASSWORD)
     tabs.expect("answered 422|the server responded with a status of 422")
     page = tabs.open(web.url)
@@ -69,7 +69,7 @@ def test_logging_in_leads_to_the_runs(tabs: Tabs, web: WebThread, runs: list[Age
     expect(page).to_have_url(re.compile("/login"))
 
 
-def test_new_runs_are_counted_and_rows_stay_where_they_are(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_new_runs_are_counted_and_rows_stay_in_place(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, runs)
     expect(page.locator("#connection")).to_have_text("Live")
     before = titles(page)
@@ -83,7 +83,7 @@ def test_new_runs_are_counted_and_rows_stay_where_they_are(tabs: Tabs, web: WebT
     assert titles(page)[:2] == ["New number 1", "New number 0"]
 
 
-def test_a_row_changes_in_its_place(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_a_row_updates_in_place(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, runs)
     stop_asking(page)
     page.reload()
@@ -95,7 +95,7 @@ def test_a_row_changes_in_its_place(tabs: Tabs, web: WebThread, runs: list[Agent
         transitions.move(runs[1], status, event(reason="operator"), source=Source.WEB, reason="operator")
         expect(row.locator(".status")).to_have_text(status)
 
-    # A row that is pressed changes when it is released: the browser fires no click event for what was replaced.
+    # A pressed row updates when the button is released: browsers fire no click event for a replaced element.
     row = page.locator(f"#run-{runs[2].pk}")
     row.get_by_role("checkbox").hover()
     page.mouse.down()
@@ -109,7 +109,7 @@ def test_a_row_changes_in_its_place(tabs: Tabs, web: WebThread, runs: list[Agent
     assert titles(page) == before
 
 
-def test_a_new_run_that_the_filters_hide_is_not_counted(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_a_new_run_hidden_by_the_filters_is_not_counted(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, runs, "?q=number+1")
     expect(page.locator("#connection")).to_have_text("Live")
     make_run(runs[0].project.agents.get(), "Task number 7")
@@ -120,7 +120,7 @@ def test_a_new_run_that_the_filters_hide_is_not_counted(tabs: Tabs, web: WebThre
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_filters_stand_in_the_address(tabs: Tabs, web: WebThread, runs: list[AgentRun], javascript: bool) -> None:
+def test_filters_are_in_the_url(tabs: Tabs, web: WebThread, runs: list[AgentRun], javascript: bool) -> None:
     transitions.move(runs[1], RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     page = open_list(tabs, web, runs, javascript=javascript)
     page.locator("label.chip", has_text="stopped").click()
@@ -138,7 +138,7 @@ def test_filters_stand_in_the_address(tabs: Tabs, web: WebThread, runs: list[Age
     expect(page.locator("tr.run")).to_have_count(3)
 
 
-def test_the_list_lives_on_after_a_restart(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+def test_the_list_stays_live_after_a_restart(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
     tabs.expect(GONE)
     page = open_list(tabs, web, runs)
     expect(page.locator("#connection")).to_have_text("Live")
@@ -151,8 +151,8 @@ def test_the_list_lives_on_after_a_restart(tabs: Tabs, web: WebThread, runs: lis
     expect(page.locator("#new-runs")).to_have_text("1 new run")
 
 
-def test_a_long_title_from_right_to_left_shows_its_beginning(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
-    """It is cut at its own end, on the left. A long one from left to right is cut on the right, as before."""
+def test_a_long_right_to_left_title_shows_its_beginning(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    """It is cut on the left, at its end. A left-to-right title is still cut on the right."""
     titles_of = {"rtl": "בדוק את המחירים של כל הספקים ברשימה " * 8, "ltr": "Compare the prices of all suppliers " * 8}
     for run, title in zip(runs, titles_of.values(), strict=False):
         AgentRun.objects.filter(pk=run.pk).update(title=title[:200])

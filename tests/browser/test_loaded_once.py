@@ -1,4 +1,4 @@
-"""A browser loads each file once, under one address, and not again with the next page."""
+"""Test that a browser loads each static file once, under one URL, and not again with the next page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 
-#: Bytes that came over the network for each static file of the page: 0 if the browser had it.
+#: Bytes transferred for each static file of the page; 0 if it was cached.
 LOADED = """() => performance.getEntriesByType("resource").filter((file) => file.name.includes("/static/"))
   .map((file) => [file.name, file.transferSize])"""
 
 
 def loaded(page: Page) -> dict[str, int]:
-    """The bytes of each file by its path, or a failure where one was loaded under two addresses."""
+    """Return the bytes of each file by path. Fail if a file was loaded under two URLs."""
     files: list[tuple[str, int]] = page.evaluate(LOADED)
     addresses = {name for name, _ in files}
     assert not [address for address in addresses if "?v=" not in address]
@@ -40,7 +40,7 @@ def test_the_page_of_a_run_loads_each_file_once(tabs: Tabs, web: WebThread) -> N
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
     open_run(page, run)
     live(page)
-    # Its row comes by the stream, with icons.
+    # Its row arrives through the stream, with icons.
     grow(run, 1)
     page.wait_for_function("document.querySelectorAll('#timeline > li[data-seq]').length >= 4")
 

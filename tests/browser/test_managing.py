@@ -1,4 +1,4 @@
-"""Managing a project in a browser: a key, a member, the retention and the audit log, with scripts and without."""
+"""Manage a project in a browser: a key, a member, the retention and the audit log, with scripts and without."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_admin_manages_the_project(tabs: Tabs, web: WebThread, project: Proje
     page.goto("/p/alpha/runs")
     bar = page.get_by_role("navigation", name="Project")
 
-    # Two clicks each: the settings, and the button.
+    # Each task takes two clicks: the settings and the button.
     bar.get_by_role("link", name="Settings").click()
     section = page.get_by_role("region", name="Create an API key")
     section.get_by_label("Name").fill("ci")

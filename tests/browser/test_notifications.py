@@ -1,4 +1,4 @@
-"""The bell and the inbox in a browser: told while somebody looks on, read with scripts and without."""
+"""Test the bell and the notifications in a browser: updated live, and read with scripts and without."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bell(page: Page, words: str) -> None:
     expect(page.locator("#bell")).to_have_attribute("title", words)
 
 
-def test_the_bell_rings_on_open_pages(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_the_bell_updates_on_open_pages(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     person = make_person(run.project, Role.VIEWER)
     listed, shown = tabs.open(web.url, person), tabs.open(web.url, person)
     listed.goto(f"/p/{run.project.slug}/runs")
@@ -60,7 +60,9 @@ def test_the_bell_rings_on_open_pages(tabs: Tabs, web: WebThread, run: AgentRun)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_they_are_read_one_by_one_or_all_at_once(tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool) -> None:
+def test_notifications_are_read_one_by_one_or_all_at_once(
+    tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool
+) -> None:
     for number in range(3):
         tell(run, f"Escalated: {number}", text=HOSTILE)
     person = make_person(run.project, Role.OPERATOR)

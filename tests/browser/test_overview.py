@@ -1,4 +1,4 @@
-"""The start page in a browser: an approval is decided, the bell empties, a demo run flips the empty page."""
+"""Test the start page in a browser: an approval is decided, and a first run replaces the empty page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser]
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_what_needs_somebody_is_settled_from_the_start_page(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+def test_open_items_are_resolved_on_the_start_page(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     project = make_project("alpha")
     run, failed = make_awaiting_approval(project), make_failed(project, "It broke.")
     page = tabs.open(web.url, make_person(project, Role.OPERATOR), javascript=javascript)
@@ -47,14 +47,14 @@ def test_what_needs_somebody_is_settled_from_the_start_page(tabs: Tabs, web: Web
     page.keyboard.press("g")
     page.keyboard.press("h")
     expect(page).to_have_url(re.compile("/p/alpha$"))
-    # What comes later appears by itself, in the title too.
+    # Later items appear without a reload, also in the title.
     make_failed(project, "It broke again.")
     expect(page.get_by_role("link", name="It broke again.")).to_be_visible()
     expect(page).to_have_title(re.compile(r"^\(1\) Overview"))
     assert failed.pk != run.pk
 
 
-def test_a_session_that_waits_elsewhere_comes_and_goes_by_itself(tabs: Tabs, web: WebThread) -> None:
+def test_an_external_waiting_session_appears_and_disappears_live(tabs: Tabs, web: WebThread) -> None:
     project = make_project("alpha")
     external(project, "claude", {"type": "run.phase", "payload": {"status": "running"}})
     page = tabs.open(web.url, make_person(project, Role.OPERATOR))
@@ -72,7 +72,7 @@ def test_a_session_that_waits_elsewhere_comes_and_goes_by_itself(tabs: Tabs, web
     expect(page).to_have_url(re.compile(f"/runs/{run.pk}$"))
 
 
-def test_an_empty_project_shows_its_first_run_by_itself(tabs: Tabs, web: WebThread) -> None:
+def test_an_empty_project_shows_its_first_run_live(tabs: Tabs, web: WebThread) -> None:
     project = make_project("alpha")
     page = tabs.open(web.url, make_person(project, Role.ADMIN))
     page.goto("/p/alpha")

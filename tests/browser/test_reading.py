@@ -1,4 +1,4 @@
-"""Pages by keyboard alone, on narrow screens, in the dark, and without scripts."""
+"""Test pages by keyboard alone, on narrow screens, in dark mode, and without scripts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def focused(page: Page) -> str:
 
 
 def full_run() -> AgentRun:
-    """With cards of all kinds, long words and an end."""
+    """Create a completed run with cards of all kinds and long words."""
     run = make_scripted(calls=[["ledger_read", "ledger_once"]])
     grow(run, 2, size=900)
     return drive(run)
 
 
-# --- The keyboard -----------------------------------------------------------------------------------------------
+# --- Keyboard ---------------------------------------------------------------------------------------------------
 
 
 def test_the_timeline_by_keyboard(tabs: Tabs, web: WebThread) -> None:
@@ -63,7 +63,7 @@ def test_the_timeline_by_keyboard(tabs: Tabs, web: WebThread) -> None:
     expect(page.locator("#timeline details[open]")).to_have_count(0)
 
 
-def test_the_sheet_and_the_ways(tabs: Tabs, web: WebThread) -> None:
+def test_the_help_sheet_and_navigation_keys(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
     open_run(page, run)
@@ -97,7 +97,7 @@ def test_a_run_is_paused_by_keyboard(tabs: Tabs, web: WebThread) -> None:
         page.keyboard.press("Tab")
         if pause.evaluate("button => button === document.activeElement"):
             break
-    # Whoever goes by keyboard sees where they are.
+    # Keyboard focus must be visible.
     assert pause.evaluate("button => getComputedStyle(button).outlineStyle") != "none"
     page.keyboard.press("Enter")
     status(page, "paused")
@@ -123,7 +123,7 @@ def test_every_control_has_a_name(tabs: Tabs, web: WebThread) -> None:
 # --- Screens ----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_scrolls_sideways(tabs: Tabs, web: WebThread) -> None:
+def test_no_page_scrolls_sideways(tabs: Tabs, web: WebThread) -> None:
     run = full_run()
     make_run(make_agent(run.project), "Long" * 200, labels=["a-label"])
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), viewport=NARROW)
@@ -138,7 +138,7 @@ def test_nothing_scrolls_sideways(tabs: Tabs, web: WebThread) -> None:
 
 
 def widest(page: Page) -> list[str]:
-    """What sticks out."""
+    """List the elements that overflow the page."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("body *")]
           .filter(node => node.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
@@ -147,7 +147,7 @@ def widest(page: Page) -> list[str]:
     return found
 
 
-def test_dark_is_dark_and_the_choice_is_kept(tabs: Tabs, web: WebThread) -> None:
+def test_dark_mode_is_applied_and_the_choice_is_kept(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project), color_scheme="dark")
     open_run(page, run)
@@ -167,8 +167,8 @@ def test_dark_is_dark_and_the_choice_is_kept(tabs: Tabs, web: WebThread) -> None
     assert page.evaluate(shade) == chosen < light
 
 
-def test_nothing_jumps_while_a_run_is_live(tabs: Tabs, web: WebThread) -> None:
-    """Cumulative layout shift, as browsers count it, for a reader who looks at the beginning."""
+def test_a_live_run_shifts_no_content(tabs: Tabs, web: WebThread) -> None:
+    """Measure cumulative layout shift for a reader at the beginning of the page."""
     run = make_scripted(calls=[["ledger_read"]] * 3, chunks=2, pause_s=0.05, tool_sleep_s=0.1)
     grow(run, 40)
     page = tabs.open(web.url, make_person(run.project))
@@ -209,7 +209,7 @@ def test_a_run_is_read_without_scripts(tabs: Tabs, web: WebThread) -> None:
     expect(page.locator("body")).to_contain_text("tool.start")
 
 
-def test_without_scripts_a_reload_shows_what_is_new(tabs: Tabs, web: WebThread) -> None:
+def test_a_reload_shows_new_events_without_scripts(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project), javascript=False)
     open_run(page, run)
@@ -217,12 +217,12 @@ def test_without_scripts_a_reload_shows_what_is_new(tabs: Tabs, web: WebThread) 
     page.reload()
 
     expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
-    # Nothing is offered that needs a script.
+    # No control that requires a script is visible.
     expect(page.locator(".needs-js:visible, #new-events:visible")).to_have_count(0)
 
 
-def test_rows_of_a_wide_table_are_no_higher_than_what_can_be_seen_of_them(tabs: Tabs, web: WebThread) -> None:
-    """Columns out of sight are not squeezed: the text of one would make a row of blank height."""
+def test_rows_of_a_wide_table_are_not_taller_than_their_visible_cells(tabs: Tabs, web: WebThread) -> None:
+    """Columns out of view keep their width: otherwise wrapped text there would leave blank space in the row."""
     agent = make_agent()
     drive(make_run(agent))
     page = tabs.open(web.url, make_person(agent.project, Role.ADMIN), viewport=NARROW)

@@ -1,4 +1,4 @@
-"""The redaction page in a browser: rules are added, tested and removed, with scripts and without."""
+"""Test the redaction page in a browser: rules are added, tested and removed, with scripts and without."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_admin_adds_tests_and_removes_rules(tabs: Tabs, web: WebThread, proje
     expect(page.get_by_role("row")).to_have_count(3)
 
 
-def test_a_refused_rule_says_why(tabs: Tabs, web: WebThread, project: Project) -> None:
+def test_a_refused_rule_shows_the_reason(tabs: Tabs, web: WebThread, project: Project) -> None:
     tabs.expect("422")
     page = tabs.open(web.url, make_person(project, Role.ADMIN), viewport={"width": 360, "height": 800})
     page.goto("/p/alpha/settings/redaction")

@@ -1,4 +1,4 @@
-"""The search in a browser: typed, filtered, followed to its place in the timeline, and without JavaScript."""
+"""Test the search in a browser: queries, filters, links to the timeline, and use without JavaScript."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(web: WebThread) -> AgentRun:
 
 
 @pytest.mark.parametrize("javascript", [True, False])
-def test_a_text_is_found_and_leads_to_its_place(tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool) -> None:
+def test_a_search_result_links_to_its_place(tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool) -> None:
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER), javascript=javascript)
     page.goto(f"/p/{run.project.slug}/runs")
     page.get_by_role("link", name="Search", exact=True).click()
@@ -50,7 +50,7 @@ def test_a_text_is_found_and_leads_to_its_place(tabs: Tabs, web: WebThread, run:
     else:
         page.locator(".result-title").click()
     expect(page.locator(".is-target")).to_contain_text("x.note")
-    # Back, the results are there again.
+    # After going back, the results are still displayed.
     page.go_back()
     expect(page.locator(".result")).to_have_count(1)
 
@@ -70,7 +70,7 @@ def test_searching_in_one_run_by_keyboard(tabs: Tabs, web: WebThread, run: Agent
     page.get_by_role("searchbox").fill("a b c d e f g h i j k")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("at most 10 terms")
-    # Nothing is wider than the screen.
+    # The page is not wider than the screen.
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.goto(f"/p/{run.project.slug}/search?q=needle")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,4 +1,4 @@
-"""The pages of sinks and of the site's health in a browser: one story, with scripts and without."""
+"""Test the pages of sinks and of the site's health in a browser, with scripts and without."""
 
 from __future__ import annotations
 

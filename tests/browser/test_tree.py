@@ -1,4 +1,4 @@
-"""The tree of a run in a browser: it follows its runs, keeps what is closed, and says what a stop takes along."""
+"""Test the tree of a run in a browser: it updates live, keeps collapsed rows, and lists the runs that a stop ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = "Compare the prices of every supplier in the list, and say which of them 
 
 @pytest.fixture
 def top(web: WebThread) -> AgentRun:
-    """A run with two children, the first of which has one."""
+    """Create a run with two children, the first of which has a child."""
     agent = make_agent(make_project("alpha"), slug="helper")
     top = make_run(agent, "Prepare the report")
     one = make_run(agent, "Read the sources", parent_id=top.pk)
@@ -37,7 +37,7 @@ def open_tree(tabs: Tabs, web: WebThread, top: AgentRun, **options: object) -> P
 
 
 @pytest.mark.smoke
-def test_a_tree_is_closed_and_stopped_without_scripts(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
+def test_a_tree_is_collapsed_and_stopped_without_scripts(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
     page = open_tree(tabs, web, top, javascript=False)
     leaf = page.get_by_role("link", name=re.compile("^Compare the prices"))
     expect(leaf).to_be_visible()
@@ -51,13 +51,13 @@ def test_a_tree_is_closed_and_stopped_without_scripts(tabs: Tabs, web: WebThread
     assert set(AgentRun.objects.values_list("status", flat=True)) == {"stopped"}
 
 
-def test_an_open_tree_follows_its_runs_and_keeps_what_is_closed(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
+def test_an_open_tree_updates_and_keeps_collapsed_rows(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
     page = open_tree(tabs, web, top)
     one, figures = AgentRun.objects.filter(parent_run=top).order_by("pk")
     page.get_by_label("1 run below Read the sources").press("Enter")
     expect(page.locator("tr.run")).to_have_count(3)
     expect(page).to_have_url(re.compile(f"closed={one.pk}"))
-    # The focus stays on what was used.
+    # The focus stays on the toggle.
     expect(page.locator(f"#toggle-{one.pk}")).to_be_focused()
     drive(figures)
     expect(page.locator(f"#run-{figures.pk} .of-status")).to_have_text("completed")

@@ -1,4 +1,4 @@
-"""What was typed into a form is there again after an ended session has made its writer log in."""
+"""Test that form input is restored after an expired session has forced a login."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_in(page: Page, name: str) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_a_message_that_is_sent_after_the_session_has_ended(tabs: Tabs, web: WebThread, project: Project) -> None:
+def test_a_message_is_restored_after_the_session_expired(tabs: Tabs, web: WebThread, project: Project) -> None:
     tabs.expect("answered 401|status of 401")
     run, ada = make_run(make_agent(project)), make_person(project, password=PASSWORD)
     page = tabs.open(web.url, ada)
@@ -52,7 +52,7 @@ def test_a_message_that_is_sent_after_the_session_has_ended(tabs: Tabs, web: Web
     expect(page.locator("#send-message")).to_have_value("")
 
 
-def test_a_prompt_stays_and_is_not_shown_to_somebody_else(tabs: Tabs, web: WebThread, project: Project) -> None:
+def test_a_prompt_is_restored_only_for_its_author(tabs: Tabs, web: WebThread, project: Project) -> None:
     make_agent(project)
     ada, bob = make_person(project, password=PASSWORD), make_person(project, password=PASSWORD)
     page = tabs.open(web.url, ada)
@@ -66,7 +66,7 @@ def test_a_prompt_stays_and_is_not_shown_to_somebody_else(tabs: Tabs, web: WebTh
         expect(page.locator("textarea[name=prompt]")).to_have_value(value)
 
 
-def test_nothing_is_kept_when_the_user_logs_out(tabs: Tabs, web: WebThread, project: Project) -> None:
+def test_logging_out_deletes_kept_text(tabs: Tabs, web: WebThread, project: Project) -> None:
     make_agent(project)
     ada = make_person(project, password=PASSWORD)
     page = tabs.open(web.url, ada)

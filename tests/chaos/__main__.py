@@ -1,8 +1,9 @@
-"""`python -m tests.chaos [check|all|long|points|steps]`: plays schedules side by side, and says what was found.
+"""Play schedules in parallel and report the results: `python -m tests.chaos [check|all|long|points|steps]`.
 
-Or one schedule again: `--seed S`, `--point turn.committed:1:KILL`, `--crash turn.committed:7`, `--crowd NAME` or
+Repeat one schedule with `--seed S`, `--point turn.committed:1:KILL`, `--crash turn.committed:7`, `--crowd NAME` or
 `--sabotage NAME`, each with `--engine`.
-The exit code is 1 where anything is wrong. Nothing of Django is loaded here: players are processes of their own.
+
+The exit code is 1 if any check fails. This process does not load Django; each player is a separate process.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tests.chaos.verdict.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("postgres", "sqlite")
-#: No schedule takes so long; one that does is broken off.
+#: A schedule that takes longer than this is aborted.
 LIMIT_S = 420
 READY = '"ready"\n'
 MOST_FAILED_STARTS = 6
 
 
 class Players:
-    """Hands the orders out to players, and takes their results."""
+    """Distributes orders to player processes and collects their results."""
 
     def __init__(self, orders: list[dict[str, Any]], jobs: int) -> None:
         self.results: list[Result] = []
@@ -42,7 +43,7 @@ class Players:
         self._lock = threading.Lock()
 
     def play(self) -> list[Result]:
-        # Half of them on each database, as long as there is something for both.
+        # Half of the players start on each database. A player whose queue is empty takes orders from the other one.
         threads = [
             threading.Thread(target=self._work, args=[ENGINES[number % len(ENGINES)]], daemon=True)
             for number in range(self._jobs)
@@ -59,7 +60,7 @@ class Players:
                 self._one_player(engine)
 
     def _one_player(self, engine: str) -> None:
-        """A player until there is nothing left for it, or until it is lost."""
+        """Run one player until its queue is empty or the process is lost."""
         player = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.player", engine],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -86,7 +87,7 @@ class Players:
             player.wait()
 
     def _is_hopeless(self) -> bool:
-        """A player that did not come up is tried again; many such, and something is wrong with all of them."""
+        """Return whether too many players failed to start. Until then, a player that does not start is replaced."""
         with self._lock:
             self._failed += 1
             return self._failed > MOST_FAILED_STARTS
@@ -96,7 +97,7 @@ class Players:
             return self._queues[engine].popleft() if self._queues[engine] else None
 
     def _take(self, order: dict[str, Any], answer: str) -> bool:
-        """Whether the player lives."""
+        """Record the answer as a result and return whether the player is alive."""
         if answer:
             result = Result(**json.loads(answer))
         else:

@@ -1,4 +1,4 @@
-"""The environment that schedules are played in, on the database of this pass. `make chaos` plays many more."""
+"""Fixtures for playing schedules on the database of this test pass. `make chaos` plays many more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ assert deterministic_model.ChaosProvider is not None
 def player_environment(
     fork_server: ForkServer, databases: Databases, tmp_path_factory: pytest.TempPathFactory
 ) -> PlayerEnvironment:
-    """It remembers what schedules come to when nothing happens, which is the same for all tests of this process."""
+    """Return the player's environment. It is session-scoped because it caches the undisturbed results of programs."""
     directory = tmp_path_factory.mktemp("schedules")
     return PlayerEnvironment(databases.engine, directory, fork_server, databases, OwnRedis(directory))
 
@@ -35,6 +35,6 @@ def environment(
     no_hints: None,
     settings: Settings,
 ) -> Iterator[PlayerEnvironment]:
-    settings.REDIS_URL = ""  # a schedule puts its own broker there; this puts back what was
+    settings.REDIS_URL = ""  # a schedule sets its own broker; the fixture restores the setting
     with django_db_blocker.unblock():
         yield player_environment

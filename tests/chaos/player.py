@@ -1,7 +1,7 @@
-"""A process that plays schedules, one after the other, on one kind of database: `python -m tests.chaos.player ENGINE`.
+"""A process that plays schedules in sequence on one kind of database: `python -m tests.chaos.player ENGINE`.
 
-One order as JSON comes in on each line, one result goes out. Several players work side by side; each has a server, a
-broker and processes of its own, so that they share nothing but the machine.
+It reads one order as JSON from each line and writes one result. Several players run in parallel. Each has its own
+server, broker and processes, so that they share only the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prepare_workspace(engine: str) -> Iterator[PlayerEnvironment]:
-    """The environment of this player. Django is set up for it, so there is one in each process."""
+    """Set up Django and yield this player's environment. A process can have only one."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -53,7 +53,7 @@ def prepare_workspace(engine: str) -> Iterator[PlayerEnvironment]:
 
 
 def set_up(directory: Path, database_url: str) -> None:
-    """What tests/conftest.py does for the suite. The broker's port is chosen here: the settings name it."""
+    """Do what tests/conftest.py does for the suite. Choose the broker's port here, because the settings name it."""
     import socket
 
     with socket.socket() as free:
@@ -87,7 +87,7 @@ def obey(environment: PlayerEnvironment, order: dict[str, Any]) -> Result:
         return play(environment, order)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # pytest's failures are no Exceptions
+    except BaseException as error:  # pytest's failures are not subclasses of Exception
         result = Result(str(order.get("name", order)), environment.engine, json.dumps(order))
         result.wrong("rig", "".join(traceback.format_exception(error))[-4000:])
         result.seconds = round(time.monotonic() - began, 1)
@@ -95,7 +95,7 @@ def obey(environment: PlayerEnvironment, order: dict[str, Any]) -> Result:
 
 
 def main() -> None:
-    # What the product or a library prints must not stand among the results.
+    # Output of the product or a library must not mix with the results.
     results = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

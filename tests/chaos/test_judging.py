@@ -1,4 +1,4 @@
-"""The checks of the rig, each shown something that is wrong: a check that cannot fail proves nothing."""
+"""Tests that each check of the rig detects a wrong input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWIN = LineageSummary(
 
 
 def operated(*told: tuple[str, str]) -> History:
-    """Operations that ask for the same thing."""
+    """Return a history of operations for the same thing."""
     history = History()
     for outcome, answer in told:
         with history.invoke("create", "it") as operation:
@@ -42,20 +42,18 @@ def operated(*told: tuple[str, str]) -> History:
         ([("ok", "a"), ("ok", "b")], 1, True),
     ],
 )
-def test_what_clients_were_told_is_held_against_what_is_there(
-    told: list[tuple[str, str]], times: int, *, wrong: bool
-) -> None:
+def test_client_answers_must_match_the_database(told: list[tuple[str, str]], times: int, *, wrong: bool) -> None:
     assert bool(violations(operated(*told).operations, {("create", "it"): times})) is wrong
 
 
-def test_an_operation_without_an_end_is_one_without_an_answer() -> None:
+def test_an_operation_without_an_end_counts_as_unanswered() -> None:
     history = History()
     with pytest.raises(ZeroDivisionError), history.invoke("create", "it"):
         raise ZeroDivisionError
     assert history.operations[0].outcome == "info"
 
 
-def test_a_wish_that_was_granted_before_is_not_looked_for() -> None:
+def test_an_operation_without_effect_is_not_checked() -> None:
     history = operated(("ok", ""))
     history.operations[0].kind = NOTHING
     assert violations(history.operations, {}) == []
@@ -78,11 +76,11 @@ def test_a_wish_that_was_granted_before_is_not_looked_for() -> None:
         {"turns": {}},
     ],
 )
-def test_a_story_that_is_not_that_of_its_twin_is_seen(changes: dict[str, Any]) -> None:
+def test_a_difference_from_the_twin_is_reported(changes: dict[str, Any]) -> None:
     assert lineage_summary.differences(dataclasses.replace(TWIN, **changes), TWIN)
 
 
-def test_equal_stories_are_equal() -> None:
+def test_equal_summaries_have_no_differences() -> None:
     assert lineage_summary.differences(dataclasses.replace(TWIN), TWIN) == []
     answered = dataclasses.replace(
         TWIN, messages=[*TWIN.messages, ["assistant", 3, "c"]], notes=["note 1"], result="Done again."
@@ -106,21 +104,21 @@ def arrival(epoch: int, fate: str = "looked") -> dict[str, Any]:
         ([arrival(3), arrival(1), arrival(2)], 0),
     ],
 )
-def test_whoever_was_taken_over_does_nothing_more(arrivals: list[dict[str, Any]], wrong: int) -> None:
-    """One request may be on its way when its sender is taken over; it brings nothing new, and no other follows."""
+def test_a_fenced_worker_has_no_further_effects(arrivals: list[dict[str, Any]], wrong: int) -> None:
+    """Allow one request in flight at the takeover. It must have no new effect, and no other request may follow."""
     result = Result("it", "sqlite", "")
     checks.check_epochs(arrivals, result)
     assert len(result.problems) == wrong
 
 
-def test_a_report_without_schedules_or_with_a_point_left_out_is_a_failure() -> None:
+def test_a_report_without_schedules_or_with_an_unstruck_point_is_a_failure() -> None:
     good = Result("turn.committed:1:KILL", "sqlite", "", struck={"turn.committed": 1})
     assert report.failures([good], [("sqlite", "turn.committed")]) == []
     assert report.failures([good], [("sqlite", "turn.committed"), ("postgres", "turn.committed")])
     assert report.failures([], [])
 
 
-def test_a_finding_is_told_with_the_way_to_have_it_again() -> None:
+def test_a_failure_is_reported_with_the_command_that_repeats_it() -> None:
     bad = Result("seed 3", "sqlite", "--engine sqlite --seed 3")
     bad.wrong("parity", "it is another story")
     [told] = report.failures([bad], [])

@@ -1,4 +1,4 @@
-"""The world outside must be right by itself: everything that the rig says of effects rests on it."""
+"""Tests of the ledger, on which all checks of effects depend."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def ask(
     )  # fmt: skip
 
 
-def test_the_same_key_is_one_effect_and_gets_the_first_answer(ledger: LedgerProcess) -> None:
+def test_a_repeated_key_has_one_effect_and_gets_the_first_answer(ledger: LedgerProcess) -> None:
     assert ask(ledger, "idempotent", output="first") == {"fate": "happened", "output": "first"}
     assert ask(ledger, "idempotent", output="second", epoch=2) == {"fate": "replayed", "output": "first"}
     assert ask(ledger, "idempotent", call="c2")["fate"] == "happened"
 
 
-def test_without_a_key_it_happens_as_often_as_it_is_asked_for(ledger: LedgerProcess) -> None:
+def test_without_a_key_every_request_has_an_effect(ledger: LedgerProcess) -> None:
     assert [ask(ledger, "at_most_once")["fate"] for _ in range(3)] == ["happened"] * 3
 
 
-def test_a_look_changes_nothing(ledger: LedgerProcess) -> None:
+def test_a_read_has_no_effect(ledger: LedgerProcess) -> None:
     assert [ask(ledger, "read")["fate"] for _ in range(2)] == ["looked"] * 2
 
 
-def test_everything_is_numbered_as_it_came(ledger: LedgerProcess) -> None:
+def test_arrivals_are_numbered_in_order(ledger: LedgerProcess) -> None:
     for epoch in (1, 3, 2):
         ask(ledger, "read", epoch=epoch)
     arrivals = ledger.everything()["arrivals"]
     assert [(each["number"], each["epoch"]) for each in arrivals] == [(1, 1), (2, 3), (3, 2)]
 
 
-def test_what_is_settled_as_not_done_is_not_done_later_by_those_before(ledger: LedgerProcess) -> None:
+def test_a_voided_call_is_refused_to_earlier_epochs(ledger: LedgerProcess) -> None:
     assert ledger.settle("c1", 4) == {"done": False}
     assert ask(ledger, "at_most_once", epoch=4)["fate"] == "refused"
     assert ask(ledger, "idempotent", epoch=3)["fate"] == "refused"

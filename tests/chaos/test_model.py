@@ -1,4 +1,4 @@
-"""The model under chaos: the same seed and the same conversation give the same answer, and nothing else does."""
+"""Tests of the deterministic model: only the seed and the conversation determine the answer."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ def test_the_same_conversation_gets_the_same_answer() -> None:
     assert answer(conversation()) == answer(conversation())
 
 
-def test_another_result_of_a_tool_gets_another_answer() -> None:
+def test_a_different_tool_result_gets_a_different_answer() -> None:
     assert answer(conversation()) != answer(conversation(result="nothing there"))
 
 
-def test_another_seed_gets_another_answer() -> None:
+def test_a_different_seed_gets_a_different_answer() -> None:
     assert answer(conversation()) != answer(conversation(), seed=8)
 
 
-def test_what_people_say_besides_changes_nothing() -> None:
+def test_messages_from_people_do_not_change_the_answer() -> None:
     talked = conversation("note 1", "continue")
     assert list(said(talked)) == list(said(conversation()))
     assert outside("continue")
     assert not outside("And what of 3?")
 
 
-def test_a_run_has_one_to_four_calls_a_step_and_then_an_end() -> None:
+def test_a_step_has_one_to_four_calls_and_the_last_answer_none() -> None:
     counts = Counter(len(wanted({"seed": seed, "length": 4}, 4, conversation())) for seed in range(200))
     assert set(counts) == {1, 2, 3, 4}
     assert wanted(SETTINGS, 5, conversation()) == []
     assert {length_of({"seed": seed}) for seed in range(200)} == {3, 4, 5, 6, 7, 8}
 
 
-def test_all_kinds_of_calls_come_up() -> None:
-    """Cut-off and wrong arguments and a tool that does not exist are among them."""
+def test_all_kinds_of_calls_occur() -> None:
+    """Include truncated arguments, wrong arguments and a tool that does not exist."""
     calls = [call for seed in range(300) for call in wanted({"seed": seed, "length": 4}, 2, conversation())]
     assert {call.tool_name for call in calls} == {"look_up", "place_order", "pay", "no_such_tool"}
     assert {"cut" if isinstance(call.args, str) else next(iter(call.args or {})) for call in calls} == {
@@ -59,7 +59,7 @@ def test_all_kinds_of_calls_come_up() -> None:
     }  # fmt: skip
 
 
-def test_the_model_fails_now_and_then_but_never_until_a_run_gives_up() -> None:
+def test_the_model_fails_sometimes_but_not_until_a_run_fails() -> None:
     faults = [fault_of({"seed": seed, "faults": True}, 2, ordinal) for seed in range(300) for ordinal in (1, 2)]
     assert {"", "rate limit", "server error", "broken stream"} == set(faults)
     assert not any(fault_of({"seed": seed, "faults": True}, 2, MOST_FAULTS + 1) for seed in range(300))

@@ -1,4 +1,4 @@
-"""A seed is a schedule, and the lists of the rig are those of the product."""
+"""Tests of plans and of the rig's lists, which must match the lists of the product."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ENGINES = ("postgres", "sqlite")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_same_seed_is_the_same_schedule(engine: str) -> None:
+def test_the_same_seed_gives_the_same_plan(engine: str) -> None:
     assert [plan(seed, engine) for seed in range(50)] == [plan(seed, engine) for seed in range(50)]
     assert len({repr(plan(seed, engine)) for seed in range(50)}) == 50
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_schedule_has_one_to_six_faults_one_of_which_meets_a_worker(engine: str) -> None:
+def test_a_plan_has_one_to_six_faults_and_one_hits_a_worker(engine: str) -> None:
     for seed in range(200):
         faults = plan(seed, engine).faults
         assert 1 <= len(faults) <= 6
@@ -36,13 +36,13 @@ def test_a_schedule_has_one_to_six_faults_one_of_which_meets_a_worker(engine: st
         assert (plan(seed, engine).armed != "") == any(fault.kind == "armed" for fault in faults)
 
 
-def test_sqlite_is_spared_what_only_a_server_can_suffer() -> None:
+def test_sqlite_plans_omit_faults_of_a_database_server() -> None:
     kinds = {fault.kind for seed in range(200) for fault in plan(seed, "sqlite").faults}
     assert not kinds & {"cut", "restart postgres"}
     assert "CUT" not in {plan(seed, "sqlite").action for seed in range(200)}
 
 
-def test_every_crash_point_has_its_schedule() -> None:
+def test_every_crash_point_has_a_schedule() -> None:
     groups = (chaos.POINTS, chaos.APPROVAL_POINTS, chaos.DECISION_POINTS, chaos.TREE_POINTS)
     assert catalogue.points() == [point for group in groups for point in group]
     assert set(ARMED) <= set(chaos.POINTS)
@@ -51,13 +51,13 @@ def test_every_crash_point_has_its_schedule() -> None:
         assert (made.point, made.hit, made.action) == (point, 1, "KILL")
 
 
-def test_s_501_leaves_out_no_point_of_a_worker() -> None:
-    """What is left to the schedules of single points is the hint in hand, and a person's command."""
+def test_s_501_covers_every_point_of_a_worker() -> None:
+    """Only schedules of single points cover a received hint and a person's command."""
     met = {*catalogue.IN_A_STEP, *catalogue.IN_A_SLICE, *catalogue.AFTER_A_DEATH}
     assert set(chaos.POINTS) - met == {"hint.received", "command.in_transaction"}
 
 
-def test_every_sabotage_has_its_proof() -> None:
+def test_every_sabotage_has_a_proof() -> None:
     assert set(catalogue.SABOTAGES) == set(sabotage.SABOTAGES) == {*proofs("postgres"), *OF_CROWDS}
     assert {*proofs("sqlite"), *OF_CROWDS} == set(catalogue.SABOTAGES) - set(catalogue.ONLY_POSTGRES)
     assert set(catalogue.PROVEN_BY_CROWDS) == set(OF_CROWDS)
@@ -73,7 +73,7 @@ def test_hooks_are_refused_outside_of_tests(settings: Settings, monkeypatch: pyt
         process_hooks.install()
 
 
-#: Installs each sabotage in another process, and fails if one cannot be.
+#: Installs each sabotage in a forked process, and fails if one cannot be installed.
 INSTALL_EACH = """
 import os, django
 django.setup()
@@ -94,8 +94,8 @@ raise SystemExit(bool(failed))
 """
 
 
-def test_what_a_sabotage_replaces_is_there(tmp_path: Path) -> None:
-    """Otherwise it would switch nothing off, and its proof would prove nothing."""
+def test_every_sabotage_can_be_installed(tmp_path: Path) -> None:
+    """Install each sabotage: one whose target is missing would have no effect, and its proof would prove nothing."""
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "tests.chaos.environment.settings",
         "AGENTOPS_TESTING": "true",

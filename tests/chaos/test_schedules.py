@@ -1,6 +1,6 @@
-"""Schedules of which more is known than that they are green. Each is green, or says what it has found.
+"""Schedules with a specific expected result, beyond passing all checks.
 
-Seeds, and sabotages that the rig must see, are played by `python -m tests.chaos check`, which the gate runs too.
+`python -m tests.chaos check` plays seeds and sabotages; the gate runs it too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def green(result: Result) -> Result:
     return result
 
 
-def test_a_schedule_in_which_nothing_happens_is_a_failure(environment: PlayerEnvironment) -> None:
-    """With the kill taken out, everything is in order but that there was no crash."""
+def test_a_schedule_without_a_fault_is_a_failure(environment: PlayerEnvironment) -> None:
+    """Omit the kill: every check passes except "no fault"."""
     result = at_crash_points.play(
         environment, replace(at_crash_points.case(environment.engine, "turn.committed"), harmless=True)
     )
@@ -38,8 +38,8 @@ def test_a_schedule_in_which_nothing_happens_is_a_failure(environment: PlayerEnv
     assert result.checks == {"no fault"}, result.problems
 
 
-def test_a_schedule_in_which_nobody_comes_to_the_point_is_a_failure(environment: PlayerEnvironment) -> None:
-    """A worker dies, but where no turn is open there is nothing to recover: that death is not the one that counts."""
+def test_a_schedule_that_does_not_reach_its_point_is_a_failure(environment: PlayerEnvironment) -> None:
+    """Kill a worker where no turn is open: nothing needs recovery, so the point is not reached."""
     case = replace(at_crash_points.case(environment.engine, "recovery.done"), before=("turn.committed:1",))
 
     result = at_crash_points.play(environment, case)
@@ -50,15 +50,15 @@ def test_a_schedule_in_which_nobody_comes_to_the_point_is_a_failure(environment:
 
 @pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
 def test_a_recovery_is_always_struck(environment: PlayerEnvironment, point: str) -> None:
-    """The run that is tried first is the one whose worker died in the middle of a call of the model."""
+    """Expect the run whose worker died during a model call to be tried first."""
     result = green(at_crash_points.play(environment, at_crash_points.case(environment.engine, point)))
 
     assert result.struck == {"model.before_call": 1, point: 1}
 
 
 @pytest.mark.parametrize(("point", "step"), [("turn.in_transaction", 3), ("tool.returned", 5), ("lease.lapse_seen", 7)])
-def test_a_long_run_is_crashed_in_a_step(environment: PlayerEnvironment, point: str, step: int) -> None:
-    """The summary, the effects and the tokens of twelve steps, and one request more at most."""
+def test_a_long_run_survives_a_crash_in_a_step(environment: PlayerEnvironment, point: str, step: int) -> None:
+    """Compare summary, effects and tokens of twelve steps; allow one additional request."""
     result = green(at_steps.play(environment, at_steps.Crash(environment.engine, point, step)))
 
     assert result.struck[point] == 1
@@ -66,15 +66,15 @@ def test_a_long_run_is_crashed_in_a_step(environment: PlayerEnvironment, point: 
 
 
 @pytest.mark.slow
-def test_a_long_run_is_crashed_at_every_restart(environment: PlayerEnvironment) -> None:
-    """A worker dies in each step, and the run comes through."""
+def test_a_long_run_survives_a_crash_at_every_restart(environment: PlayerEnvironment) -> None:
+    """Kill a worker in each step."""
     result = green(at_steps.play(environment, at_steps.Crash(environment.engine, "turn.committed", 0)))
 
     assert result.struck["turn.committed"] >= at_steps.STEPS - 1
 
 
-def test_the_recovery_is_crashed_twice_in_a_row(environment: PlayerEnvironment) -> None:
-    """Whoever takes over dies as it does, and so does the next."""
+def test_the_recovery_survives_two_crashes_in_a_row(environment: PlayerEnvironment) -> None:
+    """Kill the worker that takes over, and the next one too."""
     result = green(
         at_crash_points.play(
             environment, at_crash_points.twice(at_crash_points.case(environment.engine, "run.taken_over"))
@@ -84,8 +84,8 @@ def test_the_recovery_is_crashed_twice_in_a_row(environment: PlayerEnvironment) 
     assert result.struck == {"turn.committed": 1, "run.taken_over": 2}
 
 
-def test_workers_that_find_the_same_dead_run_do_not_both_have_it(environment: PlayerEnvironment) -> None:
-    """Three look at once; each epoch has one owner, and each effect happens once."""
+def test_only_one_worker_takes_over_a_dead_run(environment: PlayerEnvironment) -> None:
+    """Wake three workers at once; each epoch has one owner, and each effect happens once."""
     result, program = Result("three at once", environment.engine, ""), Program(41, length=3)
     with playing(environment, result, [program]) as schedule:
         others = [schedule.workers.start() for _ in range(3)]
@@ -107,8 +107,8 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(environment: Pl
 
 
 @pytest.mark.parametrize("point", ["claim.committed", "result.committed"])
-def test_what_was_said_before_a_crash_is_heard_once(environment: PlayerEnvironment, point: str) -> None:
-    """A message that nobody had read when the worker died is told to the model, and only once."""
+def test_a_message_sent_before_a_crash_is_delivered_once(environment: PlayerEnvironment, point: str) -> None:
+    """Send a message that the worker has not read when it dies; the model gets it exactly once."""
     result, program = Result("late delivery", environment.engine, ""), Program(43, length=3)
     with playing(environment, result, [program]) as schedule:
         lineage = schedule.add(program)
@@ -123,8 +123,8 @@ def test_what_was_said_before_a_crash_is_heard_once(environment: PlayerEnvironme
     green(result)
 
 
-def test_a_crash_neither_resets_a_budget_nor_counts_twice(environment: PlayerEnvironment) -> None:
-    """The runs of a lineage end at the same steps with the same tokens, with a crash and without."""
+def test_a_crash_neither_resets_a_budget_nor_counts_usage_twice(environment: PlayerEnvironment) -> None:
+    """Expect the runs of a lineage to end at the same steps with the same tokens, with and without a crash."""
     program, shapes = Program(44, length=5, budget=2000), []
     for crash in ("", "turn.committed:2", "model.answered:1"):
         result = Result("budgets", environment.engine, "")

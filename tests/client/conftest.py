@@ -22,7 +22,7 @@ def site(web: WebThread) -> Site:
 
 @pytest.fixture(params=["sync", "async"])
 def make_client(request: pytest.FixtureRequest, site: Site) -> Iterator[Callable[..., Any]]:
-    """Makes clients of either kind: `make_client(key=…, url=…)`."""
+    """Yield a function that makes clients of either kind: `make_client(key=…, url=…)`."""
     with ExitStack() as stack:
 
         def make(key: str = "", url: str = "", **options: Any) -> Any:
@@ -36,7 +36,7 @@ def make_client(request: pytest.FixtureRequest, site: Site) -> Iterator[Callable
 
 @pytest.fixture
 def deliver(site: Site) -> Iterator[Callable[..., EventDelivery]]:
-    """Makes deliveries, whose threads end with the test."""
+    """Yield a function that makes deliveries. Their threads end with the test."""
     with ExitStack() as stack:
 
         def make(url: str = "", key: str = "", **options: Any) -> EventDelivery:

@@ -130,7 +130,7 @@ def test_an_unknown_outcome_is_resolved(site: Site, make_client: MakeClient) -> 
     assert client.run(run.pk).status == "queued"
 
 
-def test_a_refusal_says_what_is_wrong(site: Site, make_client: MakeClient) -> None:
+def test_refusal_raises_an_error_with_its_details(site: Site, make_client: MakeClient) -> None:
     agent = make_agent(site.project)
     run = make_run(agent)
     finish(run)
@@ -158,7 +158,7 @@ def test_a_refusal_says_what_is_wrong(site: Site, make_client: MakeClient) -> No
     assert issubclass(ApiError, AgentopsError)
 
 
-def test_a_site_that_is_not_there_is_a_failed_connection(make_client: MakeClient) -> None:
+def test_unreachable_site_raises_connection_failed(make_client: MakeClient) -> None:
     client = make_client(url=f"http://127.0.0.1:{free_port()}", retries=1, reconnect_s=0.0, project="p")
 
     with pytest.raises(ConnectionFailed):
@@ -169,7 +169,7 @@ def test_a_site_that_is_not_there_is_a_failed_connection(make_client: MakeClient
         make_client(url="127.0.0.1:8000")
 
 
-def test_a_start_whose_answer_is_lost_happens_once(site: Site, make_client: MakeClient) -> None:
+def test_retried_start_creates_one_run(site: Site, make_client: MakeClient) -> None:
     lost = []
 
     def lose(response: httpx.Response) -> None:
@@ -190,7 +190,7 @@ def test_a_start_whose_answer_is_lost_happens_once(site: Site, make_client: Make
 
     assert len(lost) == 1
     assert [AgentRun.objects.get().pk] == [run.id]
-    # It is the caller's.
+    # The caller owns it.
     assert not http.is_closed
     client.wait_for(http.aclose()) if is_async else http.close()
 
@@ -202,7 +202,7 @@ def cutting(site: Site) -> Iterator[CuttingProxy]:
     proxy.close()
 
 
-def test_a_follower_gets_each_event_once_whatever_is_cut(
+def test_follower_gets_each_event_once_despite_cut_connections(
     site: Site, make_client: MakeClient, cutting: CuttingProxy
 ) -> None:
     run = make_run(make_agent(site.project))
@@ -212,7 +212,7 @@ def test_a_follower_gets_each_event_once_whatever_is_cut(
             while cutting.cuts < 2:
                 grow(run, 5)
                 threading.Event().wait(0.05)
-            # Line separators of Unicode are no ends of lines here.
+            # Unicode line separators must not end a line.
             grow(run, 1, text="one\u2028two\x85three\r\n")
             finish(run)
         finally:
@@ -220,7 +220,7 @@ def test_a_follower_gets_each_event_once_whatever_is_cut(
 
     worker = threading.Thread(target=work)
     worker.start()
-    # The proxy cuts a connection that begins with a stream.
+    # The proxy cuts connections whose first response is a stream.
     client = make_client(url=f"http://127.0.0.1:{cutting.ports[0]}", project=site.project.slug)
     seen = list(client.follow(run.pk))
     worker.join()
@@ -230,7 +230,7 @@ def test_a_follower_gets_each_event_once_whatever_is_cut(
     assert seen[-2].payload["text"] == "one\u2028two\x85three\r\n"
 
 
-def test_a_position_that_is_gone_is_told(site: Site, make_client: MakeClient) -> None:
+def test_lost_position_raises_an_error(site: Site, make_client: MakeClient) -> None:
     run = make_run(make_agent(site.project))
     last = grow(run, 20)
     rewind(run, 5)

@@ -1,4 +1,4 @@
-"""Whatever a program puts into an event, it becomes JSON that a site accepts, or is refused without an effect."""
+"""Event values of any kind become JSON that a site accepts. Other values are refused without an effect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encoded(value: Any) -> Any:
     return json.loads(encode({"payload": value}))["payload"]
 
 
-def test_values_that_json_does_not_have_become_texts() -> None:
+def test_values_without_a_json_form_become_texts() -> None:
     values = [math.nan, 2**70, -1, 1.5, b"\x00", datetime(2026, 1, 2, tzinfo=UTC), Point(x=1), Broken(), {1: (2,)}]
 
     assert encoded(values) == [
@@ -65,7 +65,7 @@ def test_values_that_json_does_not_have_become_texts() -> None:
     ],
     ids=["many keys", "long keys", "large integers", "many values", "many lists"],
 )
-def test_what_a_site_does_not_read_is_left_out_or_made_a_text(payload: dict[str, Any]) -> None:
+def test_unreadable_values_are_dropped_or_become_texts(payload: dict[str, Any]) -> None:
     text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": {**payload, "call_id": "c"}})
 
     [event] = strict_json.parse(f'{{"events":[{text}]}}')["events"]  # type: ignore[call-overload, index]
@@ -75,13 +75,13 @@ def test_what_a_site_does_not_read_is_left_out_or_made_a_text(payload: dict[str,
     assert kept[:2] in ([0, 1], [1, 2], [str(2**63), str(2**64 - 1)], [1, 1], [[0], [1]])
 
 
-def test_members_of_enums_are_their_values_as_json_has_them() -> None:
+def test_enum_members_are_encoded_as_their_values() -> None:
     values = [Role.USER, Effort.HIGH, Level.TOP, {Role.USER: Role.USER}]
 
     assert encoded(values) == json.loads(json.dumps(values)) == ["user", "high", 3, {"user": "user"}]
 
 
-def test_cycles_and_depths_end() -> None:
+def test_cycles_and_deep_nesting_are_cut() -> None:
     cycle: list[Any] = []
     cycle += [cycle, {"again": cycle}]
     deep: Any = "end"
@@ -101,7 +101,7 @@ def test_cycles_and_depths_end() -> None:
     ],
     ids=["a text", "many texts", "many numbers"],
 )
-def test_what_is_too_long_is_cut_to_what_a_site_accepts(make_output: Callable[[], Any]) -> None:
+def test_long_values_are_cut_to_the_accepted_size(make_output: Callable[[], Any]) -> None:
     payload = {"call_id": "c", "output": make_output()}
     text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": payload})
 
@@ -119,7 +119,7 @@ JSON_VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(JSON_VALUES)
-def test_json_values_come_through_unchanged(value: Any) -> None:
+def test_json_values_stay_unchanged(value: Any) -> None:
     def finite(one: Any) -> Any:
         if isinstance(one, float) and not math.isfinite(one):
             return str(one)

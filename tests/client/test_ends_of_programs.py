@@ -1,4 +1,4 @@
-"""Programs that record a run and end: what they have recorded is on the site, whoever of their processes did it."""
+"""Programs that record a run and exit: the site has all events that any of their processes recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = ROOT / "tests/support/client/recording_program.py"
 
 
 def end(url: str, key: str, way: str) -> tuple[int, str]:
-    """The exit code of the program, and what it has written to standard error."""
+    """Run the program. Return its exit code and its standard error."""
     command = [sys.executable, str(PROGRAM), url, key, way]
     options: Any = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60, "env": {"PATH": ""}}
     process = subprocess.run(command, check=False, **options)
@@ -34,13 +34,15 @@ def end(url: str, key: str, way: str) -> tuple[int, str]:
         ("raise", 1, {"main": ("failed", 1)}),
         ("late", 0, {"late": ("completed", 3)}),
         ("thread", 0, {"thread": ("completed", 3)}),
-        # The child has left the block too: the run goes on until its own process ends it.
+        # The child leaves the block too, but the run continues until its own process ends it.
         ("os.fork", 0, {"main": ("completed", 2), "child": ("completed", 3)}),
         ("fork", 0, {"parent": ("completed", 1_000), "child": ("completed", 3)}),
         ("spawn", 0, {"parent": ("completed", 1_000), "child": ("completed", 3)}),
     ],
 )
-def test_what_was_recorded_is_delivered(site: Site, way: str, code: int, runs: dict[str, tuple[str, int]]) -> None:
+def test_recorded_events_are_delivered_at_exit(
+    site: Site, way: str, code: int, runs: dict[str, tuple[str, int]]
+) -> None:
     ended, errors = end(site.url, site.key("ingest"), way)
 
     assert (ended, "Traceback" in errors) == (code, way == "raise"), errors
@@ -51,14 +53,14 @@ def test_what_was_recorded_is_delivered(site: Site, way: str, code: int, runs: d
     assert "agentops" not in errors or way == "raise"
 
 
-def test_the_thread_that_delivers_imports_nothing(site: Site) -> None:
-    """A module that it imported during a fork would stay half imported in the child."""
+def test_delivering_thread_imports_no_modules(site: Site) -> None:
+    """A module whose import a fork interrupts would stay half imported in the child."""
     ended, output = end(site.url, site.key("ingest"), "imports")
 
     assert (ended, output) == (0, "")
 
 
-def test_a_site_that_is_away_does_not_keep_a_program_from_ending() -> None:
+def test_unreachable_site_does_not_block_program_exit() -> None:
     code, errors = end(f"http://127.0.0.1:{free_port()}", "key", "away")
 
     assert code == 0

@@ -1,4 +1,4 @@
-"""The examples of docs/examples/client, run as they are, with the real packages."""
+"""The examples in docs/examples/client, run unchanged with the real packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from timeline.models import Event
 
 EXAMPLES = ROOT / "docs/examples/client"
 GUIDE = ROOT / "docs/guides/client.md"
-#: What each says, the roles of its messages, its tool calls, and its tokens.
+#: The output of each example, the roles of its messages, its tool calls, and its tokens.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "plain_loop": (
         "6 words.",
@@ -52,7 +52,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_becomes_a_run(site: Site, name: str) -> None:
+def test_example_records_a_run(site: Site, name: str) -> None:
     env = {"PATH": os.environ["PATH"], "SITE_URL": site.url, "SITE_KEY": site.key("ingest"), "PYTHONUTF8": "1"}
     process = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")], env=env, capture_output=True, text=True, check=False, timeout=90
@@ -74,8 +74,8 @@ def test_an_example_becomes_a_run(site: Site, name: str) -> None:
     assert replay_check.differences(run.pk) == []
 
 
-def test_the_guide_is_true(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its examples in Python, one after the other, on a site with the agent that they name."""
+def test_guide_examples_work(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the guide's Python examples in order, on a site with the agent that they name."""
     agent = make_agent(site.project, slug="demo-replay")
     finish(make_run(agent, labels=["ci"]))
     paused = make_run(agent, labels=["ci"])
@@ -83,7 +83,7 @@ def test_the_guide_is_true(site: Site, capsys: pytest.CaptureFixture[str]) -> No
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     follow, control, approve, record = blocks
     names: dict[str, Any] = {"url": site.url, "key": site.key("read", "write", "ingest")}
-    # Nobody works here: the run that is started is stopped as soon as it is followed.
+    # There is no worker: the test stops the started run as soon as the example follows it.
     names["stop"] = lambda run: finish(AgentRun.objects.get(pk=run.id))
 
     exec(follow.replace("    for event in", "    stop(run)\n    for event in"), names)

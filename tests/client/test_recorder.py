@@ -22,7 +22,7 @@ from tests.support.free_port import free_port
 from timeline.models import Event
 
 Deliver = Callable[..., EventDelivery]
-#: Long enough for a loaded machine; nothing waits for it to pass.
+#: Timeout in seconds, long enough for a slow machine. No test waits for its end.
 SOON = 30.0
 
 
@@ -36,7 +36,7 @@ def calls_of(run: AgentRun) -> list[Any]:
     return [(call.tool_name, call.status, call.input, call.output) for call in calls]
 
 
-def test_five_lines_make_a_run(site: Site) -> None:
+def test_five_lines_record_a_run(site: Site) -> None:
     key = site.key("ingest")
     with Recorder(site.url, key, agent="fixer", prompt="Why is the build red?", model="claude-sonnet-4-5") as run:
         run.message("system", "You fix builds.")
@@ -58,7 +58,7 @@ def test_five_lines_make_a_run(site: Site) -> None:
     assert (run.dropped, run.rejected) == (0, 0)
 
 
-def test_all_methods_make_rows_and_children_are_linked(deliver: Deliver) -> None:
+def test_all_methods_create_rows_and_link_children(deliver: Deliver) -> None:
     async def work(delivery: EventDelivery) -> RecordedRun:
         async with RecordedRun(delivery, "lead", prompt="Fix it.") as run:
             run.thinking_delta("Hm.")
@@ -105,7 +105,7 @@ def test_all_methods_make_rows_and_children_are_linked(deliver: Deliver) -> None
         (asyncio.CancelledError(), "stopped", "CancelledError"),
     ],
 )
-def test_a_loop_that_breaks_ends_its_run(deliver: Deliver, error: BaseException, status: str, reason: str) -> None:
+def test_exception_in_loop_ends_its_run(deliver: Deliver, error: BaseException, status: str, reason: str) -> None:
     with pytest.raises(type(error)), RecordedRun(deliver(), "fixer") as run:  # noqa: PT012 - the block is the loop
         run.turn("I try.")
         raise error
@@ -115,7 +115,7 @@ def test_a_loop_that_breaks_ends_its_run(deliver: Deliver, error: BaseException,
     assert row.error_message == ("no file" if status == "failed" else "")
 
 
-def test_an_exception_that_cannot_be_shown_is_the_error_of_its_call_all_the_same(deliver: Deliver) -> None:
+def test_exception_without_text_is_recorded_by_its_type(deliver: Deliver) -> None:
     class Detached(Exception):
         def __repr__(self) -> str:
             raise RuntimeError("the session is closed")
@@ -131,7 +131,7 @@ def test_an_exception_that_cannot_be_shown_is_the_error_of_its_call_all_the_same
     assert calls_of(row) == [("lookup", "error", {"name": "x"}, "Detached")]
 
 
-def test_a_site_that_is_away_loses_nothing_and_holds_nobody_up(
+def test_unreachable_site_loses_no_events_and_blocks_no_program(
     site: Site, deliver: Deliver, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = deliver()
@@ -156,23 +156,21 @@ def test_a_site_that_is_away_loses_nothing_and_holds_nobody_up(
 
 
 @pytest.mark.slow
-def test_a_full_queue_drops_counts_and_says_so_once(
-    site: Site, deliver: Deliver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_queue_drops_events_and_warns_once(site: Site, deliver: Deliver, caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
     delivery = deliver(f"http://127.0.0.1:{port}", max_events=10)
     with RecordedRun(delivery, "fixer") as run:
         for number in range(50):
             run.event("x.tick", number=number)
 
-    # The end of the run has a place of its own.
+    # The end of the run has a reserved place.
     assert (delivery.waiting, run.dropped) == (11, 41)
     assert [record.message for record in caplog.records if "dropped" in record.message] == [
         "agentops: events are dropped, because 10 events wait for the site already",
     ]
 
 
-def test_events_that_a_close_leaves_behind_are_counted(deliver: Deliver) -> None:
+def test_events_left_by_close_are_counted(deliver: Deliver) -> None:
     delivery = deliver(f"http://127.0.0.1:{free_port()}")
     run = RecordedRun(delivery, "fixer").start()
     run.event("x.tick")
@@ -183,7 +181,7 @@ def test_events_that_a_close_leaves_behind_are_counted(deliver: Deliver) -> None
     assert (delivery.waiting, run.dropped) == (0, 2)
 
 
-def test_no_event_is_lost_to_a_close_at_the_same_time(site: Site, deliver: Deliver) -> None:
+def test_concurrent_close_loses_no_event(site: Site, deliver: Deliver) -> None:
     delivery = deliver()
     run = RecordedRun(delivery, "fixer").start()
     numbers = range(400)
@@ -197,11 +195,11 @@ def test_no_event_is_lost_to_a_close_at_the_same_time(site: Site, deliver: Deliv
     assert sorted(ticks) == [*numbers]
 
 
-def test_one_bad_event_takes_no_other_along(deliver: Deliver, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_event_does_not_affect_other_events(deliver: Deliver, caplog: pytest.LogCaptureFixture) -> None:
     delivery = deliver()
     with RecordedRun(delivery, "fixer") as run:
         run.message("nobody", "This role does not exist.")
-        # No JSON: the site refuses the whole request.
+        # Invalid JSON: the site refuses the whole request.
         delivery.put("{broken", is_essential=False)
         run.turn("All is well \ud800.")
         run.event("x.huge", text="x" * 1_000_000, endless=float("inf"))
@@ -213,7 +211,7 @@ def test_one_bad_event_takes_no_other_along(deliver: Deliver, caplog: pytest.Log
     assert len([record for record in caplog.records if "refuses" in record.message]) == 1
 
 
-def test_events_wait_for_a_key_that_is_put_back(site: Site, deliver: Deliver) -> None:
+def test_events_wait_until_the_key_works_again(site: Site, deliver: Deliver) -> None:
     key = site.key("ingest")
     ApiKey.objects.filter(project=site.project).update(scopes=["read"])
     with RecordedRun(deliver(key=key), "fixer") as run:
@@ -224,7 +222,7 @@ def test_events_wait_for_a_key_that_is_put_back(site: Site, deliver: Deliver) ->
     assert run_of(run).status == "completed"
 
 
-def test_a_child_of_an_unknown_run_is_refused(deliver: Deliver) -> None:
+def test_child_of_unknown_run_is_refused(deliver: Deliver) -> None:
     delivery = deliver()
     with RecordedRun(delivery, "helper", parent_run_id="nobody-knows") as run:
         run.turn("Lost.")

@@ -1,4 +1,4 @@
-"""agentops.client needs nothing of the server: neither its code, nor Django, nor settings."""
+"""agentops.client is independent of the server: it needs no server code, no Django and no settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(json.dumps([sorted(names), sorted({name.partition(".")[0] for name in sys.
 """
 
 
-def test_it_imports_nothing_of_the_server(tmp_path: object) -> None:
+def test_client_imports_no_server_code(tmp_path: object) -> None:
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT], env={"PATH": ""}, cwd=str(tmp_path), capture_output=True, text=True, check=True
     )
@@ -36,7 +36,7 @@ def test_it_imports_nothing_of_the_server(tmp_path: object) -> None:
 
 
 def parameters_of(method: Any) -> list[tuple[str, Any, Any]]:
-    """The name, the default and the annotation of each parameter."""
+    """Return the name, the default and the annotation of each parameter."""
     return [(each.name, each.default, each.annotation) for each in inspect.signature(method).parameters.values()]
 
 
@@ -48,7 +48,7 @@ def test_both_clients_have_the_same_methods() -> None:
     assert sync_methods == async_methods
 
 
-def test_frames_may_be_cut_anywhere() -> None:
+def test_frames_may_be_split_anywhere() -> None:
     stream = "\ufeff: hi\nretry: 1500\r\n\r\nid: 1\ndata: a\u2028b\r\rid:2\nevent: end\ndata:\ndata: x\n\n".encode()
     frames = [Frame("message", "a\u2028b", "1"), Frame("end", "\nx", "2")]
 
@@ -60,13 +60,13 @@ def test_frames_may_be_cut_anywhere() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 507, 520, 599])
-def test_every_failure_of_a_server_is_one(status: int) -> None:
+def test_server_failures_raise_server_unavailable(status: int) -> None:
     with pytest.raises(ServerUnavailable):
         document_of(httpx.Response(status, text="error"))
 
 
-def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
-    """A site that is open by HTTPS alone, and `http://` in the settings of a program."""
+def test_redirect_is_not_followed_and_the_error_names_its_target() -> None:
+    """A site that only accepts HTTPS, and `http://` in a program's settings."""
     with pytest.raises(ApiError) as refusal:
         document_of(httpx.Response(301, headers={"Location": "https://ops.example.org/api/projects"}))
 

@@ -1,4 +1,4 @@
-"""The clock: a schedule in the database, which nothing in it and no error of the database ends."""
+"""The clock: a schedule in the database. Neither its entries nor database errors end it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _empty_queue() -> None:
 
 
 def ticked() -> SiteScheduler:
-    """A scheduler that has sent everything that is due."""
+    """Return a scheduler that has sent all due tasks."""
     scheduler = SiteScheduler(app)
     while scheduler.tick() == 0:
         pass
@@ -39,7 +39,7 @@ def ticked() -> SiteScheduler:
 
 
 def make_due() -> None:
-    """Let all tasks be due, as at the start of a site that was stopped for an hour."""
+    """Make all tasks due, as at the start of a site that was stopped for an hour."""
     PeriodicTask.objects.update(last_run_at=timezone.now() - timedelta(hours=1))
 
 
@@ -58,7 +58,7 @@ def rename(table: str, name: str) -> None:
         cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
 
 
-def test_a_thread_writes_the_schedule_and_sends_what_is_due() -> None:
+def test_thread_writes_the_schedule_and_sends_due_tasks() -> None:
     ticked().close()
     make_due()
     clock = ClockThread(app)
@@ -78,7 +78,7 @@ def test_a_thread_writes_the_schedule_and_sends_what_is_due() -> None:
 
 
 class FailingOnce(SiteScheduler):
-    """A scheduler that fails once, with an error that it should have handled."""
+    """A scheduler that fails once, with an unexpected error."""
 
     has_failed = False
 
@@ -89,7 +89,7 @@ class FailingOnce(SiteScheduler):
         return super().tick(*args, **kwargs)
 
 
-def test_an_error_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     ticked().close()
     make_due()
     monkeypatch.setitem(app.conf, "beat_scheduler", f"{__name__}:FailingOnce")
@@ -102,7 +102,7 @@ def test_an_error_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch, caplo
     assert "the clock failed" in caplog.text
 
 
-def test_messages_expire_and_have_their_priority() -> None:
+def test_messages_expire_and_have_a_priority() -> None:
     ticked().close()
     make_due()
     ticked().close()
@@ -125,7 +125,7 @@ def test_two_clocks_write_one_schedule() -> None:
     assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
 
 
-def test_entries_survive_a_restart_and_those_of_the_site_come_back() -> None:
+def test_restart_keeps_entries_and_restores_those_from_the_settings() -> None:
     ticked().close()
     every_hour = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.HOURS)
     PeriodicTask.objects.create(name="mine", task="runs.sweep", interval=every_hour)
@@ -140,9 +140,9 @@ def test_entries_survive_a_restart_and_those_of_the_site_come_back() -> None:
     assert disabled.interval.every == settings.CELERY_BEAT_SCHEDULE["runs.send_alerts"]["schedule"]
 
 
-def test_wrong_entries_do_not_end_it() -> None:
+def test_invalid_entries_do_not_end_the_clock() -> None:
     ticked().close()
-    # As by SQL: forms refuse both.
+    # Written with SQL, because forms refuse both.
     every_second = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.SECONDS)
     PeriodicTask.objects.bulk_create(
         [
@@ -157,7 +157,7 @@ def test_wrong_entries_do_not_end_it() -> None:
     assert set(task_names("upkeep")) >= UPKEEP
 
 
-def test_an_entry_that_is_removed_meanwhile_does_not_end_it() -> None:
+def test_entry_deleted_during_a_tick_does_not_end_the_clock() -> None:
     ticked().close()
     make_due()
     scheduler = SiteScheduler(app)
@@ -168,7 +168,7 @@ def test_an_entry_that_is_removed_meanwhile_does_not_end_it() -> None:
     assert PeriodicTask.objects.get(name="runs.settle_traces").total_run_count == 1
 
 
-def test_a_database_that_fails_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_database_failure_does_not_end_the_clock(caplog: pytest.LogCaptureFixture) -> None:
     scheduler = SiteScheduler(app)
     with missing_table():
         assert scheduler.tick() > 0
@@ -179,8 +179,8 @@ def test_a_database_that_fails_does_not_end_it(caplog: pytest.LogCaptureFixture)
     assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
 
 
-def test_a_broker_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    """A worker could neither end nor fork during a tick that waits; and what was due is sent later."""
+def test_unreachable_broker_does_not_block_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    """A tick that blocked would keep a worker from ending or forking. Due tasks are sent later."""
     ticked().close()
     make_due()
     scheduler = SiteScheduler(app)
@@ -188,7 +188,7 @@ def test_a_broker_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture
     while scheduler.tick() == 0:
         pass
     assert "the clock cannot reach the broker" in caplog.text
-    # Nobody but the clock sends this one.
+    # Only the clock sends this task.
     assert "runs.start_due" not in task_names("upkeep")
 
     del scheduler.connection
@@ -198,7 +198,7 @@ def test_a_broker_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture
 
 
 def test_a_time_in_the_future_delays_no_task() -> None:
-    """As stored by a machine whose clock is ahead."""
+    """The time comes from a machine whose clock is ahead."""
     ticked().close()
     PeriodicTask.objects.update(last_run_at=timezone.now() + timedelta(hours=2))
     scheduler = ticked()

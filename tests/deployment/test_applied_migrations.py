@@ -1,4 +1,4 @@
-"""Databases that this version cannot use: refused before any statement, by every command that would work on them."""
+"""Databases that this version cannot use. Every command that would use one refuses it before any statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentops.base.database.applied_migrations import missing_migrations
 from agentops.base.http import health
 
 RECORD = MigrationRecorder.Migration.objects
-#: What is in the record → the start and the end of the message.
+#: Kind of migration record → the start and the end of the message.
 UNUSABLE = {
     "newer": ("the database belongs to a newer version of agentops: ", "restore a backup from before the upgrade"),
     "new app": ("the database belongs to a newer version of agentops: ", "restore a backup from before the upgrade"),
@@ -36,7 +36,7 @@ NAMED = {
 
 
 def damage(how: str) -> None:
-    """Change the record of migrations as this kind of database has it."""
+    """Change the record of migrations as in this kind of database."""
     added = {
         "newer": [("runs", "0999_next")],
         "new app": [("ledger", "0001_initial")],
@@ -58,7 +58,7 @@ def damage(how: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.every_database
-def test_a_database_that_cannot_be_upgraded_is_refused_before_the_first_statement() -> None:
+def test_unusable_database_is_refused_before_the_first_statement() -> None:
     tables = connection.introspection.table_names()
     for how, (start, end) in UNUSABLE.items():
         with transaction.atomic():
@@ -78,7 +78,7 @@ def test_a_database_that_cannot_be_upgraded_is_refused_before_the_first_statemen
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.every_database
-def test_a_process_without_a_usable_schema_is_not_ready(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_a_usable_schema_is_not_ready(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def problem() -> Any:
         monkeypatch.setattr(health, "readiness", health.Readiness())
         answer = client.get("/readyz")

@@ -1,4 +1,4 @@
-"""Migrations of data, on rows as an earlier version has left them."""
+"""Data migrations, on rows that an earlier version has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.sinks import make_sink
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_invariants("rows that are made as an earlier version has them")]
 
 
-def test_parents_that_wait_wait_on() -> None:
+def test_children_of_a_waiting_parent_keep_it_waiting() -> None:
     agent = make_agent()
     waiting, over = make_run(agent), make_run(agent)
     AgentRun.objects.filter(pk=waiting.pk).update(status="waiting", status_reason="children")
@@ -54,7 +54,7 @@ def test_errors_name_their_tools() -> None:
     ]  # fmt: skip
 
 
-def test_sinks_of_projects_keep_their_names_of_events() -> None:
+def test_project_sinks_keep_their_event_names() -> None:
     project = make_project("kept")
     for kind in ("http", "jsonl", "webhook"):
         url = {} if kind == "jsonl" else {"url": "https://93.184.216.34/in"}

@@ -1,4 +1,4 @@
-"""The files that describe a deployment agree with each other and with the code."""
+"""Checks that the files of a deployment agree with each other and with the code."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import yaml
 from tests.support.deployment.compose_file import FILE, OURS, VARIABLE, parsed, service, value, variables
 from tests.support.paths import ROOT
 
-#: Services that do one thing and end.
+#: Services that do one task and exit.
 ONCE = {"migrate", "proxy-volume"}
-#: What they need beyond nothing.
+#: The capabilities of services that need any.
 CAPABILITIES = {"proxy": ["NET_BIND_SERVICE"], "proxy-volume": ["CHOWN"]}
-#: As many as docs/guides/processes.md starts.
+#: The number that docs/guides/processes.md starts.
 WORKERS = 4
-#: Connections for the migrations, for a backup, and those that PostgreSQL keeps for superusers.
+#: Connections for migrations, for a backup, and for superusers (reserved by PostgreSQL).
 RESERVED = 20
 
 
-def test_the_compose_file_is_one() -> None:
+def test_compose_file_is_valid() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)],
         capture_output=True, text=True, check=False,
@@ -37,13 +37,13 @@ def test_the_compose_file_is_one() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(parsed()["services"]))
-def test_every_service_that_stays_up_is_looked_at(name: str) -> None:
-    """The others end when they have done their work."""
+def test_every_lasting_service_has_a_health_check(name: str) -> None:
+    """The other services exit when they are done."""
     assert ("healthcheck" in service(name)) == (name not in ONCE)
 
 
 @pytest.mark.parametrize("name", sorted(parsed()["services"]))
-def test_every_process_may_do_little(name: str) -> None:
+def test_every_process_has_minimal_privileges(name: str) -> None:
     confined = service(name)
 
     assert confined["read_only"]
@@ -53,16 +53,16 @@ def test_every_process_may_do_little(name: str) -> None:
     assert not confined.get("privileged")
     assert 0 < confined["pids_limit"] <= 512
     assert re.fullmatch(r"[0-9]+[mg]", confined["mem_limit"])
-    # Ours: the image's own, which is not root (below).
+    # Default: the user of the image, which is not root (see below).
     assert confined.get("user", "agentops") not in {"root", "0", "0:0"} or name == "proxy-volume"
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_processes_are_known_by_name(name: str) -> None:
+def test_processes_have_a_name(name: str) -> None:
     assert service(name)["environment"]["AGENTOPS_PROCESS_NAME"] == f"agentops-{name}"
 
 
-def test_networks_keep_apart_what_has_nothing_to_say_to_each_other() -> None:
+def test_networks_separate_unrelated_services() -> None:
     networks: dict[str, Any] = parsed()["networks"]
     services: dict[str, dict[str, Any]] = parsed()["services"]
     members = {
@@ -83,7 +83,7 @@ def test_networks_keep_apart_what_has_nothing_to_say_to_each_other() -> None:
 
 
 def test_images_are_named_by_digest() -> None:
-    """A tag may be another image tomorrow."""
+    """A tag may point to another image tomorrow."""
     images = {each["image"] for each in parsed()["services"].values()} - {"agentops", "agentops-flower"}
     [base] = re.findall(r"^ARG PYTHON=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
@@ -95,8 +95,8 @@ def test_images_are_named_by_digest() -> None:
     assert set(sources) == {"${PYTHON}"}
 
 
-def test_make_digests_writes_the_current_ones(tmp_path: Path) -> None:
-    """With a program in Docker's place that knows one digest for each tag."""
+def test_make_digests_writes_the_current_digests(tmp_path: Path) -> None:
+    """A script replaces Docker. It returns one digest for each tag."""
     for name in ("docker-compose.yml", "Dockerfile", "Makefile"):
         shutil.copy(ROOT / name, tmp_path)
     docker = tmp_path / "bin" / "docker"
@@ -113,8 +113,8 @@ def test_make_digests_writes_the_current_ones(tmp_path: Path) -> None:
     assert all(digest == hashlib.sha256(image.encode()).hexdigest() for image, digest in images)
 
 
-def test_the_pools_of_all_processes_fit_into_postgresql() -> None:
-    """With four workers, and what PostgreSQL and its administrators need besides."""
+def test_pools_of_all_processes_fit_into_postgresql() -> None:
+    """The sum includes four workers, and the connections reserved for PostgreSQL and its administrators."""
     [allowed] = re.findall(r"max_connections=([0-9]+)", " ".join(service("postgres")["command"]))
     pools = {name: int(value(service(name)["environment"]["AGENTOPS_DB_POOL"])) for name in OURS}
     count = {name: processes_of(name) for name in OURS if name not in ONCE} | {"worker": WORKERS}
@@ -130,19 +130,19 @@ def processes_of(name: str) -> int:
     return int(words[words.index("--processes") + 1]) if "--processes" in words else 1
 
 
-def test_nothing_is_open_but_the_proxy() -> None:
+def test_only_the_proxy_has_public_ports() -> None:
     services: dict[str, dict[str, Any]] = parsed()["services"]
 
     assert [name for name, each in services.items() if "ports" in each] == ["proxy", "flower"]
     assert all(port.startswith("127.0.0.1:") for port in services["flower"]["ports"])
 
 
-def test_flower_is_started_on_demand_and_can_change_nothing() -> None:
+def test_flower_is_optional_and_read_only() -> None:
     flower = service("flower")
 
     assert flower["profiles"] == ["flower"]
     assert "--read-only" in flower["command"][-1]
-    # Remote control, which workers refuse.
+    # Events need remote control, which workers refuse.
     assert "--enable-events=false" in flower["command"][-1]
     assert "env_file" not in flower
     assert "DATABASE_URL" not in flower["environment"]
@@ -159,8 +159,8 @@ def test_flower_does_not_start_without_a_password() -> None:
     assert (done.returncode, done.stderr) == (78, "FLOWER_PASSWORD is empty. Set it in .env.\n")
 
 
-def test_the_extra_of_the_image_has_its_hashes_from_the_lock_file(tmp_path: Path) -> None:
-    """By the command of the Dockerfile. uv takes the hashes of what the package needs from the constraints."""
+def test_extra_of_the_image_has_hashes_from_the_lock_file(tmp_path: Path) -> None:
+    """Run the command of the Dockerfile. uv takes the hashes of dependencies from the constraints."""
     [command] = re.findall(r"sed -n \"[^\"]+\" requirements-dev.lock > extra.txt", (ROOT / "Dockerfile").read_text())
     shutil.copy(ROOT / "requirements-dev.lock", tmp_path)
     subprocess.run(["sh", "-c", command], cwd=tmp_path, env={"PATH": os.environ["PATH"], "EXTRA": "flower"}, check=True)
@@ -171,8 +171,8 @@ def test_the_extra_of_the_image_has_its_hashes_from_the_lock_file(tmp_path: Path
     assert all(line.startswith("    --hash=sha256:") for line in hashes)
 
 
-def test_both_lock_files_name_the_same_versions() -> None:
-    """The image with an extra takes packages of both."""
+def test_both_lock_files_pin_the_same_versions() -> None:
+    """The image with an extra installs packages from both files."""
     pinned, developers = (
         set(re.findall(r"^[a-z0-9._-]+==[^ ;]+", (ROOT / name).read_text(), re.MULTILINE))
         for name in ("requirements.lock", "requirements-dev.lock")
@@ -187,24 +187,24 @@ def test_secrets_have_no_default() -> None:
         assert set(re.findall(rf"\$\{{{name}([^}}]*)\}}", text)) == {":?set it in .env"}
 
 
-def test_the_example_of_an_environment_names_what_the_compose_file_asks_for() -> None:
+def test_example_environment_names_all_compose_variables() -> None:
     example = (ROOT / ".env.example").read_text()
     named = set(re.findall(r"^#? ?([A-Z_]+)=", example, re.MULTILINE))
 
     assert set(VARIABLE.findall(FILE.read_text())) <= named
-    # And what it names beyond that exists: a variable of ours, or a provider's.
+    # Each additional name must exist, as a setting or as a provider's API key.
     settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
     langfuse = (ROOT / "docker-compose.langfuse.yml").read_text()
     for name in named - set(VARIABLE.findall(FILE.read_text() + langfuse)):
         assert name.endswith("_API_KEY") or f"`{name}`" in settings, name
 
 
-def test_a_worker_has_the_time_that_it_takes_to_end() -> None:
-    """AGENTOPS_GRACE_S for what is begun, and what Celery's loop takes."""
+def test_stop_grace_period_suffices_for_a_worker() -> None:
+    """AGENTOPS_GRACE_S for unfinished work, plus the time that Celery's loop needs."""
     assert int(service("worker")["stop_grace_period"].removesuffix("s")) >= 25 + 10
 
 
-def test_the_image_holds_what_exists_and_is_not_root() -> None:
+def test_image_contains_existing_files_and_is_not_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [
         word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
@@ -218,8 +218,8 @@ def test_the_image_holds_what_exists_and_is_not_root() -> None:
     assert any("--require-hashes" in line for line in lines)
 
 
-def test_the_proxy_waits_for_no_client() -> None:
-    """Nor takes larger headers or bodies than the processes behind it. A limit on bodies would cut streams off."""
+def test_proxy_limits_slow_clients_and_request_sizes() -> None:
+    """The proxy accepts no larger headers or bodies than its upstreams. A body timeout would cut streams off."""
     caddyfile = parsed()["configs"]["caddyfile"]["content"]
 
     assert re.search(r"timeouts \{\s+read_header 10s\s+idle 2m\s+\}\s+max_header_size 64KB", caddyfile)
@@ -229,7 +229,7 @@ def test_the_proxy_waits_for_no_client() -> None:
     assert re.search(r"^\s*admin off$", caddyfile, re.MULTILINE)
 
 
-def test_the_proxy_passes_streams_on_to_their_own_process() -> None:
+def test_proxy_passes_streams_to_the_stream_process() -> None:
     caddyfile = parsed()["configs"]["caddyfile"]["content"]
 
     assert re.search(r"@streams path \*/stream \*/ag-ui\s", caddyfile)
@@ -237,11 +237,11 @@ def test_the_proxy_passes_streams_on_to_their_own_process() -> None:
     assert yaml.safe_load(FILE.read_text())["services"]["proxy"]["configs"][0]["source"] == "caddyfile"
 
 
-def test_make_trusts_the_certificates_of_the_system(tmp_path: Path) -> None:
-    """Those of a proxy are among them. What a user has set goes before."""
+def test_make_trusts_the_system_certificates(tmp_path: Path) -> None:
+    """They include the certificates of a proxy. The user's variables take precedence."""
     bundle = tmp_path / "system.pem"
     bundle.touch()
-    # As if the lock file was newer than what is installed.
+    # As if the lock file were newer than the installed packages.
     command = ["make", "--dry-run", "--what-if", "requirements-dev.lock", "env"]
 
     def planned(**variables: str) -> str:

@@ -1,4 +1,4 @@
-"""Where a request is said to come from: proxies are believed where they are named, and nobody else ever."""
+"""The client address of a request: only configured proxies may set it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEER = "10.0.0.1"
 
 
 def seen(proxies: list[str], *forwarded: str, peer: str = PEER) -> tuple[str, bool]:
-    """The client's address, and whether the request counts as one over HTTPS."""
+    """Return the client's address, and whether the request counts as HTTPS."""
     scopes: list[dict[str, Any]] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -33,7 +33,7 @@ def seen(proxies: list[str], *forwarded: str, peer: str = PEER) -> tuple[str, bo
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.0.0.1", "203.0.113.4"])
-def test_without_a_configured_proxy_nobody_is_believed(peer: str) -> None:
+def test_forwarded_headers_are_ignored_without_a_configured_proxy(peer: str) -> None:
     assert seen([], "192.0.2.1", peer=peer) == (peer, False)
     assert seen(["192.0.2.0/24"], "192.0.2.1", peer=peer) == (peer, False)
 
@@ -42,7 +42,7 @@ def test_without_a_configured_proxy_nobody_is_believed(peer: str) -> None:
     ("proxies", "forwarded", "client"),
     [
         ([PEER], ["192.0.2.1"], "192.0.2.1"),
-        # What stands left was sent by the client; the proxy appended what it saw.
+        # The client sent the left address; the proxy appended the one on the right.
         ([PEER], ["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
         (["*"], ["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
         ([PEER], ["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
@@ -55,11 +55,11 @@ def test_without_a_configured_proxy_nobody_is_believed(peer: str) -> None:
         ([PEER], [], PEER),
     ],
 )
-def test_a_named_proxy_is_believed_as_far_as_it_can_know(proxies: list[str], forwarded: list[str], client: str) -> None:
+def test_client_address_comes_from_the_configured_proxy(proxies: list[str], forwarded: list[str], client: str) -> None:
     assert seen(proxies, *forwarded) == (client, True)
 
 
-def test_a_proxy_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_setting_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8, ::1 ,*")
     assert Reader().proxies("FORWARDED_ALLOW_IPS") == ["10.0.0.0/8", "::1", "*"]
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "proxy.local")
@@ -68,8 +68,8 @@ def test_a_proxy_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_on_this_machine_a_header_does_not_make_another_address(web: WebThread) -> None:
-    """A new address for each guess, from loopback, at the server itself."""
+def test_local_client_cannot_change_its_address_by_a_header(web: WebThread) -> None:
+    """Send a new address with each password guess, directly from loopback."""
     cache.clear()
     User.objects.create_user("alice", password="correct horse battery staple")
     with httpx.Client(base_url=web.url, headers={"Origin": web.url}) as client:

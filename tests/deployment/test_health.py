@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: asked by whoever watches the processes, at their own address."""
+"""`/healthz` and `/readyz`, which monitors call at the address of each process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def probe() -> Client:
-    """Knows no name of the site, as a container's probe."""
+    """Return a client without the site's host name, like a container's probe."""
     return Client(headers={"Host": "10.0.0.7:8000"})
 
 
-def test_a_living_process_says_ok(probe: Client, settings: Any) -> None:
+def test_living_process_responds_ok(probe: Client, settings: Any) -> None:
     settings.AGENTOPS_HTTPS = settings.SECURE_SSL_REDIRECT = True
     answer = probe.get("/healthz")
 
@@ -35,7 +35,7 @@ def test_a_living_process_says_ok(probe: Client, settings: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_it_is_only_read(probe: Client, path: str, method: str) -> None:
+def test_health_urls_are_read_only(probe: Client, path: str, method: str) -> None:
     answer = probe.generic(method, path)
 
     assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
@@ -43,7 +43,7 @@ def test_it_is_only_read(probe: Client, path: str, method: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_is_ready(probe: Client) -> None:
+def test_process_is_ready(probe: Client) -> None:
     answer = probe.get("/readyz")
 
     assert answer.status_code == 200, answer.content
@@ -55,7 +55,7 @@ def test_it_is_ready(probe: Client) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("where", ["REMOTE_ADDR", "HTTP_X_FORWARDED_FOR"])
-def test_strangers_hear_a_word(probe: Client, settings: Any, where: str) -> None:
+def test_strangers_get_only_one_word(probe: Client, settings: Any, where: str) -> None:
     probe.defaults[where] = "203.0.113.9"
     assert probe.get("/readyz").content == b"ready\n"
     settings.AGENTOPS_HEALTH_TOKEN = "a-token-of-the-watch"
@@ -65,8 +65,8 @@ def test_strangers_hear_a_word(probe: Client, settings: Any, where: str) -> None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_crowd_makes_it_look_once(probe: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone may ask, so asking must cost nothing."""
+def test_many_requests_cause_one_check(probe: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests need no credentials, so they must be cheap."""
     looks: list[str] = []
     counted = health.Check("database", lambda: looks.append("once"))
     monkeypatch.setattr(health, "CHECKS", [counted])
@@ -76,8 +76,8 @@ def test_a_crowd_makes_it_look_once(probe: Client, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_cannot_be_written_is_told(probe: Client) -> None:
-    """The table itself is gone: reading and writing both fail, and the answer holds no text of the database's."""
+def test_unusable_database_is_reported(probe: Client) -> None:
+    """The table is missing, so reading and writing fail. The response contains no text from the database."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_session RENAME TO django_session_gone")
     try:
@@ -93,7 +93,7 @@ def test_a_database_that_cannot_be_written_is_told(probe: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_a_broker_it_is_ready_but_slower(probe: Client, settings: Any) -> None:
+def test_process_is_ready_without_a_broker(probe: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = probe.get("/readyz")
 
@@ -105,15 +105,13 @@ def test_without_a_broker_it_is_ready_but_slower(probe: Client, settings: Any) -
 
 @pytest.mark.postgres
 @pytest.mark.django_db
-def test_what_makes_commits_durable_is_checked() -> None:
+def test_commit_durability_is_checked() -> None:
     assert checks.commits_are_durable(None, databases=["default"]) == []
 
 
 @pytest.mark.postgres
 @pytest.mark.django_db
-def test_pools_that_need_more_connections_than_the_server_has_are_told(
-    settings: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_too_large_pools_are_reported(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert checks.pools_fit_the_server(None, databases=["default"]) == []
     assert checks.pools_fit_the_server(None, databases=[]) == []
 
@@ -125,7 +123,7 @@ def test_pools_that_need_more_connections_than_the_server_has_are_told(
     assert "may open 200000" in caplog.text
 
 
-def test_a_database_that_is_down_keeps_no_process_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_starts_although_the_database_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runs.management.site.pools.run_checks", is_down)
     warn_of_pools()
 

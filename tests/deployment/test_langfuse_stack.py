@@ -1,4 +1,4 @@
-"""docker-compose.langfuse.yml: a valid file, whose Langfuse has the project that our workers send to."""
+"""docker-compose.langfuse.yml: a valid file. Its Langfuse has the project to which the workers send."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ LANGFUSES = sorted(set(SERVICES) - {"worker"})
 
 
 def python(program: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program with these variables, and the settings of the site."""
+    """Run a Python program with these variables and the site's settings."""
     env = os.environ | {**variables, "DJANGO_SETTINGS_MODULE": "agentops.settings"}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_file_is_a_compose_file() -> None:
+def test_langfuse_compose_file_is_valid() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_everything_of_langfuse_is_in_the_profile_and_pinned_by_version() -> None:
+def test_langfuse_services_are_in_the_profile_and_pinned() -> None:
     assert set(LANGFUSES) == {
         f"langfuse-{name}" for name in ("web", "worker", "clickhouse", "minio", "redis", "postgres")
     }
     for name in LANGFUSES:
         assert SERVICES[name]["profiles"] == ["langfuse"]
         assert re.search(r":(RELEASE\.)?[0-9]+[.-][0-9].*$", SERVICES[name]["image"]), name
-    # Beside the services of the same file, without a clash of names.
+    # The main file is used together with this one, so names must not clash.
     ours = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     assert set(ours["services"]) & set(SERVICES) == {"worker"}
     assert {name for name, each in SERVICES.items() if "ports" in each} == {"langfuse-web"}
     assert SERVICES["langfuse-web"]["ports"] == ["127.0.0.1:3000:3000"]
 
 
-def test_our_workers_send_to_the_project_that_langfuse_makes(settings: Settings) -> None:
+def test_workers_send_to_the_project_that_langfuse_creates(settings: Settings) -> None:
     worker, web = SERVICES["worker"]["environment"], SERVICES["langfuse-web"]["environment"]
 
     assert worker["LANGFUSE_PUBLIC_KEY"] == web["LANGFUSE_INIT_PROJECT_PUBLIC_KEY"]
     assert worker["LANGFUSE_SECRET_KEY"] == web["LANGFUSE_INIT_PROJECT_SECRET_KEY"]
     assert "langfuse" in set(SERVICES["worker"]["networks"]) & set(SERVICES["langfuse-web"]["networks"])
-    # And the settings read these names, with nothing else.
+    # The settings need no other variables.
     program = (
         "from django.conf import settings as s; [sink] = s.AGENTOPS_TELEMETRY.sinks;"
         "print(sink.name, sink.kind, sink.options['base_url'], sink.options['public_key'], *sink.secrets)"
@@ -70,7 +70,7 @@ def test_our_workers_send_to_the_project_that_langfuse_makes(settings: Settings)
     assert LangfuseOptions(base_url=worker["LANGFUSE_BASE_URL"], public_key="pk-lf-1")
 
 
-def test_secrets_have_no_default_and_the_example_names_them() -> None:
+def test_langfuse_secrets_have_no_default_and_are_in_the_example() -> None:
     text = FILE.read_text()
     variables = re.findall(r"(?<!\$)\$\{([A-Z_]+)([^}]*)\}", text)
     assert {name for name, default in variables if default != ":?set it in .env"} == {"LANGFUSE_USER_EMAIL"}
@@ -79,7 +79,7 @@ def test_secrets_have_no_default_and_the_example_names_them() -> None:
 
 
 @pytest.mark.parametrize("missing", ["LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"])
-def test_one_key_without_the_other_stops_the_start(missing: str) -> None:
+def test_one_key_without_the_other_prevents_the_start(missing: str) -> None:
     keys = {"LANGFUSE_PUBLIC_KEY": "pk-lf-1", "LANGFUSE_SECRET_KEY": "sk-lf-1"} | {missing: ""}
     env = os.environ | {**keys, "DJANGO_SETTINGS_MODULE": "agentops.settings"}
     program = "from django.conf import settings; settings.DEBUG"

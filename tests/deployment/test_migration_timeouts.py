@@ -1,4 +1,4 @@
-"""A connection that migrates may be idle in a transaction for longer than a lease: other transactions may not."""
+"""Only a connection that migrates may be idle in a transaction for longer than a lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def timeout() -> str:
 
 
 def test_migrations_may_be_idle_for_longer_than_a_lease() -> None:
-    """On a starved machine Django takes longer than that between two statements, and the server would end it."""
+    """On an overloaded machine Django pauses for longer between two statements, and the server ends the session."""
     usual, seen = timeout(), []
 
     def look(**_: Any) -> None:

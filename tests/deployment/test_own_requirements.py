@@ -1,4 +1,4 @@
-"""requirements.local: packages of a user, which upgrades keep. The real Makefile, uv and git, without a network."""
+"""requirements.local: a user's packages, which upgrades keep. Uses the real Makefile, uv and git, without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.deployment.checkout import Checkout, make_wheel
 from tests.support.paths import ROOT
 
 STAMP = ".venv/.stamp-run"
-#: A package that is being developed. By dev-mode-dirs, hatchling needs nothing more to install it as editable.
+#: A package under development. With dev-mode-dirs, hatchling needs no other package to install it as editable.
 OWN_TOOLS = """
 [build-system]
 requires = ["hatchling"]
@@ -30,7 +30,7 @@ OWN = ("--editable ../own_tools", "../shop_extension")
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A user's clone, with a package of the user's own beside it and one from an index."""
+    """Return a user's clone, with a package in a local directory and a package from an index."""
     directory = tmp_path_factory.mktemp("user")
     checkout = Checkout.make(directory)
     shutil.copytree(ROOT / "examples" / "shop_extension", directory / "shop_extension")
@@ -47,10 +47,10 @@ def commands_of(checkout: Checkout) -> set[str]:
     return {path.name for path in checkout.program("python").parent.iterdir()}
 
 
-def test_an_upgrade_keeps_what_the_user_has_installed(checkout: Checkout) -> None:
+def test_upgrade_keeps_the_packages_of_the_user(checkout: Checkout) -> None:
     first = checkout.make_target("install")
     assert first.returncode == 0, first.stderr
-    # The newest vendor_client needs another steady than the lock file names.
+    # The newest vendor_client requires another version of steady than the lock file.
     assert checkout.installed() == {**USER, "steady": "1.0"}
     assert "agentops" in commands_of(checkout)
 
@@ -68,11 +68,11 @@ def test_an_upgrade_keeps_what_the_user_has_installed(checkout: Checkout) -> Non
         checkout.run("python", "-c", "import own_tools; print(own_tools.__file__)")
         == f"{checkout.directory.parent / 'own_tools' / 'own_tools.py'}\n"
     )
-    # Nothing is left to do.
+    # Everything is up to date.
     assert checkout.make_target("install").stdout == "make: Nothing to be done for 'install'.\n"
 
 
-def test_what_cannot_be_installed_leaves_the_environment_as_it_was(checkout: Checkout, tmp_path: Path) -> None:
+def test_failed_installation_leaves_the_environment_unchanged(checkout: Checkout, tmp_path: Path) -> None:
     good = (checkout.directory / "requirements.local").read_text()
     assert checkout.make_target("install").returncode == 0
     before = checkout.installed(), commands_of(checkout)
@@ -103,14 +103,14 @@ def test_what_cannot_be_installed_leaves_the_environment_as_it_was(checkout: Che
     assert (checkout.installed(), commands_of(checkout)) == before
 
 
-def test_the_lock_file_is_checked_by_its_hashes_beside_the_user_s_packages(checkout: Checkout) -> None:
+def test_lock_file_hashes_are_checked_with_user_packages(checkout: Checkout) -> None:
     lock = checkout.directory / "requirements.lock"
     good = lock.read_text()
     assert checkout.make_target("install").returncode == 0
     (checkout.directory / STAMP).unlink()
     lock.write_text(good.replace("sha256:", "sha256:0000")[: -len("0000\n")] + "\n")
     shutil.rmtree(checkout.directory.parent / "cache")
-    # What is installed is not read again.
+    # Uninstall it, because uv does not download installed packages again.
     assert checkout.run("uv", "pip", "uninstall", "--quiet", "steady") == ""
     try:
         refused = checkout.make_target("install")
@@ -122,7 +122,7 @@ def test_the_lock_file_is_checked_by_its_hashes_beside_the_user_s_packages(check
     assert checkout.make_target("install").returncode == 0
 
 
-def test_without_the_file_its_packages_are_removed(checkout: Checkout) -> None:
+def test_removing_the_file_removes_its_packages(checkout: Checkout) -> None:
     assert checkout.make_target("install").returncode == 0
     before = checkout.installed()
     file, aside = checkout.directory / "requirements.local", checkout.directory / "aside"
@@ -130,7 +130,7 @@ def test_without_the_file_its_packages_are_removed(checkout: Checkout) -> None:
     assert checkout.make_target("install").returncode == 0
     assert checkout.installed() == {"steady": before["steady"]}
 
-    # Put back, it is older than the environment.
+    # The restored file is older than the environment.
     aside.rename(file)
     assert checkout.make_target("install").returncode == 0
     assert checkout.installed() == before == {**USER, "steady": before["steady"]}

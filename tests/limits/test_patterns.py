@@ -1,4 +1,4 @@
-"""Patterns that people write: matched without backtracking, and never for long."""
+"""User-written patterns: matched without backtracking, and never for a long time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call
 
-#: The engine follows 900 parts at once through this text: 4 s for 200,000 characters, in which no other thread runs.
+#: The engine follows 900 parts at once through this text. 200,000 characters take 4 s, in which no other thread runs.
 STEEP, LONG = "(?:[ab].{0,99}){9}[0-9]", "abc" * 66_000
-#: The parts of patterns, at least, with their repetitions written out.
+#: Pattern → its minimum number of parts, with repetitions written out.
 PARTS = {
     "a": 1, "abc": 3, "a{3}{3}": 9, "(?:[ab].{0,900}){9}[0-9]": 8_109, "[]a]{3}": 3, "[^]a]{30}b": 31, "[-]{3}a{9}": 12,
     "[[:alpha:]_]{2,}": 2, "(?P<a[>x{9}){9}": 81, r"\p{Greek}{30}": 30, r"\x{41}{3}": 3, "(a|b{3})*": 4, r"\[{5}": 5,
@@ -22,13 +22,13 @@ PARTS = {
 }  # fmt: skip
 
 
-def test_the_parts_of_a_pattern_are_counted() -> None:
+def test_pattern_parts_are_counted() -> None:
     for text, least in PARTS.items():
         parts = cost_of(text).parts
         assert least <= parts <= 2 * least + 10, text
 
 
-def test_patterns_that_are_refused() -> None:
+def test_invalid_patterns_are_refused() -> None:
     for text, why in {
         "": "1 to 200 characters",
         "a" * 201: "1 to 200 characters",
@@ -45,7 +45,7 @@ def test_patterns_that_are_refused() -> None:
             Pattern(text)
 
 
-def test_a_search_is_short_or_refused() -> None:
+def test_search_is_fast_or_refused() -> None:
     pattern = Pattern(STEEP)
     assert not pattern.occurs_in("abc" * 100)
     assert pattern.occurs_in("a" + "x" * 50 + "a" * 800 + "7")
@@ -59,7 +59,7 @@ def test_a_search_is_short_or_refused() -> None:
     assert decision_budget().left == 1_000_000
 
 
-def test_a_guard_that_cannot_search_a_text_denies_the_call() -> None:
+def test_guard_that_cannot_search_a_text_denies_the_call() -> None:
     guard = ActiveHook(hook_catalogue.make("command_guard", {"allow": ["echo"], "deny": [STEEP]}))
     for command, kind in [("echo abc", VerdictKind.ALLOW), (f"echo {LONG}", VerdictKind.DENY)]:
         context = HookContext(
@@ -69,8 +69,8 @@ def test_a_guard_that_cannot_search_a_text_denies_the_call() -> None:
         assert decide_call([guard], context).kind is kind
 
 
-def test_a_rule_whose_condition_cannot_be_searched_for_excuses_no_call() -> None:
-    """As if the arguments could not be read: it catches the call, unless it would let it run."""
+def test_rule_applies_if_its_condition_cannot_be_searched() -> None:
+    """As for unreadable arguments, a rule applies unless its action is to allow the call."""
     for action in ApprovalAction:
         rule = ApprovalRule(Pattern(".*"), action, {"text": Pattern(STEEP)})
         assert decide([[rule]], "write", {"text": "abc"}) is None

@@ -1,4 +1,4 @@
-"""Schemas that people write: nothing is requested for them, and none holds a process up."""
+"""User-written schemas: checking them sends no requests, and never blocks a process."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ REFUSED: list[tuple[Any, str, tuple[str | int, ...]]] = [
 ]
 
 
-def test_schemas_that_are_refused() -> None:
+def test_invalid_schemas_are_refused() -> None:
     for schema, why, path in REFUSED:
         with pytest.raises(InvalidSchema, match=re.escape(why)) as refused:
             check_schema(schema)
         assert refused.value.path == path, schema
 
 
-def test_names_and_values_are_no_keywords() -> None:
+def test_property_names_and_constants_are_not_read_as_keywords() -> None:
     check_schema({"properties": {"pattern": {"type": "string"}, "$ref": {"const": {"pattern": "("}}}})
     check_schema({"properties": {"const": {"const": {"pattern": "("}}, "required": {"enum": [{"type": [1, []]}]}}})
     check_schema({"enum": [{"$ref": "https://example.org"}], "$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/a"}]})
 
 
-def test_nothing_is_requested_even_for_a_schema_that_was_not_checked() -> None:
+def test_unchecked_schema_causes_no_requests() -> None:
     with serving(answer(b"{}")) as server:
         with pytest.raises(SchemaUnusable):
             fault_of({"$ref": f"http://127.0.0.1:{server.port}/secret"}, {})
@@ -59,7 +59,7 @@ def test_nothing_is_requested_even_for_a_schema_that_was_not_checked() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$ref": "#/nowhere"}, {"pattern": "("}, {"$ref": "#anchor"}])
-def test_a_schema_that_cannot_be_applied(schema: Any) -> None:
+def test_schema_that_cannot_be_applied_is_unusable(schema: Any) -> None:
     with pytest.raises(SchemaUnusable, match="cannot be applied"):
         fault_of(schema, "text")
 
@@ -68,7 +68,7 @@ def test_a_schema_that_cannot_be_applied(schema: Any) -> None:
 DOUBLED = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}
 MANY = {f"d{n}": {} for n in range(5_000)}
 STEEP = "(?:[ab].{0,99}){9}[0-9]"
-#: What would take from seconds to centuries.
+#: Checks that would take from seconds to centuries without a limit.
 EXPENSIVE: dict[str, tuple[Any, Any]] = {
     "anyOf": ({"items": {"anyOf": [{"const": n} for n in range(299)]}}, [298] * 20_000),
     "oneOf": ({"items": {"oneOf": [{"const": n} for n in range(299)]}}, [298] * 20_000),
@@ -94,15 +94,15 @@ EXPENSIVE: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
-def test_the_work_of_a_check_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_a_check_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_work, "MAX_STEPS", 100_000)
     for name, (schema, value) in EXPENSIVE.items():
         with pytest.raises(SchemaTooExpensive, match=r"too expensive for this value: the check (takes|searches)"):
             raise AssertionError(f"{name}: {fault_of(schema, value)}")
 
 
-def test_a_check_of_a_whole_body_is_possible() -> None:
-    """As many values as a request can have, each with several keywords."""
+def test_check_of_a_whole_body_is_allowed() -> None:
+    """The value has as many members as a request can have, each checked by several keywords."""
     record = {
         "properties": {"id": {"type": "integer", "minimum": 0}},
         "required": ["id"],
@@ -113,7 +113,7 @@ def test_a_check_of_a_whole_body_is_possible() -> None:
     )
 
 
-def test_the_work_of_checking_a_schema_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_checking_a_schema_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_work, "MAX_STEPS", 100_000)
     patterns = {f"p{n}": {"pattern": f"{STEEP}{n}"} for n in range(10_000)}
     for schema in ({"allOf": [{"type": "string"}] * 20_000}, {"properties": patterns}, {"patternProperties": patterns}):
@@ -122,7 +122,7 @@ def test_the_work_of_checking_a_schema_is_limited(monkeypatch: pytest.MonkeyPatc
 
 
 def test_patterns_never_backtrack() -> None:
-    """Not where a schema names another draft, nor where names that no keyword is about are looked for."""
+    """This includes schemas of another draft, and the property names that patternProperties matches."""
     steep = {"pattern": "(a+)+$"}
     draft = {"$schema": "http://json-schema.org/draft-07/schema#", **steep}
     names = {"patternProperties": {"(a+)+$": {}}}
@@ -135,8 +135,8 @@ def test_patterns_never_backtrack() -> None:
         assert fault_of(schema, value) is not None
 
 
-def test_repeated_values_are_found_in_linear_time() -> None:
-    """Values of several types cannot be sorted; comparing each with each would hang until the suite ends it."""
+def test_repeated_values_are_detected_in_linear_time() -> None:
+    """Values of several types cannot be sorted. Comparing all pairs would exceed the suite's timeout."""
     values: list[Any] = [value for n in range(30_000) for value in (n, f"{n}", [n], {"n": n})]
     assert fault_of({"uniqueItems": True}, values) is None
     assert "equal values" in fault_of({"uniqueItems": True}, [*values, {"n": 7.0}]).message  # type: ignore[union-attr]
@@ -145,14 +145,14 @@ def test_repeated_values_are_found_in_linear_time() -> None:
     assert fault_of({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]) is not None
 
 
-def test_patterns_hold_for_names_and_parts_of_texts() -> None:
+def test_patterns_apply_to_names_and_to_parts_of_texts() -> None:
     schema = {"patternProperties": {"^x-": {"type": "integer"}}, "properties": {"a": {"pattern": "b+"}}}
     assert fault_of(schema, {"x-1": 1, "other": "t", "a": "abbc"}) is None
     assert list(fault_of(schema, {"x-1": "t"}).absolute_path) == ["x-1"]  # type: ignore[union-attr]
     assert "does not match" in fault_of(schema, {"a": "c"}).message  # type: ignore[union-attr]
 
 
-def test_long_checks_take_turns_and_short_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_checks_take_turns_and_short_checks_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_work, "MAX_STEPS", 100_000)
     monkeypatch.setattr(schema_work, "TURN_AFTER", 20_000)
     order: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 from agentops.base.limits.work_budget import CHECKS, WorkBudget, WorkExceeded
 
 
-def test_it_ends_at_the_limit() -> None:
+def test_budget_ends_at_the_limit() -> None:
     budget = WorkBudget(10, "steps")
     budget.spend(10)
     assert (budget.spent, budget.left) == (10, 0)
@@ -21,7 +21,7 @@ def test_it_ends_at_the_limit() -> None:
 
 
 def spend_all(budget: WorkBudget, units: int, *, cpu_s: float = 0.0) -> None:
-    """Spend `units` at a time until the budget raises; each costs so much time."""
+    """Spend `units` at a time until the budget raises. Each call takes `cpu_s` seconds of CPU time."""
     while True:
         until = time.thread_time() + cpu_s
         while time.thread_time() < until:
@@ -29,7 +29,7 @@ def spend_all(budget: WorkBudget, units: int, *, cpu_s: float = 0.0) -> None:
         budget.spend(units)
 
 
-def test_it_ends_when_the_time_is_spent() -> None:
+def test_budget_ends_when_cpu_time_is_spent() -> None:
     budget = WorkBudget(1_000_000, "steps", cpu_s=0.005)
     with pytest.raises(WorkExceeded, match="CPU time"):
         spend_all(budget, 5_000, cpu_s=0.001)
@@ -38,7 +38,7 @@ def test_it_ends_when_the_time_is_spent() -> None:
         budget.spend(0)
 
 
-def test_it_can_be_cancelled_within() -> None:
+def test_budget_can_be_cancelled_during_work() -> None:
     looks = []
 
     def watch() -> None:

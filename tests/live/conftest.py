@@ -1,4 +1,4 @@
-"""The cast of the stream tests: a run, somebody who may read it, and where it is streamed."""
+"""Fixtures for stream tests: a run, a user who may read it, and a server that streams it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.web.stream_clients import Listeners
 
 @pytest.fixture
 def streamed(web: WebThread, listeners: Listeners) -> StreamedRun:
-    """On a server in this process."""
+    """A run streamed by a server in this process."""
     return StreamedRun(web, listeners)
 
 

@@ -1,4 +1,4 @@
-"""Readers who leave before they are answered take no database connection with them."""
+"""Readers who disconnect before the response do not leak database connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = 150
 
 
 @pytest.mark.postgres
-def test_connections_come_back_from_requests_that_were_given_up(streamed: StreamedRun) -> None:
+def test_aborted_requests_return_their_connections(streamed: StreamedRun) -> None:
     dice = random.Random(7)
     paths = [f"/runs/{streamed.run.pk}", f"/p/{streamed.project.slug}/runs", f"/runs/{streamed.run.pk}/head"]
     streams = [streamed.url, streamed.page_url]
@@ -41,7 +41,7 @@ def test_connections_come_back_from_requests_that_were_given_up(streamed: Stream
 
     streamed.listeners.do(storm(), within_s=60)
 
-    # Views run to their end although nobody waits for them; between two of them no connection may be in use.
+    # Views run to their end even if the client is gone; between requests, no connection may be in use.
     eventually(lambda: streamed.web.open_requests == 0, why="the requests that were given up are answered")
     eventually(lambda: connections_in_use() == 0, within_s=10, why=lambda: f"{connections_in_use()} in use")
     assert streamed.listeners.ask(streamed.web.url + paths[0], streamed.cookie).status == 200

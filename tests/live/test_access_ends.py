@@ -1,6 +1,4 @@
-"""A right that is taken away ends the streams that were opened by it, and nobody else's: at once where the change is
-announced, whichever way it was made; within five seconds in any case.
-"""
+"""Losing a right ends the streams opened by it, and no others: at once if announced, otherwise within five seconds."""
 
 from __future__ import annotations
 
@@ -44,13 +42,13 @@ from timeline.live import access_watch, client
 from timeline.live.access_watch import AccessWatch
 
 NEVER_S = 3600.0
-#: A message and one look into the database, on a machine that has other things to do.
+#: Time limit for one message and one database check on a busy machine.
 AT_ONCE_S = 15.0
 
 
 @pytest.fixture
 def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a message ends a stream; put it before the fixture that makes the server's hub."""
+    """Disable periodic checks: only a message ends a stream. Request it before the fixture that creates the hub."""
     assert access_watch.CHECK_INTERVAL_S == 3
     monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", NEVER_S)
 
@@ -64,7 +62,7 @@ def begun(*followers: Follower) -> None:
         eventually(lambda follower=follower: follower.messages, why="the stream begins")
 
 
-# --- Ways in which a person loses the right to read -------------------------------------------------------------
+# --- Ways in which a user loses the right to read ---------------------------------------------------------------
 
 
 def boss() -> Client:
@@ -87,7 +85,7 @@ def have_memberships_deleted(project: Project, person: User) -> None:
 
 
 def log_out(project: Project, person: User) -> None:
-    """On the page, with the session that the stream was opened by."""
+    """Log out on the page, with the session that opened the stream."""
     [session] = [row for row in Session.objects.all() if row.get_decoded()["_auth_user_id"] == str(person.pk)]
     browser = Client()
     browser.cookies["sessionid"] = session.session_key
@@ -114,7 +112,7 @@ def be_switched_off_by_an_admin(project: Project, person: User) -> None:
 
 
 def be_deleted(project: Project, person: User) -> None:
-    """Members cannot be deleted, so they cease to be one first, in the same moment."""
+    """Delete the user. Members cannot be deleted, so the membership is removed first."""
     Membership.objects.filter(user=person).delete()
     person.delete()
 
@@ -133,7 +131,7 @@ WAYS: dict[Callable[[Project, User], None], int] = {
 
 
 def test_whoever_loses_the_right_is_told_at_once(no_looks: None, streamed: StreamedRun) -> None:
-    """By the message that each of these changes sends, in every open stream of the person."""
+    """Each of these changes sends a message that reaches every open stream of the user."""
     bystander = streamed.open()
     readers = {}
     for way in WAYS:
@@ -149,7 +147,7 @@ def test_whoever_loses_the_right_is_told_at_once(no_looks: None, streamed: Strea
         began = time.monotonic()
         eventually(lambda: revoked(json) and revoked(page), within_s=10, why=f"both are told: {way.__name__}")  # noqa: B023
         slowest = max(slowest, time.monotonic() - began)
-        # Closed, and not opened again.
+        # The stream is closed, and the reconnect is refused.
         eventually(lambda: len(json.statuses) == len(page.statuses) == 2, why="the reader comes back")  # noqa: B023
         assert json.statuses == page.statuses == [200, WAYS[way]], way.__name__
         for stream in (json, page):
@@ -190,7 +188,7 @@ def delete_key(headers: Mapping[str, str]) -> None:
 KEY_WAYS = [revoke_key, revoke_key_as_an_admin, revoke_key_on_the_command_line, rotate_without_overlap, delete_key]
 
 
-def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, streamed: StreamedRun) -> None:
+def test_ending_a_key_ends_its_streams_at_once(no_looks: None, streamed: StreamedRun) -> None:
     bystander = streamed.listeners.open(streamed.url, with_key(streamed.project))
     streams = {}
     for way in [*KEY_WAYS, take_its_scopes]:
@@ -206,7 +204,7 @@ def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, streamed:
     heard(bystander, [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, streamed: StreamedRun) -> None:
+def test_a_demoted_superuser_loses_every_project(no_looks: None, streamed: StreamedRun) -> None:
     demoted = make_person()
     demoted.is_superuser = True
     demoted.save()
@@ -219,8 +217,8 @@ def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, streamed
     assert revoked(stream)
 
 
-def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, streamed: StreamedRun) -> None:
-    """Another role that may read, the end of another of their sessions, another name."""
+def test_a_user_who_keeps_the_right_keeps_the_stream(no_looks: None, streamed: StreamedRun) -> None:
+    """Changes to another role that may read, the end of another of their sessions, or a new name do not end it."""
     stream = streamed.open()
     begun(stream)
     change_role(streamed.project, streamed.reader, Role.OPERATOR, actor=SYSTEM)
@@ -233,8 +231,8 @@ def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, streamed: Stre
     assert stream.statuses == [200]
 
 
-def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, streamed: StreamedRun) -> None:
-    """There is no room for a last word; the connection ends all the same."""
+def test_a_reader_that_reads_nothing_is_disconnected(no_looks: None, streamed: StreamedRun) -> None:
+    """The send buffer is full, so no final message can be sent; the connection still ends."""
     assert client.LINGER_S == 1
     stuck = streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05)
     begun(stuck)
@@ -259,10 +257,10 @@ def expire_session(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.parametrize("lose_it", [switch_off, expire_session])
-def test_what_nobody_announces_is_found_by_looking(
+def test_an_unannounced_change_is_detected_by_the_periodic_check(
     lose_it: Callable[[StreamedRun], None], monkeypatch: pytest.MonkeyPatch, streamed: StreamedRun
 ) -> None:
-    """Also what is announced where no Redis carries it: another process revokes, beside a site on SQLite."""
+    """Also a change whose message no Redis carries: another process revokes the right while the site runs on SQLite."""
     monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", 0.2)
     stream = streamed.open(pause_s=0.1)
     begun(stream)
@@ -272,8 +270,8 @@ def test_what_nobody_announces_is_found_by_looking(
     assert revoked(stream)
 
 
-def test_a_look_costs_the_same_for_many(transactional_db: None) -> None:
-    """Of 80 readers as of two: it is what keeps the look short where the machine is busy."""
+def test_the_check_costs_the_same_for_many_readers(transactional_db: None) -> None:
+    """80 readers take as many queries as two, which keeps the check short on a busy machine."""
     project, other = make_project(), make_project()
     people = [make_person(project, Role.VIEWER) for _ in range(40)]
     permits = {Permit(principal_for_user(one), project.pk, session_of(one)) for one in people}
@@ -292,8 +290,10 @@ def test_a_look_costs_the_same_for_many(transactional_db: None) -> None:
 
 
 @pytest.mark.slow
-def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one begins when it is due, not so long after the last one's end."""
+def test_checks_keep_their_interval_however_long_one_takes(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next check starts on schedule, not one interval after the end of the last."""
     monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", 0.5)
     began: list[float] = []
 
@@ -313,7 +313,7 @@ def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, mo
 
 
 def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, transactional_db: None) -> None:
-    """Its view has asked before the change, and it is entered after the message has come."""
+    """The view checks access before the change; the stream is registered after the message has arrived."""
     project = make_project()
     key = keys.create_key(project, name="one", scopes=["read"], actor=SYSTEM).key
     permit = Permit(principal_for_key(key), project.pk)
@@ -332,8 +332,10 @@ def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, t
 
 
 @pytest.mark.slow
-def test_other_processes_hear_of_it_by_redis(shared_redis: OwnRedis, stage: Stage, listeners: Listeners) -> None:
-    """The server of the streams never looks by itself; the right ends here, and in a command that then ends too."""
+def test_other_processes_receive_changes_through_redis(
+    shared_redis: OwnRedis, stage: Stage, listeners: Listeners
+) -> None:
+    """The stream server runs no periodic checks; the right ends in this process, and in a command that then exits."""
     web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()
     streamed = StreamedRun(web, listeners)
     mine, other = with_key(streamed.project), with_key(streamed.project)

@@ -1,4 +1,4 @@
-"""AG-UI clients start, continue and follow runs; each event is one of the protocol's own Python package."""
+"""AG-UI clients start, continue and follow runs; the protocol's official Python package parses each event."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from timeline.events.run import RunFailed
 from timeline.models import Source
 
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
-#: A picture of one dot.
+#: A picture of one pixel.
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 SNAPSHOT = "MESSAGES_SNAPSHOT"
 TALK = [[ThinkingPart("Hm."), "Let me ", "look. ", LOOK], ["It is ", "seven."]]
 
 
 @pytest.mark.every_database
-def test_a_run_is_streamed_whole(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_complete_run_is_streamed(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(*TALK)
     events = client.run("How many?", run_id="run-a", context=[{"description": "page", "value": "the stock"}])
 
@@ -60,7 +60,7 @@ def test_a_run_is_streamed_whole(front_end: Callable[..., FrontEnd]) -> None:
     assert {event.name for event in of(events, "CUSTOM")} >= {"llm.turn.start", "llm.turn.end"}
 
 
-def test_a_thread_goes_on_with_its_whole_conversation(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_new_run_of_a_thread_has_the_whole_conversation(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["One."], ["Two."])
     client.run("First.")
     events = client.run("Second.")
@@ -71,8 +71,8 @@ def test_a_thread_goes_on_with_its_whole_conversation(front_end: Callable[..., F
     assert [event.delta for event in of(events, "TEXT_MESSAGE_CONTENT")] == ["Two."]
 
 
-def test_a_client_without_the_conversation_gets_it(front_end: Callable[..., FrontEnd]) -> None:
-    """In the order of the thread, under the IDs that were streamed; also after an interrupt, and again."""
+def test_a_client_without_the_conversation_receives_it(front_end: Callable[..., FrontEnd]) -> None:
+    """In the order of the thread, with the IDs of the stream; also after an interrupt, and if repeated."""
     client = front_end([*TALK[0], asks("Which?")], ["It is seven."], ["Two."])
     first = client.run("How many?")
     [interrupt] = first[-1].outcome.interrupts
@@ -103,14 +103,14 @@ def test_a_client_without_the_conversation_gets_it(front_end: Callable[..., Fron
     assert [call.id for call in calls] == [each.tool_call_id for each in of(streamed, "TOOL_CALL_START")]
     assert calls[0].function.arguments == '{"n":7}'
     assert of(again, SNAPSHOT) == [snapshot]
-    # The new message has its ID of this site, by which it is known from now on.
+    # The new message has the ID that this site assigned, which identifies it from now on.
     known = {"id": snapshot.messages[-1].id, "role": "user", "content": "And now?"}
     assert known["id"] == str(row.pk)
     assert client.refused(client.body(None, messages=[known])) == (422, "message_empty")
 
 
 def test_media_reach_the_model(front_end: Callable[..., FrontEnd]) -> None:
-    """With the first message, and with one that continues the thread. Documents of text are text, and so are masked."""
+    """In the first message and in later messages of the thread. Text documents are sent as text, and so are masked."""
     client = front_end(["A dot."], ["A page."])
     image = {"type": "image", "source": {"type": "data", "value": DOT, "mime_type": "image/png"}}
     secret = b64encode(b"The key is AKIAIOSFODNN7EXAMPLE.").decode()
@@ -139,7 +139,7 @@ def text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_repeated_request_starts_nothing_and_gets_the_same_answer(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(*TALK)
     body = client.body("How many?", run_id="run-a")
     with httpx.stream("POST", client.url, json=body, headers=client.headers) as answer:
@@ -154,7 +154,7 @@ def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Call
     assert (later, rest) == (ids[middle + 1 :], whole[len(whole) - len(rest) :])
 
 
-def test_a_place_that_does_not_exist_ends_the_stream(front_end: Callable[..., FrontEnd]) -> None:
+def test_an_invalid_cursor_ends_the_stream(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["One."])
     client.run("First.", run_id="run-a")
     [error] = client.send(client.body("First.", run_id="run-a"), **{"Last-Event-ID": "999"})[0]
@@ -216,7 +216,7 @@ def test_a_failed_run_ends_with_an_error(front_end: Callable[..., FrontEnd]) -> 
         ({"resume": [{"interruptId": "x", "status": "resolved"}]}, 409, "interrupt_not_open"),
     ],
 )
-def test_what_cannot_be_run_is_refused(
+def test_invalid_input_is_refused(
     front_end: Callable[..., FrontEnd], change: dict[str, Any], status: int, code: str
 ) -> None:
     client = front_end(["Never."])
@@ -226,7 +226,7 @@ def test_what_cannot_be_run_is_refused(
     assert not AgentRun.objects.exists()
 
 
-def test_a_thread_has_one_run_at_a_time_and_a_reader_none(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_thread_has_one_run_at_a_time_and_none_for_a_reader(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Never."])
     ag_ui_runs.start(
         SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, "run-a", [ClientMessage("m", "Go.")])

@@ -1,4 +1,4 @@
-"""Tools that an AG-UI front end brings along: the run waits until the front end has run them."""
+"""Tools of an AG-UI front end: the run waits until the front end has executed them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tool_message(call_id: str, content: str, **more: str) -> dict[str, str]:
 
 
 def waiting() -> Any:
-    """The question of the run that waits."""
+    """Return the pending question of the waiting run."""
     question = questions.open_question(AgentRun.objects.get(status="waiting"))
     assert question is not None
     return question
@@ -62,7 +62,7 @@ def test_the_front_end_runs_its_tools_and_sends_the_results(front_end: Callable[
 
 
 @pytest.mark.slow
-def test_a_stream_of_such_a_run_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_stream_of_a_run_with_front_end_tools_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["A" * 500, PAINT], ["It is red."])
     client.run("Paint it.", tools=[COLOUR])
     client.run(None, messages=[tool_message(str(waiting().call.pk), "painted")])
@@ -74,7 +74,7 @@ def test_a_stream_of_such_a_run_may_begin_at_any_event(front_end: Callable[..., 
         assert ag_ui_texts(run.pk, logged[begin:]) == whole[begin:]
 
 
-def test_a_failed_tool_and_one_without_output_are_told_so(front_end: Callable[..., FrontEnd]) -> None:
+def test_errors_and_missing_output_of_a_tool_are_reported(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end([PAINT], [PAINT], [PAINT], ["I see."])
     client.run("Paint it.", tools=[COLOUR])
     failed = tool_message(str(waiting().call.pk), "", error="no such colour")
@@ -86,7 +86,7 @@ def test_a_failed_tool_and_one_without_output_are_told_so(front_end: Callable[..
     assert outputs == ["Error: no such colour\n", *["The tool has run, without output."] * 2]
 
 
-def test_a_message_in_place_of_a_result_goes_on_without_it(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_message_instead_of_a_result_continues_the_run(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end([PAINT], ["Then not."])
     client.run("Paint it.", tools=[COLOUR])
     nothing = client.refused(client.body(None, messages=[tool_message("another call", "painted")]))
@@ -99,7 +99,7 @@ def test_a_message_in_place_of_a_result_goes_on_without_it(front_end: Callable[.
     assert run.messages.filter(role="user").count() == 2
 
 
-def test_the_tools_of_a_request_hold_for_the_run_that_it_begins(front_end: Callable[..., FrontEnd]) -> None:
+def test_the_tools_of_a_request_apply_to_the_run_it_starts(front_end: Callable[..., FrontEnd]) -> None:
     seen: list[list[str]] = []
 
     client = front_end(["One."], ["Two."], ["Three."])
@@ -120,7 +120,7 @@ def test_the_tools_of_a_request_hold_for_the_run_that_it_begins(front_end: Calla
     assert [sorted(run.agent_config) for run in AgentRun.objects.order_by("pk")][1].count("front_end_tools") == 0
 
 
-def test_a_person_may_answer_in_place_of_the_front_end(front_end: Callable[..., FrontEnd]) -> None:
+def test_a_user_may_answer_instead_of_the_front_end(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end([PAINT], ["It is red."])
     client.run("Paint it.", tools=[COLOUR])
     assert waiting().text == (

@@ -30,7 +30,7 @@ from timeline.models import Source
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
 
 
-def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end: Callable[..., FrontEnd]) -> None:
+def test_answering_a_question_continues_the_same_run(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Well. ", asks("Which one?", choices=["a", "b"])], ["Thanks."])
     [interrupt] = client.run("Go.")[-1].outcome.interrupts
     assert (interrupt.reason, interrupt.message, interrupt.metadata) == (
@@ -50,8 +50,8 @@ def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end:
     assert (stale.status_code, stale.json()["code"]) == (409, "interrupt_not_open")
 
 
-def test_an_answer_is_not_the_message_that_was_sent_before(front_end: Callable[..., FrontEnd]) -> None:
-    """Clients send the whole conversation: without a text of the agent, it still ends with the first message."""
+def test_a_message_sent_before_is_not_an_answer(front_end: Callable[..., FrontEnd]) -> None:
+    """Clients send the whole conversation: if the agent has produced no text, it still ends with the first message."""
     client = front_end([asks("Which one?")], ["Thanks."])
     first = client.body("Go.")["messages"]
     [interrupt] = client.run(None, messages=first)[-1].outcome.interrupts
@@ -103,7 +103,7 @@ def test_a_call_is_denied(front_end: Callable[..., FrontEnd], answer: dict[str, 
 
 
 @pytest.mark.parametrize("payload", ["yes", None, {"approved": "true"}, {"approved": True, "editedArgs": "n"}, {}])
-def test_what_is_no_decision_is_refused(front_end: Callable[..., FrontEnd], payload: Any) -> None:
+def test_an_invalid_decision_is_refused(front_end: Callable[..., FrontEnd], payload: Any) -> None:
     client = front_end([LOOK], ["Never."], **ASKING)
     [interrupt] = client.run("How many?")[-1].outcome.interrupts
     answers = [client.body(None, resume=resolved(interrupt, payload)), client.body("Go on.")]
@@ -115,7 +115,7 @@ def test_what_is_no_decision_is_refused(front_end: Callable[..., FrontEnd], payl
     assert Approval.objects.get().state == "pending"
 
 
-def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
+def test_an_interrupt_settled_elsewhere_can_be_cancelled(
     front_end: Callable[..., FrontEnd],
 ) -> None:
     client = front_end([LOOK], ["It is seven."], **ASKING)
@@ -135,8 +135,8 @@ def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_hints")
-def test_a_decision_that_came_first_is_no_error_of_the_site() -> None:
-    """Between the look at the run and the decision, somebody else may decide."""
+def test_a_decision_after_another_users_decision_is_a_conflict() -> None:
+    """Another user may decide between the read of the run and the decision."""
     run = make_awaiting_approval()
     call_id = Approval.objects.get().call_id
     approvals.decide(SYSTEM, AgentRun.objects.get(pk=run.pk), call_id, Decision(approves=True))
@@ -145,7 +145,7 @@ def test_a_decision_that_came_first_is_no_error_of_the_site() -> None:
         ag_ui_answers.decide(SYSTEM, run, InterruptAnswer("x", is_cancelled=False, payload=True))
 
 
-def test_an_interrupt_that_never_was_is_refused(front_end: Callable[..., FrontEnd]) -> None:
+def test_an_unknown_interrupt_is_refused(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Well."])
     client.run("Go.")
     run = AgentRun.objects.get()
@@ -174,7 +174,7 @@ def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> N
 
 
 def test_several_unknown_outcomes_are_resolved_one_after_another(front_end: Callable[..., FrontEnd]) -> None:
-    """Each has an interrupt of its own, in the order of the calls."""
+    """Each has a separate interrupt, in the order of the calls."""
     once = [ToolCallPart("ledger_once", {"n": n}, f"call-{n}") for n in (1, 2)]
     client = front_end(once, ["All known."], tools=["ledger_once"])
     client.agent.settings |= {"on_unknown_tool": "wait"}
@@ -185,7 +185,7 @@ def test_several_unknown_outcomes_are_resolved_one_after_another(front_end: Call
         patch.setattr(chaos, "point", leave_in_tool)
         client.worker.drive(run.pk)
     drive(run, client.worker)
-    # A worker that ran both at once has lost the second one, too.
+    # A worker that ran both calls at once loses the second one too.
     first, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
     AgentRunToolCall.objects.filter(pk=second.pk).update(
         status="unknown", starts=1, started_at=first.started_at, finished_at=first.finished_at
@@ -224,7 +224,7 @@ def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[...,
 
 
 def test_a_thread_whose_question_was_cancelled_keeps_its_conversation(front_end: Callable[..., FrontEnd]) -> None:
-    """The step that asked has not finished: the thread continues after the one before it."""
+    """The step that asked is unfinished: the thread continues after the previous step."""
     client = front_end(["First. ", LOOK], [asks("Which one?")], ["Never."])
     [interrupt] = client.run("Go.")[-1].outcome.interrupts
     client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "cancelled"}])

@@ -1,4 +1,4 @@
-"""`?dialect=agent` of the stream: the events of the page, and beside readers of the log's own vocabulary."""
+"""`?dialect=agent` on the stream: the same events as the event list, next to readers of the log's vocabulary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hears_all(reader: Follower, last: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.every_database
-def test_the_stream_sends_what_the_page_lists(streamed: StreamedRun) -> None:
+def test_the_stream_sends_the_events_of_the_list(streamed: StreamedRun) -> None:
     run = drive(streamed.run)
     sent = hears_all(streamed.open("?dialect=agent"), last_seq(run))
 
@@ -38,7 +38,7 @@ def test_the_stream_sends_what_the_page_lists(streamed: StreamedRun) -> None:
     assert sent[:200] == client.get(url).json()["results"]
 
 
-def test_both_vocabularies_are_streamed_side_by_side(streamed: StreamedRun) -> None:
+def test_both_vocabularies_are_streamed_at_once(streamed: StreamedRun) -> None:
     own, other = streamed.open(), streamed.open("?dialect=agent")
     last = finish(streamed.run)
 
@@ -49,8 +49,8 @@ def test_both_vocabularies_are_streamed_side_by_side(streamed: StreamedRun) -> N
 
 
 @pytest.mark.django_db
-def test_a_lost_connection_skips_neither_a_failure_nor_the_event_that_tells_it() -> None:
-    """Whoever has received only the first of them reads on from the event before."""
+def test_a_lost_connection_skips_neither_a_failure_nor_its_error_event() -> None:
+    """A client that has received only the first of them reconnects from the event before."""
     failed = {"type": "run.failed", "payload": {"errorType": "no_internet", "error": "reset"}}
     record(Sender(make_project("alpha"), "key:test"), [{"runId": "r", "type": "run.started"}, {"runId": "r", **failed}])
     run = AgentRun.objects.get()

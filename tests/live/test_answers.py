@@ -1,4 +1,4 @@
-"""What the streams answer before they stream: to bad cursors, to other methods, to those who may not read."""
+"""Responses of the streams before they stream: to invalid cursors, other methods, and users without access."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.waiting import eventually
 from tests.support.web.stream_clients import Refusal, heard
 from timeline.live import client
 
-#: Differ between any two answers.
+#: Headers that differ between any two responses.
 OWN_TO_EACH = {"date", "x-request-id", "set-cookie", "ratelimit-remaining", "ratelimit-reset"}
-#: Ids of requests, CSRF tokens, and the time.
+#: Request IDs, CSRF tokens, and the time.
 RANDOM = re.compile(rb"\b[0-9a-f]{32}\b|\b[0-9A-Za-z]{64}\b|data-now=\S+")
 BAD = [
     "abc",
@@ -75,7 +75,7 @@ def test_a_bad_cursor_is_refused(streamed: StreamedRun) -> None:
         assert streamed.listeners.ask(streamed.page_url + asked, streamed.cookie).status == 400, cursor
 
 
-def test_a_cursor_of_strange_bytes_is_refused(streamed: StreamedRun) -> None:
+def test_a_cursor_of_invalid_bytes_is_refused(streamed: StreamedRun) -> None:
     for raw in ("%D9%A1%D9%A2", "1%00", "1%0D%0AX-Own:%201", "%F0%9F%92%A9"):
         assert (
             code_of(streamed.listeners.ask(f"{streamed.url}?afterSeq={raw}", streamed.cookie)) == "invalid_after_seq"
@@ -83,7 +83,7 @@ def test_a_cursor_of_strange_bytes_is_refused(streamed: StreamedRun) -> None:
     assert code_of(streamed.listeners.ask(f"{streamed.url}?afterSeq=%FF%FE", streamed.cookie)) == "invalid_text"
 
 
-def test_a_bad_header_is_refused_beside_a_good_query(streamed: StreamedRun) -> None:
+def test_an_invalid_header_is_refused_even_with_a_valid_query(streamed: StreamedRun) -> None:
     assert (
         streamed.listeners.ask(f"{streamed.url}?afterSeq=1", streamed.cookie | {"Last-Event-ID": "abc"}).status == 400
     )
@@ -96,11 +96,11 @@ def test_parameters_of_the_library_below_choose_nothing(streamed: StreamedRun) -
         assert code_of(streamed.listeners.ask(f"{streamed.url}?{query}", streamed.cookie)) == "unknown_parameter", query
 
 
-# --- The head of a stream ---------------------------------------------------------------------------------------
+# --- Headers and retry interval ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("address", ["url", "page_url"])
-def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, address: str) -> None:
+def test_the_headers_disable_buffering_in_proxies(streamed: StreamedRun, address: str) -> None:
     reader = streamed.listeners.open(getattr(streamed, address), streamed.cookie)
     eventually(lambda: reader.messages, why="the stream begins")
 
@@ -112,12 +112,12 @@ def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, ad
     assert "content-length" not in answer.headers
     assert "content-encoding" not in answer.headers
     assert "access-control-allow-origin" not in answer.headers
-    # Before anything else, and spread so that a restart brings no storm.
+    # It comes before all else, and is spread so that clients do not all reconnect at once after a restart.
     assert 1000 <= (reader.messages[0].retry_ms or 0) <= 5000
 
 
-def test_neither_a_pause_nor_a_heartbeat_is_an_event_for_httpx_sse() -> None:
-    """It takes every empty line after the first ID for the end of an event, even of one without data."""
+def test_httpx_sse_sees_no_event_in_a_retry_interval_or_heartbeat() -> None:
+    """It treats every empty line after the first ID as the end of an event, even of an event without data."""
     event = b"id: 1\nevent: message\ndata: x\n\n"
     body = client.retry_line() + event + client.HEARTBEAT + client.HEARTBEAT + event.replace(b"1", b"2")
     response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body)
@@ -126,7 +126,7 @@ def test_neither_a_pause_nor_a_heartbeat_is_an_event_for_httpx_sse() -> None:
     assert told == [("1", "x"), ("2", "x")]
 
 
-def test_the_pause_before_a_return_is_spread(streamed: StreamedRun) -> None:
+def test_the_retry_interval_is_spread(streamed: StreamedRun) -> None:
     readers = [streamed.open() for _ in range(12)]
     eventually(lambda: all(reader.messages for reader in readers), why="the streams begin")
 
@@ -155,7 +155,7 @@ def test_only_get_streams(streamed: StreamedRun, address: str) -> None:
 # --- Who may read -----------------------------------------------------------------------------------------------
 
 
-def test_a_key_reads(streamed: StreamedRun) -> None:
+def test_a_key_may_read(streamed: StreamedRun) -> None:
     last = last_seq(streamed.run)
     for scope in ("read", "write"):
         heard(streamed.listeners.open(streamed.url, with_key(streamed.project, scope)), [*range(1, last + 1)])
@@ -167,25 +167,25 @@ def test_the_project_may_be_named_by_its_id(streamed: StreamedRun) -> None:
     heard(streamed.listeners.open(url, streamed.cookie), [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_nobody_reads_without_credentials(streamed: StreamedRun) -> None:
+def test_reading_requires_credentials(streamed: StreamedRun) -> None:
     assert code_of(streamed.listeners.ask(streamed.url)) == "auth_required"
     assert streamed.listeners.ask(streamed.url).status == 401
-    # No redirect: an EventSource would take the login page for an answer.
+    # No redirect: an EventSource would treat the login page as the response.
     assert streamed.listeners.ask(streamed.page_url).status == 401
 
 
-def test_a_wrong_key_is_refused_also_beside_a_good_session(streamed: StreamedRun) -> None:
+def test_an_invalid_key_is_refused_even_with_a_valid_session(streamed: StreamedRun) -> None:
     for header in ("Bearer aok_test_nonsense", "Bearer ", "Basic YTpi", "Bearer " + "x" * 5000):
         assert streamed.listeners.ask(streamed.url, streamed.cookie | {"Authorization": header}).status == 401, header
 
 
-def test_a_key_for_ingest_does_not_read(streamed: StreamedRun) -> None:
+def test_an_ingest_key_may_not_read(streamed: StreamedRun) -> None:
     answer = streamed.listeners.ask(streamed.url, with_key(streamed.project, "ingest"))
 
     assert (answer.status, code_of(answer)) == (403, "scope_required")
 
 
-def test_a_foreign_run_cannot_be_told_from_none(streamed: StreamedRun) -> None:
+def test_a_foreign_run_looks_like_an_unknown_one(streamed: StreamedRun) -> None:
     foreign = make_run(make_agent())
     own = f"{streamed.web.url}/api/projects/{streamed.project.slug}/agent-runs"
     theirs = f"{streamed.web.url}/api/projects/{foreign.project.slug}/agent-runs"
@@ -228,7 +228,7 @@ def test_another_host_is_refused(streamed: StreamedRun) -> None:
     assert answer.status_code == 400
 
 
-def test_no_principal_reads_more_by_being_a_member_elsewhere(streamed: StreamedRun) -> None:
+def test_membership_of_another_project_gives_no_access(streamed: StreamedRun) -> None:
     stranger = signed_in(make_person(make_run(make_agent()).project, Role.ADMIN))
 
     assert streamed.listeners.ask(streamed.url, stranger).status == 404

@@ -1,4 +1,4 @@
-"""The connection to Redis by which the streams of a process hear of the others."""
+"""The Redis connection through which the streams of a process receive messages of other processes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from timeline import notify
 from timeline.live.bus import Bus
 
 pytestmark = pytest.mark.redis
-#: More turns of the event loop than a connection to Redis on this machine takes.
+#: More turns of the event loop than connecting to Redis takes on this machine.
 TURNS = 40
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_listeners_that_come_or_leave_while_it_connects_are_not_forgotten(redis_url: str, leaves: bool) -> None:
+def test_listeners_that_subscribe_or_leave_during_connecting_are_handled(redis_url: str, leaves: bool) -> None:
     early, late = notify.log_channel(uuid4()), notify.log_channel(uuid4())
     expected = {late} if leaves else {early, late}
 
     async def connect(turns: int) -> None:
-        """Let one listener come, and the other one leave, after so many turns of the loop."""
+        """Add one listener and remove the other after `turns` turns of the event loop."""
         connected = asyncio.Event()
         bus = Bus(on_connected=connected.set, on_rights_changed=lambda _: None)
         first = await bus.listen(early)

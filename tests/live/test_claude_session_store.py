@@ -1,4 +1,4 @@
-"""claude-agent-sdk keeps its sessions on the site: by the SDK's own contract, and a session goes on elsewhere."""
+"""Session store for claude-agent-sdk: it passes the SDK's contract tests, and sessions continue on other machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.factories import make_project
 from tests.support.web.server import WebThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
-#: Each contract of the SDK begins with an empty store.
+#: Number of empty stores needed: each contract test of the SDK starts with one.
 CONTRACTS = 20
 KEY: Any = {"project_key": "-work", "session_id": "s-1"}
 
@@ -30,7 +30,7 @@ def store_in(web: WebThread, project: Project, *scopes: str) -> AgentopsSessionS
 
 
 @pytest.mark.slow
-def test_the_store_keeps_the_contract_of_the_sdk(web: WebThread) -> None:
+def test_the_store_passes_the_contract_tests_of_the_sdk(web: WebThread) -> None:
     stores = iter([store_in(web, make_project(f"contract-{number}")) for number in range(CONTRACTS)])
     asked = []
 
@@ -40,11 +40,11 @@ def test_the_store_keeps_the_contract_of_the_sdk(web: WebThread) -> None:
 
     asyncio.run(run_session_store_conformance(next_store))  # type: ignore[arg-type]
 
-    # All contracts but that of summaries, which the SDK makes itself.
+    # All contract tests except the summary test: the SDK creates summaries itself.
     assert len(asked) == 14
 
 
-def test_what_was_sent_twice_is_stored_once_and_what_is_odd_or_long_comes_back(web: WebThread) -> None:
+def test_repeated_appends_are_stored_once_and_load_returns_odd_and_long_text(web: WebThread) -> None:
     store, elsewhere = (store_in(web, project) for project in [make_project("alpha")] * 2)
     odd = [
         {"type": "x", "uuid": f"u{n}", "text": "NUL \0, half \ud800, 😀, sk-ant-api03-" + "a" * 9_000}
@@ -58,11 +58,11 @@ def test_what_was_sent_twice_is_stored_once_and_what_is_odd_or_long_comes_back(w
         return await elsewhere.load(KEY)
 
     assert asyncio.run(mirror_and_load()) == [*odd, *titles]
-    # The answer had several pages. Who reads secrets is on record.
+    # The response had several pages. Each reading of secrets is audited.
     assert AuditEntry.objects.filter(action="secrets.revealed").count() > 1
 
 
-def test_who_deletes_a_session_is_on_record(web: WebThread) -> None:
+def test_deleting_a_session_is_audited(web: WebThread) -> None:
     store = store_in(web, make_project("alpha"))
 
     async def delete() -> None:
@@ -79,7 +79,7 @@ def test_who_deletes_a_session_is_on_record(web: WebThread) -> None:
 
 
 @pytest.mark.parametrize(("scopes", "missing"), [(["ingest"], "append"), (["read", "write"], "load")])
-def test_a_key_without_the_scope_is_told_which(web: WebThread, scopes: list[str], missing: str) -> None:
+def test_a_key_without_the_scope_is_refused_by_name(web: WebThread, scopes: list[str], missing: str) -> None:
     store = store_in(web, make_project("alpha"), *scopes)
     call = store.append(KEY, [{"type": "x"}]) if missing == "append" else store.load(KEY)
 
@@ -88,11 +88,11 @@ def test_a_key_without_the_scope_is_told_which(web: WebThread, scopes: list[str]
 
 
 class Machine:
-    """A machine with the program, on which nothing else of a session is but what the store has."""
+    """A machine with the program, whose sessions exist only in the store."""
 
     def __init__(self, root: Path, name: str, store: AgentopsSessionStore) -> None:
         self.folder, self.store = root / name, store
-        # Sessions belong to a working directory, which is the same on both machines.
+        # Sessions belong to a working directory, which is the same path on both machines.
         self.work, self.config = root / "work", self.folder / "config"
         for folder in (self.work, self.config):
             folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class Machine:
         return PermissionResultAllow(updated_input={"command": "echo approved"})
 
     def ask(self, prompt: str, acts: list[dict[str, Any]], resume: str | None = None) -> list[Any]:
-        """The messages that the SDK makes of one turn of the program."""
+        """Return the messages that the SDK yields for one turn of the program."""
         options = ClaudeAgentOptions(
             cli_path=scripted_program(self.folder, [acts]),
             cwd=self.work,
@@ -122,7 +122,7 @@ class Machine:
         return asyncio.run(turn())
 
 
-def test_the_sdk_drives_the_stub_and_a_session_goes_on_on_another_machine(web: WebThread, tmp_path: Path) -> None:
+def test_the_sdk_drives_the_stub_and_a_session_continues_on_another_machine(web: WebThread, tmp_path: Path) -> None:
     store = store_in(web, make_project("alpha"))
     laptop, server = (Machine(tmp_path, name, store) for name in ("laptop", "server"))
     tool = {"tool": "Bash", "input": {"command": "rm"}, "output": "ran {command}"}

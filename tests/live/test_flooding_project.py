@@ -1,4 +1,4 @@
-"""Requests of a project with many keys, all of which take long, do not hold up other projects."""
+"""Slow requests of a project with many keys do not block other projects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
 
 def test_many_keys_of_one_project_leave_threads_to_others(web: WebThread) -> None:
-    """Each waits for a row that another transaction has locked: more of them than the process has threads."""
+    """Each request waits for a locked row, and there are more requests than the process has threads."""
     flooding, other = make_project("flooding"), make_project("other")
     keys = [with_key(flooding, "ingest") for _ in range(settings.AGENTOPS_WEB_THREADS + 2)]
     newcomer = with_key(other, "ingest")
@@ -33,7 +33,7 @@ def test_many_keys_of_one_project_leave_threads_to_others(web: WebThread) -> Non
     def flood(headers: dict[str, str]) -> None:
         answers.append(post(headers, event()).status_code)
 
-    # The first request of each key tells whose it is.
+    # The first request of each key shows the site which project the key belongs to.
     assert {post(headers, STARTED | {"event_id": f"start-{n}"}).status_code for n, headers in enumerate(keys)} == {200}
     threads = [threading.Thread(target=flood, args=[headers]) for headers in keys]
     try:

@@ -1,4 +1,4 @@
-"""Who can write to Redis can wake streams, and say nothing to those who read them."""
+"""An attacker who can write to Redis can wake streams but cannot send their readers anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of a run's page: rows as HTML, in batches; what it says beside them; and how it begins and ends."""
+"""The stream of a run's page: rows as HTML, in batches; the other messages; and how it begins and ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW = re.compile(r'<li id="([^"]+)"')
 
 
 def rows_of(reader: Follower) -> list[str]:
-    """The ids of all rows that came, in order."""
+    """Return the IDs of all rows received, in order."""
     return [row for message in reader.events("rows") for row in ROW.findall(message.data or "")]
 
 
@@ -56,7 +56,7 @@ def test_rows_come_in_batches_and_once(streamed: StreamedRun) -> None:
     assert "x.test" in (reader.events("rows")[0].data or "")
 
 
-def test_a_move_is_told_beside_its_row(streamed: StreamedRun) -> None:
+def test_a_status_change_is_sent_along_with_its_row(streamed: StreamedRun) -> None:
     reader = follow(streamed, last_seq(streamed.run))
     transitions.move(streamed.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     eventually(lambda: reader.events("status"), why="the status arrives")
@@ -66,8 +66,8 @@ def test_a_move_is_told_beside_its_row(streamed: StreamedRun) -> None:
     assert rows_of(reader) == [f"e{last_seq(streamed.run)}"]
 
 
-def test_a_page_hears_of_the_end_and_no_204(streamed: StreamedRun) -> None:
-    """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
+def test_a_page_gets_an_end_event_and_no_204(streamed: StreamedRun) -> None:
+    """After any status but 200, htmx reconnects again and again; the event `end` stops it."""
     reader = follow(streamed, last_seq(streamed.run), stop_at_end=True)
     last = finish(streamed.run)
     eventually(lambda: "end" in names(reader), why="the end arrives")
@@ -78,7 +78,7 @@ def test_a_page_hears_of_the_end_and_no_204(streamed: StreamedRun) -> None:
     assert [message.event for message in late if message.data is not None] == ["end"]
 
 
-def test_a_page_that_is_too_far_behind_is_sent_away(streamed: StreamedRun) -> None:
+def test_a_page_too_far_behind_is_reset(streamed: StreamedRun) -> None:
     grow(streamed.run, live_cards.MAX_BEHIND + 5)
     told = streamed.listeners.read_to_end(f"{streamed.page_url}?afterSeq=1", streamed.cookie)
 
@@ -87,7 +87,7 @@ def test_a_page_that_is_too_far_behind_is_sent_away(streamed: StreamedRun) -> No
     assert json.loads(reset.data or "") == {"last_seq": last_seq(streamed.run)}
 
 
-def test_a_page_that_is_just_near_enough_is_not(streamed: StreamedRun) -> None:
+def test_a_page_just_within_the_limit_is_not_reset(streamed: StreamedRun) -> None:
     first = last_seq(streamed.run)
     last = grow(streamed.run, live_cards.MAX_BEHIND - 5)
     reader = follow(streamed, first)
@@ -97,7 +97,7 @@ def test_a_page_that_is_just_near_enough_is_not(streamed: StreamedRun) -> None:
 
 
 def test_line_ends_in_texts_do_not_cut_messages(streamed: StreamedRun) -> None:
-    """CR alone ends a line of the stream too."""
+    """A CR alone also ends a line of the stream."""
     run = make_run(make_agent(streamed.project), "one\rtwo\r\nthree\n\nevent: end\ndata: four\rid: 99\r\r")
     reader = follow(streamed, 0, run)
     caught_up(reader, last_seq(run))
@@ -109,8 +109,8 @@ def test_line_ends_in_texts_do_not_cut_messages(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.slow
-def test_reconnections_at_every_place_show_the_same(streamed: StreamedRun) -> None:
-    """Whatever a reader has seen already: what follows completes it, card by card."""
+def test_reconnecting_at_every_event_shows_the_same_rows(streamed: StreamedRun) -> None:
+    """Whatever a reader has already, the following events complete it, card by card."""
     run = drive(make_run(make_agent(streamed.project)))
     last = last_seq(run)
     whole = streamed.listeners.read_to_end(

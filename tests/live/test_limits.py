@@ -1,4 +1,4 @@
-"""How many streams there may be, how long one lives, and what a quiet one says."""
+"""Limits of streams: their number, their lifetime, and the heartbeat of an idle one."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def test_the_twenty_first_stream_of_a_person_is_refused(streamed: StreamedRun) -
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) > 0
     assert json.loads(refused.body)["code"] == "too_many_streams"
-    # The page's stream counts too, others and keys have places of their own.
+    # The page's stream counts too; other users and keys have separate limits.
     assert streamed.listeners.ask(streamed.page_url, streamed.cookie).status == 429
     opened(streamed, 1, signed_in(make_person(streamed.project, Role.VIEWER)))
     opened(streamed, 1, with_key(streamed.project))
-    # A place that was left is given again.
+    # A closed stream frees its place.
     streamed.listeners.call(streams[0].close)
     eventually(lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, why="a free place")
 
 
-def test_a_full_process_sends_readers_elsewhere(streamed: StreamedRun, settings: object) -> None:
+def test_a_full_process_refuses_readers(streamed: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS = 3  # type: ignore[attr-defined]
     streams = opened(streamed, 3)
     refused = streamed.listeners.ask(streamed.url, signed_in(make_person(streamed.project, Role.VIEWER)))
@@ -54,7 +54,7 @@ def test_a_full_process_sends_readers_elsewhere(streamed: StreamedRun, settings:
         heard(stream, [*range(1, last + 1)])
 
 
-def test_places_come_back_when_readers_leave(streamed: StreamedRun, settings: object) -> None:
+def test_streams_closed_by_readers_no_longer_count(streamed: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS_PER_USER = 3  # type: ignore[attr-defined]
     for _ in range(5):
         for stream in opened(streamed, 3):
@@ -68,7 +68,7 @@ def test_a_quiet_stream_shows_that_it_lives(streamed: StreamedRun, monkeypatch: 
     stream = streamed.open()
     eventually(lambda: len(stream.comments) >= 2, why="two heartbeats")
 
-    # They are nobody's events: a cursor never moves by them.
+    # Heartbeats are not events: they never move a cursor.
     assert {(m.event, m.data, m.id) for m in stream.comments} == {("message", None, None)}
     heard(stream, [*range(1, last_seq(streamed.run) + 1)])
 
@@ -86,7 +86,9 @@ def test_a_busy_stream_needs_no_heartbeat(streamed: StreamedRun, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_a_stream_grows_old_and_goes_on_elsewhere(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_past_its_maximum_age_continues_on_a_new_connection(
+    streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert client.MAX_AGE_S == 600
     monkeypatch.setattr(client, "MAX_AGE_S", 1)
     stream = streamed.open(pause_s=0.05)
@@ -100,8 +102,8 @@ def test_a_stream_grows_old_and_goes_on_elsewhere(streamed: StreamedRun, monkeyp
     assert not stream.events("end")
 
 
-def test_the_ages_are_spread(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that readers who came together do not all come back together."""
+def test_maximum_ages_are_spread(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers who connected at once must not all reconnect at once."""
     monkeypatch.setattr(client, "MAX_AGE_S", 10_000)
     now = time.monotonic()
     made: Callable[[], float] = lambda: client.Client(None, None).ends_at - now  # type: ignore[arg-type]  # noqa: E731

@@ -1,4 +1,4 @@
-"""The stream of a project's list: it says which run moved, to those who may know, and nothing else."""
+"""The stream of a project's run list: it names runs that changed, to users who may read them, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follow(streamed: StreamedRun, headers: dict[str, str] | None = None) -> Foll
 
 
 def told(reader: Follower) -> list[str]:
-    """The ids in order. What this process itself changes may be heard twice: at once, and by way of Redis."""
+    """Return the IDs in order. A change by this process may arrive twice: directly and through Redis."""
     named = [message.data or "" for message in reader.events("run")]
     return [run_id for place, run_id in enumerate(named) if run_id not in named[max(0, place - 2) : place]]
 
@@ -39,7 +39,7 @@ def pause(run: AgentRun) -> None:
     transitions.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
 
 
-def test_it_names_runs_that_come_and_move(streamed: StreamedRun) -> None:
+def test_the_stream_names_new_and_changed_runs(streamed: StreamedRun) -> None:
     reader = follow(streamed)
     assert reader.statuses == [200]
     new = make_run(make_agent(streamed.project))
@@ -47,7 +47,7 @@ def test_it_names_runs_that_come_and_move(streamed: StreamedRun) -> None:
     pause(streamed.run)
     eventually(lambda: told(reader)[1:] == [str(streamed.run.pk)], why="a paused run is named")
 
-    # Its events are nothing to a list, and what is said there is no place to come back to.
+    # Events of a run do not reach the list, and its messages have no ID to resume from.
     grow(streamed.run, 5)
     last = make_run(make_agent(streamed.project))
     eventually(lambda: str(last.pk) in told(reader), why="the next run is named")
@@ -55,7 +55,7 @@ def test_it_names_runs_that_come_and_move(streamed: StreamedRun) -> None:
     assert {message.id for message in reader.messages} == {None}
 
 
-def test_it_says_nothing_of_other_projects(streamed: StreamedRun) -> None:
+def test_the_stream_does_not_name_runs_of_other_projects(streamed: StreamedRun) -> None:
     reader = follow(streamed)
     foreign = make_run(make_agent())
     pause(foreign)
@@ -65,15 +65,15 @@ def test_it_says_nothing_of_other_projects(streamed: StreamedRun) -> None:
     assert told(reader) == [str(own.pk)]
 
 
-def test_many_runs_at_once_are_all_told_of(streamed: StreamedRun) -> None:
-    """By name, or by an empty one that means: look at everything."""
+def test_many_runs_at_once_are_all_reported(streamed: StreamedRun) -> None:
+    """Each by ID, or all by an empty message, which means: reload the list."""
     reader = follow(streamed)
     agent = make_agent(streamed.project)
     made = {str(make_run(agent).pk) for _ in range(40)}
     eventually(lambda: "" in told(reader) or set(told(reader)) == made, why="all runs are announced")
 
 
-def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:
+def test_a_user_without_access_receives_nothing(streamed: StreamedRun) -> None:
     stranger = signed_in(make_person(make_agent().project))
     assert follow(streamed, stranger).statuses == [404]
     assert follow(streamed, {"Cookie": "none=1"}).statuses == [401]
@@ -88,14 +88,16 @@ def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.postgres
-def test_other_processes_are_heard_by_redis(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_changes_by_other_processes_arrive_through_redis(
+    shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners
+) -> None:
     streamed = StreamedRun(web_process(), listeners)
     reader = follow(streamed)
     run = make_run(make_agent(streamed.project))
     eventually(lambda: told(reader) == [str(run.pk)], why="a run of another process is named")
     shared_redis.kill()
     shared_redis.start()
-    # What moved meanwhile is not known: the list is told to look, or hears the next run.
+    # Changes during the outage are unknown: the list gets a message to reload, or the next run.
     eventually(lambda: _moves(reader, streamed), within_s=10, why="heard again after a restart of Redis")
 
 
@@ -111,10 +113,10 @@ def _moves(reader: Follower, streamed: StreamedRun) -> bool:
 
 @pytest.mark.slow
 def test_runs_of_other_processes_are_named_without_redis(web_process: MakeWeb, listeners: Listeners) -> None:
-    """New ones, as `agentops watch` opens them beside a site on SQLite, and those whose status changes."""
+    """New runs, such as `agentops watch` creates next to a site on SQLite, and runs whose status changes."""
     streamed = StreamedRun(web_process(REDIS_URL=""), listeners)
     reader = follow(streamed)
-    time.sleep(1.2)  # longer than a look at what is there
+    time.sleep(1.2)  # longer than the interval of the poll
     run = make_run(make_agent(streamed.project))
     expected = [str(run.pk)]
     for moved in (None, streamed.run):
@@ -123,4 +125,4 @@ def test_runs_of_other_processes_are_named_without_redis(web_process: MakeWeb, l
             expected.append(str(moved.pk))
         began = time.monotonic()
         eventually(lambda: told(reader) == expected, within_s=20, why="a run of another process is named")
-        assert time.monotonic() - began < 10  # a second, on a machine that is not busy
+        assert time.monotonic() - began < 10  # one second on an idle machine

@@ -1,4 +1,4 @@
-"""What a reader of the JSON stream is sent: everything after its cursor, once, in order, and then the end."""
+"""The JSON stream: a reader gets everything after its cursor, once, in order, and then the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from timeline.log import Entry
 from timeline.models import Source
 
 
-def test_it_replays_and_goes_on(streamed: StreamedRun) -> None:
+def test_a_stream_replays_and_then_follows(streamed: StreamedRun) -> None:
     before = grow(streamed.run, 5)
     reader = streamed.open()
 
@@ -55,7 +55,7 @@ def test_the_header_wins_over_the_query(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "{}.0"])
-def test_it_takes_both_forms_of_an_id(streamed: StreamedRun, form: str) -> None:
+def test_both_forms_of_an_event_id_are_accepted(streamed: StreamedRun, form: str) -> None:
     last = grow(streamed.run, 4)
 
     heard(streamed.open(headers={"Last-Event-ID": form.format(last - 1)}), [last])
@@ -70,7 +70,7 @@ def test_it_delivers_more_than_one_page_without_loss(streamed: StreamedRun, sett
     heard(streamed.open(), [*range(1, last + 1)], within_s=10)
 
 
-def test_a_burst_reaches_everyone_once(streamed: StreamedRun) -> None:
+def test_a_burst_reaches_every_reader_once(streamed: StreamedRun) -> None:
     readers = [streamed.open() for _ in range(10)]
     heard(readers[0], [*range(1, last_seq(streamed.run) + 1)])
     for size in (1, 999, 3, 1000):
@@ -80,8 +80,8 @@ def test_a_burst_reaches_everyone_once(streamed: StreamedRun) -> None:
         heard(reader, [*range(1, last + 1)], within_s=20)
 
 
-def test_it_tells_without_looking(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The doorbell is heard: nobody looks once a second."""
+def test_events_arrive_without_polling(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notification wakes the stream; the poll once a second is disabled."""
     assert hub.TICK_S == 1
     monkeypatch.setattr(hub, "TICK_S", 3600)
     reader = streamed.open()
@@ -103,7 +103,7 @@ def test_reconnections_while_events_are_written_lose_nothing(streamed: StreamedR
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
-    # Sixty commits may take less time than a few reconnections: on with both until there were enough of each.
+    # Sixty commits may take less time than a few reconnections, so repeat both until there are enough of each.
     rounds, until = 0, time.monotonic() + 20
     try:
         while rounds < 60 or (opened(readers) < 24 and time.monotonic() < until):
@@ -126,7 +126,7 @@ def test_the_end_of_a_run_ends_the_stream(streamed: StreamedRun) -> None:
     reader = streamed.open(pause_s=0.05)
     heard(reader, [*range(1, last_seq(streamed.run) + 1)])
     last = finish(streamed.run)
-    # Back with its last id it is told that nothing follows, by which a browser stops for good.
+    # A client that reconnects with the last ID gets 204, which stops a browser for good.
     eventually(lambda: reader.statuses == [200, 204], why="204 after the end")
 
     assert [m.event for m in reader.messages if m.data is not None][-2:] == ["message", "end"]
@@ -160,7 +160,7 @@ def test_a_cursor_of_the_future_starts_over(streamed: StreamedRun, ended: bool, 
     assert [int(m.id or 0) for m in rest if m.event == "message"] == [*range(1, last + 1)]
 
 
-def test_an_id_of_another_incarnation_starts_over(streamed: StreamedRun) -> None:
+def test_an_id_of_another_incarnation_starts_from_the_beginning(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 3)
     reader = streamed.open(headers={"Last-Event-ID": f"{last}.7"})
     eventually(lambda: reader.ids[-1:] == [last], why="everything comes again")
@@ -170,20 +170,20 @@ def test_an_id_of_another_incarnation_starts_over(streamed: StreamedRun) -> None
 
 
 def late_output(streamed: StreamedRun) -> int:
-    """A tool of the run answers when nobody waits for it any more; the seq of its event."""
+    """Append the output of a tool of the run after the run has ended, and return the seq of the event."""
     entry = Entry(ToolOutput(call_id="c", text="too late", late=True), phase="stopped", late=True)
     with transaction.atomic():
         return log.append(streamed.run.pk, [entry], source=Source.WORKER)[-1].seq
 
 
 def sent(streamed: StreamedRun, after: str = "0") -> list[tuple[str, str | None]]:
-    """What one connection with this last id is sent until it closes, without what is no event."""
+    """Return the events sent to a connection with this last ID until it closes."""
     messages = streamed.listeners.read_to_end(streamed.url, streamed.cookie | {"Last-Event-ID": after})
     return [(message.event, message.id) for message in messages if message.data is not None]
 
 
-def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(streamed: StreamedRun) -> None:
-    """What the API's documentation promises: `end` after the terminal event, and what is late by asking again."""
+def test_an_event_after_the_terminal_one_is_sent_on_reconnecting(streamed: StreamedRun) -> None:
+    """As documented for the API: `end` follows the terminal event, and a later request gets late events."""
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(sent, streamed)
         last = finish(streamed.run)
@@ -200,7 +200,7 @@ def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(
     ]
 
 
-def test_the_documentation_says_what_becomes_of_late_events(streamed: StreamedRun) -> None:
+def test_the_documentation_describes_late_events(streamed: StreamedRun) -> None:
     schema = httpx.get(f"{streamed.web.url}/api/schema", headers=streamed.cookie).text
 
     assert "is not sent to a stream that has ended" in schema

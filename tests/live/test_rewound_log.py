@@ -1,4 +1,4 @@
-"""A log that is not what a reader has read any more (restored, pruned, gone): it is told so, never left waiting."""
+"""A log that changed behind a reader's cursor (restored, pruned or deleted): the reader gets a reset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def resets(reader: Follower) -> list[int]:
     return [json.loads(message.data or "")["last_seq"] for message in reader.events("stream-reset")]
 
 
-def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> None:
+def test_a_rewound_log_restarts_an_open_stream(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     reader = streamed.open()
     heard(reader, [*range(1, last + 1)])
@@ -33,7 +33,7 @@ def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> No
     assert [int(m.id or 0) for m in reader.events("message")] == [*before, *range(1, new + 1)]
 
 
-def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) -> None:
+def test_a_rewound_log_restarts_a_reconnecting_reader(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     rewind(streamed.run, 5)
     reader = streamed.open(headers={"Last-Event-ID": str(last)})
@@ -43,7 +43,7 @@ def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) ->
     assert [int(m.id or 0) for m in reader.events("message")] == [1, 2, 3, 4, 5]
 
 
-def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
+def test_a_page_gets_a_reset(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     page = streamed.listeners.open(f"{streamed.page_url}?afterSeq={last}", streamed.cookie, pause_s=60)
     eventually(lambda: page.messages, why="the stream begins")
@@ -53,7 +53,7 @@ def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.breaks_invariants("events are taken out of the log")
-def test_what_is_gone_after_the_cursor_is_not_passed_over(streamed: StreamedRun) -> None:
+def test_missing_events_after_the_cursor_cause_a_reset(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     with allow_changes("test: a part of the log is gone"):
         Event.objects.filter(log=streamed.run.pk, seq__in=[4, 5]).delete()

@@ -1,4 +1,4 @@
-"""A reader that takes nothing is let go after a while and comes back by its cursor; nobody else notices it."""
+"""A reader that stops reading is disconnected after a timeout and resumes from its cursor; others are not affected."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from timeline.live import client
 
 
 @pytest.mark.slow
-def test_stuck_readers_are_let_go_and_lose_nothing(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_readers_are_disconnected_and_lose_nothing(
+    streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "SLOW_S", 1)
     quick = streamed.open()
     heard(quick, [*range(1, last_seq(streamed.run) + 1)])
     stuck = [streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05) for _ in range(4)]
     eventually(lambda: all(reader.messages for reader in stuck), why="the streams begin")
-    # More than the sockets and the server's buffer hold.
+    # More than the sockets and the server's buffer can hold.
     for _ in range(40):
         last = grow(streamed.run, 10, size=16_000)
         heard(quick, [*range(1, last + 1)], within_s=20)
     eventually(lambda: len(live_server.hub().clients) == 1, why="only the quick reader is still served")
     for reader in stuck:
-        # They read on: first what lay in the sockets, then that they were cut.
+        # They continue reading: first the data in the sockets, then the end of the connection.
         streamed.listeners.call(reader.hurry)
     for reader in stuck:
         heard(reader, [*range(1, last + 1)], within_s=20)
@@ -35,7 +37,9 @@ def test_stuck_readers_are_let_go_and_lose_nothing(streamed: StreamedRun, monkey
 
 
 @pytest.mark.slow
-def test_a_slow_reader_that_goes_on_reading_is_kept(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_that_keeps_reading_stays_connected(
+    streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "SLOW_S", 2)
     slow = streamed.open(receive_buffer=TINY, slow_s=0.01)
     eventually(lambda: slow.messages, why="the stream begins")

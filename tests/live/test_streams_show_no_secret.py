@@ -1,4 +1,4 @@
-"""Followed live, a run shows no secret either: as JSON events, as those of AG-UI, and as rows of its page."""
+"""Live streams of a run contain no secrets: neither JSON events, nor AG-UI events, nor rows of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.breaks_invariants("an answer's content is replaced by o
 
 
 @pytest.mark.parametrize("kind", ["json", "ag-ui", "html"])
-def test_no_stream_has_a_canary(streamed: StreamedRun, kind: str) -> None:
+def test_no_stream_contains_a_canary(streamed: StreamedRun, kind: str) -> None:
     add_rules(streamed.project)
     run = drive(streamed.run)
     answer = answer_of(run)

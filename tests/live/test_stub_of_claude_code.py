@@ -1,4 +1,4 @@
-"""The stub of Claude Code keeps the contract: the unmodified SDK drives it, and sees what it sees of the program."""
+"""The stub of Claude Code behaves like the program: the unmodified SDK drives it and sees the same messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ = {"tool": "Read", "input": {"path": "a.txt"}, "output": "read {path}"}
 
 
 def play(folder: Path, *acts: dict[str, Any], **options: Any) -> tuple[list[Any], Exception | None]:
-    """The messages of one turn, and the exception with which the SDK ends."""
+    """Return the messages of one turn, and the exception with which the SDK ends."""
     own = {"CLAUDE_CONFIG_DIR": str(folder / "config"), "HOME": str(folder)}
     given = ClaudeAgentOptions(cli_path=scripted_program(folder, [list(acts)]), cwd=folder, env=own, **options)
     messages: list[Any] = []
@@ -55,7 +55,7 @@ async def _guard(given: Any, call_id: str | None, _: Any) -> Any:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}
 
 
-def test_hooks_decide_about_parallel_calls_and_about_those_of_sub_agents(tmp_path: Path) -> None:
+def test_hooks_decide_about_parallel_calls_and_calls_of_sub_agents(tmp_path: Path) -> None:
     agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "two", "subagent": [READ, {"text": "Two."}]}
     hooks: Any = {"PreToolUse": [HookMatcher(matcher="Bash|Read", hooks=[_guard])]}
     messages, error = play(tmp_path, {"tools": [BASH, READ]}, agent, {"text": "Done."}, hooks=hooks)
@@ -68,7 +68,7 @@ def test_hooks_decide_about_parallel_calls_and_about_those_of_sub_agents(tmp_pat
         for block in message.content
         if isinstance(block, ToolResultBlock)
     ]
-    # Of parallel calls, the last one comes first.
+    # The last of parallel calls comes first.
     assert results == [
         (False, "read b.txt", False), (False, "No shell.", True), (True, "read b.txt", False), (False, "two", False),
     ]  # fmt: skip
@@ -92,15 +92,15 @@ def test_hooks_decide_about_parallel_calls_and_about_those_of_sub_agents(tmp_pat
         ([{"result": "error_max_turns", "is_error": True, "errors": ["9 turns"]}], type(None), True),
     ],
 )
-def test_how_it_ends(tmp_path: Path, acts: Any, error: type, has_result: bool) -> None:
-    """The SDK raises for a bad exit, and not for a silent end."""
+def test_each_kind_of_exit(tmp_path: Path, acts: Any, error: type, has_result: bool) -> None:
+    """The SDK raises for a nonzero exit, but not for a silent end."""
     messages, raised = play(tmp_path, *acts)
 
     assert type(raised) is error
     assert any(isinstance(message, ResultMessage) for message in messages) is has_result
 
 
-def test_it_refuses_what_the_program_refuses(tmp_path: Path) -> None:
+def test_the_stub_refuses_the_same_sessions_as_the_program(tmp_path: Path) -> None:
     _, unknown = play(tmp_path, {"text": "x"}, resume="00000000-0000-4000-8000-000000000000")
     first, _ = play(tmp_path, {"text": "x"})
     _, taken = play(tmp_path, {"text": "x"}, session_id=first[-1].session_id)

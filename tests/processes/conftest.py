@@ -1,4 +1,4 @@
-"""Registers the scripted model and its tools, which the runs of these tests follow."""
+"""Register the scripted model and its tools, which the runs of these tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agentops post_restore` and `agentops backup`: what they refuse, and what they answer."""
+"""`agentops post_restore` and `agentops backup`: refusals and output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.django_db
-def test_it_works() -> None:
+def test_post_restore_fences_off_runs() -> None:
     run = make_run()
     transitions.claim(run.pk, "a worker")
 
@@ -57,7 +57,7 @@ def test_it_works() -> None:
 
 
 @pytest.mark.django_db
-def test_it_does_nothing_where_nobody_can_be_asked() -> None:
+def test_post_restore_needs_a_terminal_or_yes() -> None:
     with pytest.raises(CommandError) as refusal:
         printed("post_restore")
 
@@ -67,7 +67,7 @@ def test_it_does_nothing_where_nobody_can_be_asked() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("answer", ["y", "YES "])
-def test_it_asks(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_post_restore_asks_for_confirmation(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda prompt: answer)
     call_command("post_restore", stdout=Terminal())
 
@@ -76,7 +76,7 @@ def test_it_asks(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("answer", ["", "n", "yes please"])
-def test_it_takes_no_for_an_answer(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_post_restore_stops_without_confirmation(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda prompt: answer)
     with pytest.raises(CommandError) as refusal:
         call_command("post_restore", stdout=Terminal())
@@ -86,8 +86,8 @@ def test_it_takes_no_for_an_answer(answer: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.django_db
-def test_the_end_of_the_input_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-D, or a standard input that is none, such as /dev/null."""
+def test_end_of_input_counts_as_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-D, or an empty standard input such as /dev/null."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     with pytest.raises(CommandError) as refusal:
         call_command("post_restore", stdout=Terminal())
@@ -98,7 +98,7 @@ def test_the_end_of_the_input_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.breaks_invariants("a backup is spoilt")
 @pytest.mark.django_db
-def test_it_ends_with_1_where_the_backup_was_broken() -> None:
+def test_post_restore_exits_with_1_for_a_broken_backup() -> None:
     run = drive(make_run())
     Log.objects.filter(pk=run.pk).update(last_seq=Event.objects.filter(log=run.pk).count() + 1)
     with pytest.raises(CommandError) as refusal:
@@ -110,8 +110,8 @@ def test_it_ends_with_1_where_the_backup_was_broken() -> None:
 
 @sqlite_only
 @pytest.mark.django_db
-def test_it_is_refused_while_the_site_is_up() -> None:
-    """Exit code 75: whoever serves the home must be ended first."""
+def test_post_restore_is_refused_while_the_site_runs() -> None:
+    """Exit code 75: the process that serves this home must end first."""
     home = Home(django_settings.AGENTOPS_HOME)
     try:
         with pytest.raises(CommandError) as refusal:
@@ -129,7 +129,7 @@ def test_it_is_refused_while_the_site_is_up() -> None:
 
 @sqlite_only
 @pytest.mark.django_db(transaction=True)
-def test_a_backup_is_whole_and_private(tmp_path: Path) -> None:
+def test_backup_is_complete_and_private(tmp_path: Path) -> None:
     run = drive(make_run())
     path = tmp_path / "backup.sqlite3"
 
@@ -149,7 +149,7 @@ def test_a_backup_is_whole_and_private(tmp_path: Path) -> None:
 @sqlite_only
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("name", "code"), [("there", 5), ("no/such/directory", 6)])
-def test_a_backup_replaces_nothing(tmp_path: Path, name: str, code: int) -> None:
+def test_backup_overwrites_no_file(tmp_path: Path, name: str, code: int) -> None:
     (tmp_path / "there").write_text("mine")
     with pytest.raises(CommandError) as refusal:
         printed("backup", str(tmp_path / name))
@@ -160,7 +160,7 @@ def test_a_backup_replaces_nothing(tmp_path: Path, name: str, code: int) -> None
 
 @pytest.mark.postgres
 @pytest.mark.django_db
-def test_postgresql_has_its_own(tmp_path: Path) -> None:
+def test_backup_on_postgresql_refers_to_pg_dump(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="pg_dump") as refusal:
         printed("backup", str(tmp_path / "x"))
 

@@ -1,4 +1,4 @@
-"""What a restore does to runs: nobody of the lost time can write any more, nobody is given an epoch of it again."""
+"""Effects of a restore on runs: workers from before it can no longer write, and no epoch is used twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 
 def restored() -> Incarnation:
-    """All that `post_restore` does to the rows."""
+    """Change the rows as `post_restore` does."""
     incarnation = restore.begin(by="cli:test")
     for _ in restore.fence_off(incarnation):
         pass
@@ -60,8 +60,8 @@ def assert_sound(*runs: AgentRun) -> None:
 # --- Epochs -----------------------------------------------------------------------------------------------------
 
 
-def test_no_epoch_is_handed_out_twice() -> None:
-    """The backup knew a queued run; after it, and lost with it, the run was claimed again and again."""
+def test_no_epoch_is_used_twice() -> None:
+    """The backup has a queued run. After the backup the run was claimed again and again, and these claims are lost."""
     run = make_run()
     before = restored_from_before_the_claims(run, claims=30)
 
@@ -80,7 +80,7 @@ def test_no_epoch_is_handed_out_twice() -> None:
 
 
 def restored_from_before_the_claims(run: AgentRun, *, claims: int) -> list[int]:
-    """The epochs that workers were given after the backup. The database is then as it was in it."""
+    """Return the epochs claimed after the backup. The database is then in the state of the backup."""
     epochs = []
     with transaction.atomic():
         for _ in range(claims):
@@ -91,8 +91,8 @@ def restored_from_before_the_claims(run: AgentRun, *, claims: int) -> list[int]:
     return epochs
 
 
-def test_two_restores_of_one_backup_differ() -> None:
-    """The first attempt at a restore is lost too, with all that its workers were given."""
+def test_two_restores_of_one_backup_use_different_epochs() -> None:
+    """The first restore is lost too, with all epochs of its workers."""
     run = make_run()
     epochs, numbers = [], []
     for minutes in range(3):
@@ -107,7 +107,7 @@ def test_two_restores_of_one_backup_differ() -> None:
     assert sorted(set(numbers)) == numbers
 
 
-def test_restores_that_follow_at_once_do_not_meet() -> None:
+def test_consecutive_restores_use_separate_numbers() -> None:
     run = make_run()
     first = restored()
     epoch = claimed(run).epoch
@@ -119,7 +119,7 @@ def test_restores_that_follow_at_once_do_not_meet() -> None:
         append(run, epoch)
 
 
-def test_a_clock_that_was_put_back_goes_below_nothing() -> None:
+def test_clock_set_back_does_not_lower_numbers() -> None:
     run = make_run()
     first = restored()
     with time_machine.travel(datetime(2019, 5, 1, tzinfo=UTC)):
@@ -129,7 +129,7 @@ def test_a_clock_that_was_put_back_goes_below_nothing() -> None:
     assert AgentRun.objects.get(pk=run.pk).lease_epoch == second.number
 
 
-def test_numbers_fit_their_columns_for_long_enough() -> None:
+def test_numbers_fit_their_columns_until_2080() -> None:
     with time_machine.travel(datetime(2080, 1, 1, tzinfo=UTC)):
         assert restore.begin(by="x").number < 2**31 - 10_000_000
 
@@ -137,7 +137,7 @@ def test_numbers_fit_their_columns_for_long_enough() -> None:
 # --- Runs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_running_run_is_queued_and_its_worker_fenced_off() -> None:
+def test_running_run_is_queued_and_its_worker_fenced_off() -> None:
     run = make_run()
     held = claimed(run)
     incarnation = restored()
@@ -153,7 +153,7 @@ def test_a_running_run_is_queued_and_its_worker_fenced_off() -> None:
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "paused", "waiting"])
-def test_every_live_run_goes_on_and_comes_to_its_end(state: str) -> None:
+def test_every_live_run_continues_to_its_end(state: str) -> None:
     run = make_run(make_agent(max_steps=2 if state == "paused" else 500))
     if state == "paused":
         drive(run)
@@ -181,8 +181,8 @@ def wait_a_moment(held: transitions.ClaimedRun) -> None:
     )
 
 
-def test_a_run_that_was_cut_off_in_the_middle_of_a_step_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of the model and a tool were open in the backup: as after the death of a worker."""
+def test_run_interrupted_within_a_step_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model call and a tool call are open in the backup, as after the death of a worker."""
     from runs import chaos
 
     class Cut(BaseException):
@@ -206,7 +206,7 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_step_goes_on(monkeypatch: pyt
     assert_sound(run)
 
 
-def test_what_has_ended_is_left_as_it_is() -> None:
+def test_ended_runs_stay_unchanged() -> None:
     done = drive(make_run())
     stopped = make_run()
     inbox.stop(stopped.pk, by="test")
@@ -217,7 +217,7 @@ def test_what_has_ended_is_left_as_it_is() -> None:
     assert_sound(done, stopped)
 
 
-def test_the_deaths_of_a_step_are_still_counted_and_a_restore_is_none() -> None:
+def test_restore_keeps_the_death_count_of_a_step() -> None:
     run = make_run()
     claimed(run)
     assert suspects.note_death_alone("a worker of the lost time")
@@ -228,7 +228,7 @@ def test_the_deaths_of_a_step_are_still_counted_and_a_restore_is_none() -> None:
     assert Attempt.objects.filter(run=run, owner=restore.OWNER).count() == 1
 
 
-def test_done_twice_it_does_no_harm() -> None:
+def test_repeated_restore_does_no_harm() -> None:
     runs = [make_run(), make_run()]
     claimed(runs[0])
     for _ in range(3):
@@ -238,7 +238,7 @@ def test_done_twice_it_does_no_harm() -> None:
     assert_sound(*runs)
 
 
-def test_cut_off_it_is_begun_again() -> None:
+def test_interrupted_restore_can_start_again() -> None:
     runs = [make_run() for _ in range(3)]
     for run in runs:
         claimed(run)
@@ -254,14 +254,14 @@ def test_cut_off_it_is_begun_again() -> None:
     assert_sound(*runs)
 
 
-def test_it_is_audited() -> None:
+def test_restore_is_audited() -> None:
     incarnation = restored()
 
     entry = AuditEntry.objects.get(action=restore.AUDITED)
     assert (entry.actor, entry.project, entry.object_id) == ("cli:test", None, str(incarnation.number))
 
 
-def test_a_run_that_is_being_removed_stays_hidden(django_capture_on_commit_callbacks: Any) -> None:
+def test_run_being_removed_stays_hidden(django_capture_on_commit_callbacks: Any) -> None:
     run = make_run()
     inbox.stop(run.pk, by="test")
     removal = retention.apply(retention.RemovalReport(run.project, 0), by="x")

@@ -1,4 +1,4 @@
-"""Readers of a restored database: what they have is of another time, and they are told so."""
+"""Readers of a restored database: their cursors are from before the restore, so they get a reset."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def ids(reader: Follower) -> list[str]:
 
 
 @pytest.mark.slow
-def test_who_listens_begins_again_under_the_new_ids(scene: StreamedRun) -> None:
-    """The log is as long as it was, and yet another one."""
+def test_open_stream_starts_again_with_new_ids(scene: StreamedRun) -> None:
+    """The new log has the same length as the old one, but other events."""
     last = grow(scene.run, 5)
     reader = scene.open()
     eventually(lambda: reader.messages and len(ids(reader)) == last, within_s=5, why="it is replayed")
@@ -58,8 +58,8 @@ def test_who_listens_begins_again_under_the_new_ids(scene: StreamedRun) -> None:
 
 
 @pytest.mark.parametrize("how", ["header", "query"])
-def test_a_cursor_of_before_is_reset(scene: StreamedRun, how: str) -> None:
-    """With last_seq, then from 1; a seq alone is of the time before any restore."""
+def test_cursor_from_before_the_restore_is_reset(scene: StreamedRun, how: str) -> None:
+    """The reset names the last seq; then all events follow. A plain seq is a cursor from before any restore."""
     old = grow(scene.run, 5)
     number = restored()
     newest = last_seq(scene.run)
@@ -72,7 +72,7 @@ def test_a_cursor_of_before_is_reset(scene: StreamedRun, how: str) -> None:
         assert ids(reader)[0] == f"1.{number}"
 
 
-def test_a_cursor_of_now_goes_on(scene: StreamedRun) -> None:
+def test_cursor_from_after_the_restore_continues(scene: StreamedRun) -> None:
     old = grow(scene.run, 5)
     number = restored()
     newest = last_seq(scene.run)
@@ -86,7 +86,7 @@ def test_a_cursor_of_now_goes_on(scene: StreamedRun) -> None:
     assert len(ids(from_the_start)) == newest
 
 
-def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: StreamedRun) -> None:
+def test_ended_run_gives_204_only_for_a_cursor_from_after_the_restore(scene: StreamedRun) -> None:
     last = finish(scene.run)
     number = restored()
 
@@ -98,7 +98,7 @@ def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: Stre
 
 
 @pytest.mark.slow
-def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: StreamedRun) -> None:
+def test_page_from_before_the_restore_is_reset(scene: StreamedRun) -> None:
     client = Client()
     client.force_login(scene.reader)
 
@@ -124,8 +124,8 @@ def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: Stre
     assert resets(fresh) == []
 
 
-def test_readers_of_both_times_meet_at_one_log(scene: StreamedRun) -> None:
-    """The first to come after the restore brings the news to those who are there, before the next look does."""
+def test_readers_from_before_and_after_the_restore_share_a_log(scene: StreamedRun) -> None:
+    """The first reader after the restore makes the server reset the earlier readers, before its next periodic check."""
     old = grow(scene.run, 3)
     there = scene.open()
     eventually(lambda: len(ids(there)) == old, within_s=5, why="it is replayed")

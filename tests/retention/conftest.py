@@ -1,4 +1,4 @@
-"""Runs that ended long ago, and what is left of them."""
+"""Fixtures for retention tests: runs that ended long ago, and helpers that count their rows."""
 
 from __future__ import annotations
 

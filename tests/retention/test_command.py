@@ -1,4 +1,4 @@
-"""`agentops retention`: what it prints, its exit codes, and the daily look that needs no command."""
+"""`agentops retention`: output, exit codes, and the daily task."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def exit_code(*words: str) -> int:
     return refusal.value.returncode
 
 
-def test_it_applies_each_projects_own_rule(project: Project, agent: Agent) -> None:
+def test_each_projects_rule_is_applied(project: Project, agent: Agent) -> None:
     brief = make_project("beta")
     Project.objects.filter(pk=brief.pk).update(retention_days=7)
     for_ever = make_project("gamma")
@@ -63,7 +63,7 @@ def test_it_applies_each_projects_own_rule(project: Project, agent: Agent) -> No
     assert entry.project == brief
 
 
-def test_older_than_overrides_it_for_one_project_or_all(project: Project, agent: Agent) -> None:
+def test_older_than_overrides_the_rule_of_one_project_or_all(project: Project, agent: Agent) -> None:
     other = make_agent(make_project("beta"))
     mine, theirs = aged(make_run(agent), 30), aged(make_run(other), 30)
     printed("--project", "alpha", "--older-than", "20")
@@ -86,7 +86,7 @@ def test_a_dry_run_removes_nothing(project: Project, agent: Agent) -> None:
     assert printed("--dry-run").split("\t")[:3] == ["alpha", "90 d", "1"]
 
 
-def test_people_see_a_table_and_how_far_it_is(project: Project, agent: Agent) -> None:
+def test_a_terminal_gets_a_table_and_progress(project: Project, agent: Agent) -> None:
     aged(make_run(agent), 100)
     shown = Terminal()
 
@@ -104,7 +104,7 @@ def test_people_see_a_table_and_how_far_it_is(project: Project, agent: Agent) ->
         (["release", "nonsense", "--reason", "x"], 3),
     ],
 )
-def test_it_says_what_is_not_there(project: Project, words: list[str], code: int) -> None:
+def test_unknown_projects_and_runs_have_an_exit_code(project: Project, words: list[str], code: int) -> None:
     assert exit_code(*words) == code
 
 
@@ -121,7 +121,7 @@ def test_it_says_what_is_not_there(project: Project, words: list[str], code: int
         (["forget"], "invalid choice"),
     ],
 )
-def test_it_refuses_what_makes_no_sense(words: list[str], why: str) -> None:
+def test_invalid_options_are_refused(words: list[str], why: str) -> None:
     with pytest.raises(CommandError, match=re.escape(why)):
         printed(*words)
 
@@ -137,11 +137,11 @@ def test_hold_and_release(project: Project, agent: Agent) -> None:
     assert there(run) == [False]
 
 
-# --- By itself --------------------------------------------------------------------------------------------------
+# --- Daily task -------------------------------------------------------------------------------------------------
 
 
-def test_answers_of_yesterday_are_forgotten(project: Project) -> None:
-    """What was answered under an Idempotency-Key tells of the run too."""
+def test_idempotent_responses_of_yesterday_are_deleted(project: Project) -> None:
+    """Responses stored for an Idempotency-Key contain data of the run too."""
     now = timezone.now()
     for name, made in (("old", now - timedelta(hours=25)), ("new", now - timedelta(hours=23))):
         IdempotencyKey.objects.create(
@@ -152,7 +152,7 @@ def test_answers_of_yesterday_are_forgotten(project: Project) -> None:
     assert list(IdempotencyKey.objects.values_list("key", flat=True)) == ["new"]
 
 
-def test_sessions_that_have_ended_are_forgotten(db: None) -> None:
+def test_expired_sessions_are_deleted(db: None) -> None:
     now = timezone.now()
     for name, ends in (("old", now - timedelta(minutes=1)), ("new", now + timedelta(hours=1))):
         Session.objects.create(session_key=name, session_data="", expire_date=ends)
@@ -161,7 +161,7 @@ def test_sessions_that_have_ended_are_forgotten(db: None) -> None:
     assert list(Session.objects.values_list("session_key", flat=True)) == ["new"]
 
 
-def test_a_day_has_one_look(project: Project, agent: Agent) -> None:
+def test_the_task_runs_once_a_day(project: Project, agent: Agent) -> None:
     first = aged(make_run(agent), 100)
     upkeep.apply_retention()
     second = aged(make_run(agent), 100)
@@ -174,7 +174,7 @@ def test_a_day_has_one_look(project: Project, agent: Agent) -> None:
     assert there(second) == [False]
 
 
-def test_the_clock_knows_the_task() -> None:
+def test_the_task_is_scheduled() -> None:
     planned = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
 
     assert upkeep.apply_retention.name in planned
@@ -182,7 +182,7 @@ def test_the_clock_knows_the_task() -> None:
     assert planned <= set(celery_app.tasks)
 
 
-def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:
+def test_one_process_runs_a_chore(transactional_db: None) -> None:
     taken: list[bool] = []
 
     def ask() -> None:
@@ -200,7 +200,7 @@ def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:
     assert sorted(taken) == [False] * 7 + [True]
 
 
-def test_the_daily_look_leaves_projects_alone_that_keep_everything(project: Project, agent: Agent) -> None:
+def test_the_daily_task_skips_projects_that_keep_everything(project: Project, agent: Agent) -> None:
     Project.objects.update(retention_days=None)
     run = aged(make_run(agent), 10_000)
 
@@ -209,8 +209,8 @@ def test_the_daily_look_leaves_projects_alone_that_keep_everything(project: Proj
     assert AgentRun.objects.count() == 1
 
 
-def test_runs_that_cannot_be_deleted_hold_up_no_other(project: Project, agent: Agent) -> None:
-    """As when an extension refers to them, or the database refuses a value."""
+def test_runs_that_cannot_be_deleted_do_not_block_others(project: Project, agent: Agent) -> None:
+    """For example, if an extension refers to them, or the database refuses a value."""
     refused, other = aged(make_run(agent), 101), aged(make_run(agent), 100)
     later = aged(make_run(make_agent(make_project("beta"))), 100)
     with refusing("UPDATE", "agent_runs", f"OLD.id = '{refused.pk.hex}'"):
@@ -220,7 +220,7 @@ def test_runs_that_cannot_be_deleted_hold_up_no_other(project: Project, agent: A
     assert there(refused, other, later) == [True, False, False]
 
 
-def test_hidden_runs_whose_rows_cannot_be_deleted_hold_up_no_other(project: Project, agent: Agent) -> None:
+def test_hidden_runs_whose_rows_cannot_be_deleted_do_not_block_others(project: Project, agent: Agent) -> None:
     refused, other = aged(make_run(agent), 101), aged(make_run(agent), 100)
     with refusing("DELETE", "agent_run_messages", f"OLD.run_id = '{refused.pk.hex}'"):
         for _ in retention.daily():

@@ -1,4 +1,4 @@
-"""What those get who ask for a run that was removed: 410 with what is left of it; strangers the 404 of any other."""
+"""Requests for a deleted run get 410 with its tombstone; users without access get the 404 of an unknown run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PARTS += ["/replay", "/replay/frame"]
 # --- Pages ------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_when_and_why(removed: AgentRun, member: Client) -> None:
+def test_the_page_shows_when_and_why_the_run_was_deleted(removed: AgentRun, member: Client) -> None:
     answer = member.get(f"/runs/{removed.pk}")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
 
@@ -82,20 +82,20 @@ def test_the_page_says_when_and_why(removed: AgentRun, member: Client) -> None:
     assert 'href="/p/alpha/runs"' in answer.content.decode()
 
 
-def test_every_part_of_it_is_gone(removed: AgentRun, member: Client) -> None:
+def test_every_part_of_the_run_is_gone(removed: AgentRun, member: Client) -> None:
     for part in PARTS:
         answer = member.get(f"/runs/{removed.pk}{part}")
         assert answer.status_code == 410, part
         assert re.search("deleted|removed", answer.content.decode()), part
 
 
-def test_nothing_can_be_done_with_it(removed: AgentRun, member: Client) -> None:
+def test_a_deleted_run_has_no_actions(removed: AgentRun, member: Client) -> None:
     for act in ("resume", "pause", "stop", "send"):
         assert member.post(f"/runs/{removed.pk}/{act}", {"message": "x"}).status_code == 410, act
 
 
-def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client) -> None:
-    """Byte for byte, but for what every answer has of its own."""
+def test_users_without_access_cannot_tell_it_from_an_unknown_run(removed: AgentRun, stranger: Client) -> None:
+    """Byte for byte, except for values that differ in every response."""
     for part in PARTS:
         with time_machine.travel(1_795_000_000, tick=False):
             theirs, nobodys = (stranger.get(f"/runs/{run_id}{part}") for run_id in (removed.pk, uuid4()))
@@ -105,16 +105,16 @@ def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client)
         assert len(bodies) == 1, part
 
 
-def test_the_anonymous_are_sent_to_the_login(removed: AgentRun) -> None:
+def test_anonymous_users_are_sent_to_the_login(removed: AgentRun) -> None:
     assert Client().get(f"/runs/{removed.pk}").status_code == 302
 
 
-def test_a_place_in_the_list_outlives_its_run(project: Project, agent: Agent, member: Client) -> None:
-    """The cursor names a place, not a row."""
+def test_a_list_cursor_survives_the_deletion_of_its_run(project: Project, agent: Agent, member: Client) -> None:
+    """The cursor encodes a position, not a row."""
     runs = [make_run(agent, f"Prompt number {number}.") for number in range(60)]
     page = member.get("/p/alpha/runs").content.decode()
     [older] = set(re.findall(r'href="([^"]*before=[^"]+)"', page))
-    # The last row of the first page is what the link speaks of.
+    # The cursor of the link encodes the last row of the first page.
     for run in runs[8:12]:
         aged(run, 100)
     apply(project)
@@ -128,7 +128,7 @@ def test_a_place_in_the_list_outlives_its_run(project: Project, agent: Agent, me
 # --- The API ----------------------------------------------------------------------------------------------------
 
 
-def test_the_api_tells_what_is_left(removed: AgentRun, project: Project) -> None:
+def test_the_api_returns_the_tombstone(removed: AgentRun, project: Project) -> None:
     answer = Client().get(api(removed), headers=with_key(project))
     problem = json.loads(answer.content)
 
@@ -142,7 +142,7 @@ def test_the_api_tells_what_is_left(removed: AgentRun, project: Project) -> None
 
 
 def addresses(patterns: Iterable[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
-    """Every address of the API that names a run; a new one is asked too."""
+    """Return every API URL with a run ID; new endpoints are included automatically."""
     for entry in patterns:
         address = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -152,14 +152,14 @@ def addresses(patterns: Iterable[URLPattern | URLResolver], prefix: str = "/") -
 
 
 def not_gone(run: AgentRun, project: Project) -> dict[str, object]:
-    """The addresses of the API under which a holder of a key, or an admin, still gets something else than 410."""
+    """Return the API URLs that do not answer 410 to a key or an admin."""
     headers, admin = with_key(project, "read", "write"), Client()
     admin.force_login(make_person(project, Role.ADMIN))
     parts = {"<str:project>": project.slug, "<uuid:run_id>": str(run.pk)}
     found: dict[str, object] = {}
     for address in addresses(get_resolver().url_patterns):
         url = re.sub(r"<[^>]+>", lambda named: parts.get(named[0], str(uuid4())), address)
-        # No key may share a run.
+        # Keys cannot share runs.
         client = admin if "/share-links" in url else Client(headers=headers)
         answer = client.get(url)
         if answer.status_code == 405 and "POST" not in answer["Allow"]:
@@ -172,15 +172,15 @@ def not_gone(run: AgentRun, project: Project) -> dict[str, object]:
     return found
 
 
-def test_every_address_of_it_answers_410(removed: AgentRun, project: Project) -> None:
+def test_every_url_of_a_deleted_run_answers_410(removed: AgentRun, project: Project) -> None:
     assert len(list(addresses(get_resolver().url_patterns))) >= 8
     assert not_gone(removed, project) == {}
 
 
-def test_a_run_that_is_going_is_gone_already(
+def test_a_run_being_deleted_answers_410(
     project: Project, agent: Agent, member: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its rows go, in batches, or where that was cut off: at no door a half of it is seen."""
+    """While its rows are deleted in batches, or after an interruption, no entry point shows a partial run."""
     monkeypatch.setattr(tombstones, "BATCH", 5)
     run = aged(drive(make_run(agent, "Half of it")), 100)
     with closing(retention.apply(RemovalReport(project, 90), by="test")) as removal:
@@ -195,7 +195,7 @@ def test_a_run_that_is_going_is_gone_already(
         assert json.loads(answer.content)["results"] == []
 
 
-def test_the_api_tells_strangers_nothing(removed: AgentRun) -> None:
+def test_the_api_reveals_nothing_to_users_without_access(removed: AgentRun) -> None:
     """Neither in their own project nor in this one."""
     theirs = make_agent().project
     headers = with_key(theirs)
@@ -218,13 +218,13 @@ def scene(web: WebThread, listeners: Listeners) -> StreamedRun:
 
 
 @pytest.mark.slow
-def test_who_listens_is_told(scene: StreamedRun) -> None:
-    """Never silence: in mid-stream both kinds of readers are told to begin again, and then that it is gone."""
+def test_open_streams_are_reset(scene: StreamedRun) -> None:
+    """Both kinds of readers get a reset during the stream, and then a 410."""
     last = grow(scene.run, 20)
     program = scene.open(pause_s=0.05)
     page = scene.listeners.open(f"{scene.page_url}?afterSeq={last}", scene.cookie, pause_s=0.05)
     heard(program, [*range(1, last + 1)])
-    # Its end is kept from the streams: a run that has ended would have closed them.
+    # Update the table directly: streams close if they see the end of the run.
     AgentRun.objects.filter(pk=scene.run.pk).update(status="stopped", completed_at=scene.run.created_at)
     apply(scene.project, 0)
 
@@ -232,7 +232,7 @@ def test_who_listens_is_told(scene: StreamedRun) -> None:
     assert [len(reader.events("stream-reset")) for reader in (program, page)] == [1, 1]
 
 
-def test_who_comes_back_with_a_cursor_is_told(scene: StreamedRun) -> None:
+def test_reconnecting_with_a_cursor_answers_410(scene: StreamedRun) -> None:
     last = finish(scene.run)
     aged(scene.run, 100)
     apply(scene.project)
@@ -250,8 +250,8 @@ def test_who_comes_back_with_a_cursor_is_told(scene: StreamedRun) -> None:
 COMMANDS = ["agent show", "agent tail", "agent resume", "agent stop", "check_invariants --run", "retention hold"]
 
 
-def test_commands_say_it_was_removed(removed: AgentRun) -> None:
-    """Exit code 3, as for a run that never was, but with what is known."""
+def test_commands_report_a_deleted_run(removed: AgentRun) -> None:
+    """Exit code 3, as for an unknown run, but with the tombstone."""
     for command in COMMANDS:
         with pytest.raises(CommandError) as refusal:
             call_command(*command.split(), str(removed.pk)[:13], *(["--reason=x"] if "hold" in command else []))
@@ -260,7 +260,7 @@ def test_commands_say_it_was_removed(removed: AgentRun) -> None:
         assert f"run {removed.pk} was deleted by retention on" in str(refusal.value), command
 
 
-def test_the_list_does_not_show_it(removed: AgentRun, member: Client) -> None:
+def test_the_list_omits_the_run(removed: AgentRun, member: Client) -> None:
     out = io.StringIO()
     call_command("agent", "ls", stdout=out)
 
@@ -268,8 +268,8 @@ def test_the_list_does_not_show_it(removed: AgentRun, member: Client) -> None:
     assert str(removed.pk) not in member.get("/p/alpha/runs").content.decode()
 
 
-def test_it_reads_like_a_page(removed: AgentRun, member: Client, tmp_path: Path) -> None:
-    """The policy of all pages holds here too: no inline script, no foreign address."""
+def test_the_page_follows_the_rules_of_all_pages(removed: AgentRun, member: Client, tmp_path: Path) -> None:
+    """No inline scripts and no foreign URLs."""
     answer = member.get(f"/runs/{removed.pk}")
 
     assert "script-src 'self'" in answer["Content-Security-Policy"]

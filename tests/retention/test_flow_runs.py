@@ -1,4 +1,4 @@
-"""Retention of flow runs: they go with the runs of their nodes, and stay while one of them is needed."""
+"""Retention of flow runs: they are deleted with the runs of their nodes, and kept while any of these is needed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stopped_long_ago(project: Project) -> tuple[FlowRun, list[AgentRun]]:
 
 
 @pytest.mark.django_db
-def test_a_flow_run_goes_with_all_its_runs(project: Project) -> None:
+def test_a_flow_run_is_deleted_with_all_its_runs(project: Project) -> None:
     flow_run, runs = stopped_long_ago(project)
     alone = make_ended_flow_run(project)
     FlowRun.objects.filter(pk=alone.pk).update(completed_at=timezone.now() - LONG_AGO)
@@ -64,7 +64,7 @@ def test_a_flow_run_goes_with_all_its_runs(project: Project) -> None:
 
 
 @pytest.mark.django_db
-def test_a_flow_run_that_is_open_or_held_keeps_its_runs(project: Project) -> None:
+def test_an_open_or_held_flow_run_keeps_its_runs(project: Project) -> None:
     open_one = open_flow_run(project)
     aged(run_of(open_one, "a"), 100)
     _, held = stopped_long_ago(project)

@@ -1,4 +1,4 @@
-"""The deletion of a project: who may, what hides at once, what goes in the background, and what outlives it."""
+"""Deletion of a project: permission, immediate hiding, deletion in the background, and remaining rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BY = "user:ada"
 
 
 def delete(project: Project) -> Project:
-    """The project, archived and then hidden."""
+    """Archive the project, then hide it, and return it."""
     archive_project(project, actor=SYSTEM)
     project_deletion.delete_project(project, confirmation=project.slug, by=BY)
     return project_removal.pending().get(pk=project.pk)
@@ -80,7 +80,7 @@ def is_there(project: Project) -> bool:
 
 
 def filled(slug: str, text: str) -> tuple[Project, list[AgentRun]]:
-    """A project with rows in every table, whose runs have ended."""
+    """Create a project with rows in every table, whose runs have ended."""
     project = create_project(slug, slug.title(), actor=SYSTEM)
     run = fill(project, rows=3, text=text)
     agent, now = Agent.objects.filter(project=project).earliest("pk"), timezone.now()
@@ -106,11 +106,11 @@ def filled(slug: str, text: str) -> tuple[Project, list[AgentRun]]:
     return project, list(AgentRun.objects.filter(project=project))
 
 
-# --- What goes, and what stays ----------------------------------------------------------------------------------
+# --- Deleted and kept rows --------------------------------------------------------------------------------------
 
 
 def test_every_table_of_a_project_is_emptied() -> None:
-    """A new table with a column for its project fails here until it is deleted."""
+    """A new table with a project column fails here until the deletion includes it."""
     of_projects = {
         model
         for model in apps.get_models(include_auto_created=True)
@@ -124,7 +124,7 @@ def test_every_table_of_a_project_is_emptied() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.breaks_invariants("rows that are made to be deleted")
-def test_nothing_is_left_of_it_and_everything_of_the_others() -> None:
+def test_all_rows_are_deleted_and_other_projects_are_unchanged() -> None:
     other, other_runs = filled("beta", "of the other one")
     project, runs = filled("alpha", CANARY)
     before = {run.pk: rows_of(run.pk) for run in other_runs} | {other.pk: rows_of(other.pk)}
@@ -143,7 +143,7 @@ def test_nothing_is_left_of_it_and_everything_of_the_others() -> None:
 
 
 @pytest.mark.django_db
-def test_the_audit_log_outlives_it(project: Project, agent: Agent) -> None:
+def test_the_audit_log_is_kept(project: Project, agent: Agent) -> None:
     run = drive(make_run(agent))
     events = Event.objects.filter(log=run.pk).count()
     remove(delete(project))
@@ -155,13 +155,13 @@ def test_the_audit_log_outlives_it(project: Project, agent: Agent) -> None:
     assert (done.actor, done.project, done.object_id, done.before) == ("system", None, str(project.pk), names)
     assert (done.after["rows"]["agent_run_events"], done.after["rows"]["agent_runs"]) == (events, 1)
     assert done.after["rows"]["runs_agent"] == 1
-    # The others are kept, without their project.
+    # The other entries are kept, without their project.
     archived = AuditEntry.objects.get(action="project.archived")
     assert (archived.project, archived.object_id) == (None, str(project.pk))
 
 
 @pytest.mark.django_db
-def test_paused_runs_and_whole_groups_go(project: Project, agent: Agent) -> None:
+def test_paused_runs_and_whole_groups_are_deleted(project: Project, agent: Agent) -> None:
     first = paused_half_way(agent)
     second = resume(first.pk, by="test", max_steps=1).run
     drive(second)
@@ -180,7 +180,7 @@ def test_paused_runs_and_whole_groups_go(project: Project, agent: Agent) -> None
 
 
 @pytest.mark.django_db
-def test_nobody_sees_it_from_then_on_and_its_slug_is_free(project: Project, agent: Agent) -> None:
+def test_a_hidden_project_is_visible_to_no_user_and_its_slug_is_free(project: Project, agent: Agent) -> None:
     run = drive(make_run(agent))
     admin, boss = Client(), Client()
     admin.force_login(make_person(project, Role.ADMIN))
@@ -215,8 +215,8 @@ def test_nobody_sees_it_from_then_on_and_its_slug_is_free(project: Project, agen
 
 
 @pytest.mark.django_db
-def test_when_it_is_refused(project: Project, agent: Agent) -> None:
-    """In the order in which a person has to put things right."""
+def test_refused_deletions(project: Project, agent: Agent) -> None:
+    """Ordered as a user has to resolve the conflicts."""
     held, queued = drive(make_run(agent)), make_run(agent)
 
     def code() -> str:
@@ -247,14 +247,14 @@ def test_when_it_is_refused(project: Project, agent: Agent) -> None:
         project_deletion.delete_project(project, confirmation="alpha", by=BY)
 
 
-# --- Cut off ----------------------------------------------------------------------------------------------------
+# --- Interruptions ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.breaks_invariants("rows that are made to be deleted")
-def test_cut_off_after_any_batch_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each batch the process could have been killed: the project stays hidden, and each row is counted once."""
+def test_an_interruption_after_any_batch_can_be_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process could be killed after each batch: the project stays hidden, and each row is counted once."""
     monkeypatch.setattr(tombstones, "BATCH", 7)
     project, _ = filled("alpha", "text")
     stays = drive(make_run(make_agent(create_project("beta", "Beta", actor=SYSTEM))))
@@ -278,7 +278,7 @@ def test_cut_off_after_any_batch_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _killed_while_it_is_deleted(project: Project, process_env: dict[str, str]) -> bool:
-    """Have a command delete the project, and kill it in the midst of it; False where it was over before."""
+    """Kill a command while it deletes the project; return False if it finished before."""
     words = [sys.executable, str(settings.BASE_DIR / "manage.py"), "project", "delete", project.slug]
     words += ["--confirm", project.slug]
     known = Tombstone.objects.count()
@@ -292,8 +292,8 @@ def _killed_while_it_is_deleted(project: Project, process_env: dict[str, str]) -
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
-    for rows in (5_000, 50_000):  # again, where a busy machine has seen the beginning after the end
+def test_deletion_survives_kill_9(process_env: dict[str, str]) -> None:
+    for rows in (5_000, 50_000):  # retry with more rows if the deletion finished first
         project = create_project("alpha", "Alpha", actor=SYSTEM)
         run = make_run(make_agent(project))
         grow(run, rows)
@@ -312,7 +312,7 @@ def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     assert removed.after["rows"]["agent_run_events"] >= 5_000
 
 
-def test_a_task_does_it(worker: Worker) -> None:
+def test_a_task_deletes_the_project(worker: Worker) -> None:
     project = create_project("alpha", "Alpha", actor=SYSTEM)
     drive(make_run(make_agent(project)), worker)
     delete(project)
@@ -322,11 +322,11 @@ def test_a_task_does_it(worker: Worker) -> None:
     assert not is_there(project)
 
 
-# --- At the same moment -----------------------------------------------------------------------------------------
+# --- Concurrency ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_a_run_that_was_started_meanwhile_is_stopped_and_goes(project: Project, agent: Agent) -> None:
+def test_a_run_started_during_the_deletion_is_stopped_and_deleted(project: Project, agent: Agent) -> None:
     hidden = delete(project)
     late = make_run(agent)
 
@@ -337,8 +337,8 @@ def test_a_run_that_was_started_meanwhile_is_stopped_and_goes(project: Project, 
 
 
 @pytest.mark.django_db
-def test_a_run_with_a_worker_is_waited_for(project: Project, agent: Agent) -> None:
-    """It is told to stop, and stays until it has."""
+def test_deletion_waits_for_a_run_with_a_worker(project: Project, agent: Agent) -> None:
+    """The run gets a stop command, and is deleted after it has stopped."""
     hidden = delete(project)
     late = make_run(agent)
     claimed = transitions.claim(late.pk, "a worker")
@@ -356,7 +356,7 @@ def test_a_run_with_a_worker_is_waited_for(project: Project, agent: Agent) -> No
 
 
 @pytest.mark.django_db
-def test_a_hold_that_came_in_between_keeps_it(project: Project, agent: Agent) -> None:
+def test_a_hold_set_during_the_deletion_keeps_the_project(project: Project, agent: Agent) -> None:
     run, other = drive(make_run(agent)), drive(make_run(agent))
     hidden = delete(project)
     AgentRun.objects.filter(pk=run.pk).update(held_at=timezone.now() - timedelta(seconds=1))
@@ -371,7 +371,7 @@ def test_a_hold_that_came_in_between_keeps_it(project: Project, agent: Agent) ->
 
 
 @pytest.mark.django_db
-def test_a_project_that_cannot_be_deleted_holds_up_no_other(project: Project, agent: Agent) -> None:
+def test_a_project_that_cannot_be_deleted_does_not_block_others(project: Project, agent: Agent) -> None:
     refused, other = delete(project), delete(make_project("beta"))
     with refusing("DELETE", "runs_agent", f"OLD.id = '{agent.pk.hex}'"):
         for _ in project_removal.remove_pending():
@@ -420,7 +420,7 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_is_added_at_the_same_moment_is_in_or_is_refused() -> None:
+def test_a_member_added_concurrently_is_added_or_refused() -> None:
     for number in range(5):
         project = create_project(f"alpha-{number}", "Alpha", actor=SYSTEM)
         archive_project(project, actor=SYSTEM)

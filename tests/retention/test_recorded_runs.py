@@ -1,4 +1,4 @@
-"""Runs that other programs execute: they never keep a project busy, and their retention counts from what came last."""
+"""Runs executed by other programs: they never keep a project busy, and retention counts from their latest event."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 def reported(project: Project, name: str, *events: tuple[str, dict[str, Any]], ts: str | None = None) -> AgentRun:
-    """A run of a runner, whose clock may be wrong."""
+    """Return a run reported by a runner whose clock may be wrong."""
     documents = [
         {"runId": name, "type": type_, "payload": payload} for type_, payload in (("run.started", {}), *events)
     ]
@@ -53,13 +53,13 @@ def reported(project: Project, name: str, *events: tuple[str, dict[str, Any]], t
 
 
 def imported(project: Project) -> AgentRun:
-    """A session of January 2026 that waits for its user."""
+    """Import a session of January 2026 that waits for its user."""
     [run] = import_path(project, recording(SESSION)).runs
     return run
 
 
 def watched(project: Project, path: Path) -> AgentRun:
-    """A session like that one, followed while it goes on. With the same lines it would be a copy."""
+    """Return a similar session, followed while it runs. With identical lines it would be a copy."""
     content = recording(SESSION).read_bytes().replace(b"83f6445c-b782-5f83", b"93f6445c-b782-5f83")
     content = re.sub(rb'("uuid":"|"parentUuid":"|"requestId":"|"id":"msg_)(.)', rb"\g<1>0", content)
     path.write_bytes(content)
@@ -69,7 +69,7 @@ def watched(project: Project, path: Path) -> AgentRun:
 
 
 def recorded_ago(run: AgentRun, days: float) -> AgentRun:
-    """The run, as if its last event, and its import, had come so long ago."""
+    """Set the time of the run's last event and import to that many days ago, and return it."""
     then = timezone.now() - timedelta(days=days)
     Log.objects.filter(pk=run.pk, last_event_at__gt=then).update(last_event_at=then)
     ExternalRun.objects.filter(run=run, imported_at__isnull=False).update(imported_at=then)
@@ -79,8 +79,8 @@ def recorded_ago(run: AgentRun, days: float) -> AgentRun:
 # --- Retention ------------------------------------------------------------------------------------------------------
 
 
-def test_an_import_is_kept_from_its_import_on(project: Project) -> None:
-    """Whatever the times in its file say: no run disappears that a command has just reported as imported."""
+def test_an_import_is_kept_from_the_time_of_its_import(project: Project) -> None:
+    """Whatever the times in its file: a run that a command just reported as imported does not disappear."""
     waiting = imported(project)
     [ended] = import_path(project, recording(ENDED)).runs[:1]
     AgentRun.objects.filter(pk=ended.pk).update(completed_at=datetime.fromisoformat(LONG_AGO))
@@ -99,8 +99,8 @@ def test_an_import_is_kept_from_its_import_on(project: Project) -> None:
     assert reasons == {"it ended more than 90 days ago", "its last event was more than 90 days ago"}
 
 
-def test_a_second_import_counts_anew(project: Project) -> None:
-    """Even one that adds nothing: it has reported the run as there."""
+def test_a_second_import_restarts_the_period(project: Project) -> None:
+    """Even if it adds nothing: it reported the run as present."""
     run = recorded_ago(imported(project), 91)
 
     report = import_path(project, recording(SESSION))
@@ -111,8 +111,8 @@ def test_a_second_import_counts_anew(project: Project) -> None:
 
 @pytest.mark.parametrize("ts", [None, LONG_AGO, "2099-01-01T00:00:00Z"])
 @pytest.mark.parametrize("has_ended", [True, False])
-def test_a_reported_run_is_kept_from_its_last_event_on(project: Project, ts: str | None, has_ended: bool) -> None:
-    """By the clock of this site, not by that of its runner; whether the runner has reported an end or not."""
+def test_a_reported_run_is_kept_from_its_last_event(project: Project, ts: str | None, has_ended: bool) -> None:
+    """By the clock of this site, not the runner's, whether or not the runner reported an end."""
     run = reported(project, "r1", *([("run.completed", {})] if has_ended else []), ts=ts)
 
     assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
@@ -127,8 +127,8 @@ def test_a_reported_run_is_kept_from_its_last_event_on(project: Project, ts: str
     assert (estimate(project, 90).runs, apply(project).runs) == (1, 1)
 
 
-def test_a_group_waits_for_the_last_of_its_runs(project: Project, agent: Agent) -> None:
-    """A recorded child of an old run, and an old recorded child of a run that goes on."""
+def test_a_group_is_kept_until_its_last_run_expires(project: Project, agent: Agent) -> None:
+    """A recorded child of an old run, and an old recorded child of an active run."""
     old, live = aged(make_run(agent), 100), make_run(agent)
     of_old, of_live = reported(project, "r1"), recorded_ago(reported(project, "r2"), 100)
     AgentRun.objects.filter(pk=of_old.pk).update(parent_run=old)
@@ -141,7 +141,7 @@ def test_a_group_waits_for_the_last_of_its_runs(project: Project, agent: Agent) 
     assert there(old, of_old, live, of_live) == [False, False, True, True]
 
 
-def test_a_copy_goes_with_its_original_and_both_can_be_imported_again(project: Project) -> None:
+def test_a_copy_is_deleted_with_its_original_and_both_can_be_imported_again(project: Project) -> None:
     def import_all() -> list[AgentRun]:
         return [run for path in copies for run in import_path(project, path).runs]
 
@@ -155,7 +155,7 @@ def test_a_copy_goes_with_its_original_and_both_can_be_imported_again(project: P
     assert sum(AgentRun.objects.get(pk=run.pk).input_tokens for run in import_all()) == 6_600
 
 
-def test_runs_of_earlier_versions_get_the_time_of_their_import(project: Project) -> None:
+def test_runs_of_earlier_versions_get_their_import_time(project: Project) -> None:
     run, external = imported(project), reported(project, "r1")
     ExternalRun.objects.update(imported_at=None)
 
@@ -166,8 +166,8 @@ def test_runs_of_earlier_versions_get_the_time_of_their_import(project: Project)
     assert apply(project).runs == 0
 
 
-def test_the_import_says_how_long_its_runs_are_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command, the API and the page."""
+def test_an_import_reports_how_long_its_runs_are_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the command, the API and the page."""
     day = (timezone.now() + timedelta(days=90)).date().isoformat()
     call_command("import_run", str(recording(SESSION)), "--project", "alpha", "--json")
     assert [row["kept_until"] for row in json.loads(capsys.readouterr().out)] == [day]
@@ -197,7 +197,7 @@ def export(project: Project, capsys: pytest.CaptureFixture[str]) -> set[str]:
 def test_one_project_with_runs_of_every_kind(
     project: Project, agent: Agent, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What goes and stays, in the retention, the archiving and the deletion, is what the pages have said before."""
+    """Retention, archiving and deletion affect exactly the runs that the pages announce."""
     admin = Client()
     admin.force_login(make_person(project, Role.ADMIN))
     own, busy = aged(drive(make_run(agent)), 91), make_run(agent)
@@ -224,7 +224,7 @@ def test_one_project_with_runs_of_every_kind(
     assert "in progress.</strong>" not in admin.get(pages).content.decode()
     assert admin.post(f"{pages}/archive", {"slug": project.slug}).status_code == 303
 
-    # What is archived is exported as before, and takes no events
+    # An archived project can still be exported, and accepts no events
     assert export(project, capsys) == {str(run.pk) for run in (busy, new_import, ended)}
     refused = runner.post("/api/internal/agent-events", alive, content_type="application/json")
     assert (refused.status_code, refused.json()["code"]) == (403, "project_archived")
@@ -241,7 +241,7 @@ def test_one_project_with_runs_of_every_kind(
     assert not Project._base_manager.filter(pk=project.pk).exists()
 
 
-def test_a_task_ends_what_is_abandoned_once_an_hour(project: Project) -> None:
+def test_a_task_ends_abandoned_runs_once_an_hour(project: Project) -> None:
     first = recorded_ago(reported(project, "r1"), 8)
     upkeep.end_abandoned()
     later = recorded_ago(reported(project, "r2"), 8)

@@ -1,4 +1,4 @@
-"""The removal itself: all rows, in batches; cut off at any moment it leaves nothing half visible, and goes on."""
+"""Deletion of runs: all rows, in batches; an interruption leaves nothing partially visible and can be continued."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from timeline.models import Event, Source, Tombstone
 CANARY = "canary-7f3a91-nobody-says-this"
 
 
-# --- What goes, and what stays ----------------------------------------------------------------------------------
+# --- Deleted and kept rows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_nothing_is_left_of_what_anybody_said(project: Project, agent: Agent) -> None:
-    """A word that stood in prompt, title, labels, messages, commands, errors and events stands nowhere after."""
+def test_no_text_of_the_run_remains(project: Project, agent: Agent) -> None:
+    """A canary in prompt, title, labels, messages, commands, errors and events is in no table afterwards."""
     run = make_run(agent, f"Do it. {CANARY}", title=f"About {CANARY}", labels=[CANARY])
     inbox.send(run.pk, f"And {CANARY}", by="test", key=CANARY)
     run = drive(run)
@@ -64,7 +64,7 @@ def test_nothing_is_left_of_what_anybody_said(project: Project, agent: Agent) ->
 
 
 @pytest.mark.django_db
-def test_commands_of_every_outcome_and_details_of_errors_go(project: Project, agent: Agent) -> None:
+def test_commands_of_every_outcome_and_error_details_are_deleted(project: Project, agent: Agent) -> None:
     run = make_run(agent)
     inbox.pause(run.pk, by="test")
     inbox.send(run.pk, f"Mind {CANARY}", by="test")
@@ -89,7 +89,7 @@ def test_commands_of_every_outcome_and_details_of_errors_go(project: Project, ag
 
 
 @pytest.mark.django_db
-def test_a_tombstone_says_what_it_was_and_counts_what_went(project: Project, agent: Agent) -> None:
+def test_a_tombstone_describes_the_run_and_counts_deleted_rows(project: Project, agent: Agent) -> None:
     run = aged(drive(make_run(agent)), 100)
     counts = {
         "agent_run_events": Event.objects.filter(log=run.pk).count(),
@@ -114,7 +114,7 @@ def test_a_tombstone_says_what_it_was_and_counts_what_went(project: Project, age
 
 @pytest.mark.django_db
 def test_a_removal_is_audited_once(project: Project, agent: Agent) -> None:
-    """One entry for the project, with counts; none where nothing went."""
+    """One entry for the project, with counts; none if nothing was deleted."""
     for _ in range(3):
         aged(make_run(agent), 100)
     done = apply(project)
@@ -126,7 +126,7 @@ def test_a_removal_is_audited_once(project: Project, agent: Agent) -> None:
 
 
 @pytest.mark.django_db
-def test_the_other_runs_of_the_project_are_as_they_were(project: Project, agent: Agent) -> None:
+def test_other_runs_of_the_project_are_unchanged(project: Project, agent: Agent) -> None:
     stays = drive(make_run(agent))
     before = rows_of(stays.pk)
     aged(drive(make_run(agent)), 100)
@@ -139,7 +139,7 @@ def test_the_other_runs_of_the_project_are_as_they_were(project: Project, agent:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("sql", ["UPDATE agent_run_events SET seq = seq + 1", "DELETE FROM agent_run_events"])
-def test_the_log_refuses_changes_afterwards_as_before(sql: str) -> None:
+def test_the_log_still_refuses_changes_afterwards(sql: str) -> None:
     project = make_project()
     agent = make_agent(project)
     stays = make_run(agent)
@@ -151,15 +151,15 @@ def test_the_log_refuses_changes_afterwards_as_before(sql: str) -> None:
     assert Event.objects.filter(log=stays.pk).exists()
 
 
-# --- Cut off ----------------------------------------------------------------------------------------------------
+# --- Interruptions ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
+def test_an_interruption_after_any_batch_is_consistent_and_can_be_continued(
     project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A family of three in batches of 20 rows: after each of them the process could have been killed."""
+    """A group of three runs in batches of 20 rows: the process could be killed after each batch."""
     monkeypatch.setattr(tombstones, "BATCH", 20)
     first = paused_half_way(agent)
     second = drive(resume(first.pk, by="test", max_steps=2).run)
@@ -185,14 +185,14 @@ def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
     stones = Tombstone.objects.filter(pk__in=[run.pk for run in runs])
     assert stones.filter(finished_at=None).count() == 0
     assert sum(sum(stone.rows.values()) for stone in stones) > total / 2
-    # What each of the cut-off removals has done was written down; together it is everything.
+    # Each interrupted deletion was audited; together the entries count every row.
     audited = AuditEntry.objects.filter(action="retention.applied")
     assert sum(sum(entry.after["rows"].values()) for entry in audited) == sum(sum(s.rows.values()) for s in stones)
     assert sum(entry.after["runs"] for entry in audited) == 3
 
 
 @pytest.mark.django_db
-def test_what_was_left_is_removed_also_where_nothing_new_is_due(
+def test_an_interrupted_deletion_is_finished_even_if_no_new_run_is_due(
     project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tombstones, "BATCH", 10)
@@ -206,7 +206,7 @@ def test_what_was_left_is_removed_also_where_nothing_new_is_due(
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
+def test_deletion_survives_kill_9(process_env: dict[str, str]) -> None:
     project = make_project("alpha")
     run = make_run(make_agent(project))
     grow(run, 5_000)
@@ -226,11 +226,11 @@ def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     assert Tombstone.objects.get().rows["agent_run_events"] >= 5_000
 
 
-# --- At the same moment -----------------------------------------------------------------------------------------
+# --- Concurrency ------------------------------------------------------------------------------------------------
 
 
 def together(*acts: Callable[[], Any]) -> list[Any]:
-    """What each came to, begun at once on threads of their own: a value, or what was raised."""
+    """Start the calls at once in separate threads and return each result: a value or an exception."""
     begin = threading.Barrier(len(acts))
     found: list[Any] = [None] * len(acts)
 
@@ -253,7 +253,7 @@ def together(*acts: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_late_event_is_stored_and_goes_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_event_is_stored_and_deleted_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "BATCH", 20)
     project = make_project()
     run = aged(drive(make_run(make_agent(project))), 100)
@@ -276,8 +276,8 @@ def test_a_late_event_is_stored_and_goes_or_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("act", ["resume", "hold", "child"])
-def test_whoever_comes_first_wins(act: str) -> None:
-    """Against somebody who needs the run at this moment: it stays whole, or it is gone for him."""
+def test_deletion_and_concurrent_use_exclude_each_other(act: str) -> None:
+    """If a concurrent request needs the run, either the run stays complete or the request finds it deleted."""
     project = make_project()
     agent = make_agent(project)
     acts: dict[str, Callable[[UUID], Any]] = {
@@ -318,8 +318,8 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db
-def test_what_was_told_of_a_run_goes_with_it(project: Project, agent: Agent) -> None:
-    """A notification quotes the run, and leads to it."""
+def test_notifications_of_a_run_are_deleted_with_it(project: Project, agent: Agent) -> None:
+    """A notification quotes the run and links to it."""
     run, stays = aged(make_run(agent), 100), make_run(agent)
     person = make_person(project)
     told = notify(project.pk, kind="escalated", title=f"Escalated: {CANARY}", text=CANARY, run_id=run.pk)

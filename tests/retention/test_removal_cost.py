@@ -1,4 +1,4 @@
-"""What a removal costs does not grow with the site: whatever refers to a row that is deleted is found by an index."""
+"""The cost of a deletion does not grow with the site: every reference to a deleted row is looked up by an index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _references() -> Iterator[Any]:
 
 
 def _is_indexed(field: Any) -> bool:
-    """Whether an index begins with the field, over all rows, or all in which it is not null."""
+    """Return whether an index begins with the field and covers all rows, or all rows where the field is not null."""
     meta = field.model._meta
     if field.db_index or field.unique or field.primary_key:
         return True
@@ -42,5 +42,5 @@ def _first(index: Any) -> str:
 
 @pytest.mark.parametrize("field", list(_references()), ids=str)
 def test_a_reference_to_removed_rows_is_indexed_or_not_checked(field: Any) -> None:
-    """The database looks for rows that refer to each deleted row, through all of the table if no index has them."""
+    """For each deleted row, the database looks up referring rows; without an index it scans the whole table."""
     assert not field.db_constraint or _is_indexed(field)

@@ -1,4 +1,4 @@
-"""Which runs go: whole families, all of whose runs ended long enough ago, and of which none is held."""
+"""Which runs are deleted: whole groups, of which all runs ended long enough ago and none is held."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 # --- Age and status ---------------------------------------------------------------------------------------------
 
 
-def test_it_works(project: Project, agent: Agent) -> None:
+def test_old_runs_are_deleted(project: Project, agent: Agent) -> None:
     old, young = aged(drive(make_run(agent)), 91), aged(drive(make_run(agent)), 89)
 
     done = apply(project)
@@ -36,7 +36,7 @@ def test_it_works(project: Project, agent: Agent) -> None:
     assert invariants.check() == []
 
 
-def test_a_run_that_goes_on_stays_however_old(project: Project, agent: Agent) -> None:
+def test_an_unfinished_run_is_kept_however_old(project: Project, agent: Agent) -> None:
     queued, paused = make_run(agent), make_run(agent)
     inbox.pause(paused.pk, by="test")
     long_ago = timezone.now() - timedelta(days=1000)
@@ -47,21 +47,21 @@ def test_a_run_that_goes_on_stays_however_old(project: Project, agent: Agent) ->
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL - {RunStatus.RESUMED}))
-def test_every_end_is_an_end(project: Project, agent: Agent, status: RunStatus) -> None:
+def test_every_terminal_status_counts_as_ended(project: Project, agent: Agent, status: RunStatus) -> None:
     run = aged(make_run(agent), 100)
     AgentRun.objects.filter(pk=run.pk).update(status=status)
 
     assert apply(project).runs == 1
 
 
-def test_a_project_may_keep_its_runs_for_ever(project: Project, agent: Agent) -> None:
+def test_a_project_may_keep_its_runs_forever(project: Project, agent: Agent) -> None:
     run = aged(make_run(agent), 10_000)
 
     assert apply(project, None).runs == 0
     assert there(run) == [True]
 
 
-def test_it_keeps_to_one_project(project: Project, agent: Agent) -> None:
+def test_only_one_project_is_affected(project: Project, agent: Agent) -> None:
     other = aged(make_run(make_agent(make_project("beta"))), 100)
     aged(make_run(agent), 100)
 
@@ -69,10 +69,10 @@ def test_it_keeps_to_one_project(project: Project, agent: Agent) -> None:
     assert there(other) == [True]
 
 
-# --- Families ---------------------------------------------------------------------------------------------------
+# --- Run groups -------------------------------------------------------------------------------------------------
 
 
-def test_a_lineage_goes_as_a_whole_when_its_last_run_is_old_enough(project: Project, agent: Agent) -> None:
+def test_a_lineage_is_deleted_once_its_last_run_is_old_enough(project: Project, agent: Agent) -> None:
     runs = lineage(agent)
     for run, days in zip(runs, (300, 200, 50), strict=True):
         aged(run, days)
@@ -88,8 +88,8 @@ def test_a_lineage_goes_as_a_whole_when_its_last_run_is_old_enough(project: Proj
 
 
 @pytest.mark.breaks_invariants("links are set by hand")
-def test_a_paused_run_keeps_those_that_it_came_from(project: Project, agent: Agent) -> None:
-    """Its conversation stands in their rows, and a resume sends it."""
+def test_a_paused_run_keeps_its_earlier_runs(project: Project, agent: Agent) -> None:
+    """Their rows hold its conversation, which a resume sends."""
     runs = [aged(run, 300) for run in lineage(agent)]
     AgentRun.objects.filter(pk=runs[-1].pk).update(status=RunStatus.PAUSED, completed_at=None)
 
@@ -99,8 +99,8 @@ def test_a_paused_run_keeps_those_that_it_came_from(project: Project, agent: Age
 
 @pytest.mark.breaks_invariants("links are set by hand")
 @pytest.mark.parametrize("link", ["parent_run", "forked_from", "child_run"])
-def test_what_is_needed_stays(project: Project, agent: Agent, link: str) -> None:
-    """In both directions: a run keeps what it came from, and what came of it."""
+def test_linked_runs_are_kept_until_both_are_old(project: Project, agent: Agent, link: str) -> None:
+    """In both directions: a run keeps the runs it was made from, and the runs made from it."""
     for young_first in (True, False):
         one, other = drive(make_run(agent)), drive(make_run(agent))
         if link == "child_run":
@@ -118,8 +118,8 @@ def test_what_is_needed_stays(project: Project, agent: Agent, link: str) -> None
 
 
 @pytest.mark.breaks_invariants("links are set by hand")
-def test_a_family_is_found_from_each_of_its_runs(agent: Agent) -> None:
-    """A chain of every kind of link, walked from both ends and the middle."""
+def test_each_run_of_a_group_finds_the_group(agent: Agent) -> None:
+    """A chain with every kind of link, searched from both ends and the middle."""
     runs = [*lineage(agent, length=2), *(make_run(agent) for _ in range(3))]
     AgentRun.objects.filter(pk=runs[2].pk).update(forked_from=runs[1])
     AgentRun.objects.filter(pk=runs[3].pk).update(parent_run=runs[2])
@@ -132,8 +132,8 @@ def test_a_family_is_found_from_each_of_its_runs(agent: Agent) -> None:
     assert len(run_groups_of([alone.pk, *(run.pk for run in runs)])) == 2
 
 
-def test_many_families_on_many_pages(project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is met once: what goes and what stays is counted right, although one family stands on several pages."""
+def test_many_groups_on_many_pages(project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is visited once: the counts are right although a group appears on several pages."""
     monkeypatch.setattr(retention, "PAGE", 2)
     gone = [aged(make_run(agent), 100 + number) for number in range(5)]
     kept = lineage(agent, length=4)
@@ -148,8 +148,8 @@ def test_many_families_on_many_pages(project: Project, agent: Agent, monkeypatch
     assert there(*gone, *kept) == [False] * 8 + [True] * 4
 
 
-def test_every_link_between_runs_is_walked() -> None:
-    """A column that is added later, and names a run, must be known to the rule, or a removal would break it."""
+def test_every_link_between_runs_is_followed() -> None:
+    """A new column that refers to a run must be known to the rule, or deletion would break the reference."""
     of_runs = {f.attname for f in AgentRun._meta.concrete_fields if f.related_model is AgentRun}
     others = {
         (relation.related_model, relation.field.name)
@@ -158,13 +158,13 @@ def test_every_link_between_runs_is_walked() -> None:
     }
 
     assert {*of_runs, "flow_run_id"} == set(LINKS)
-    # A visit is removed with its flow run, which is in the group of its runs.
+    # A visit is deleted with its flow run, which belongs to the group of its runs.
     unowned = {(AgentRunToolCall, "child_run"), (FlowVisit, "session")}
     assert others - {(part.model, part.owner) for part in PARTS} == unowned
 
 
-def test_every_table_of_a_run_is_removed_in_an_order_that_can_be(project: Project) -> None:
-    """What refers to a row goes before it, because batches are transactions of their own."""
+def test_tables_of_a_run_are_deleted_in_dependency_order(project: Project) -> None:
+    """Referring rows are deleted first, because each batch is a separate transaction."""
     order = [part.model for part in (*PARTS, *HEADS)] + [Log]
     for model in order:
         for relation in model._meta.related_objects:
@@ -178,7 +178,7 @@ def test_every_table_of_a_run_is_removed_in_an_order_that_can_be(project: Projec
 # --- Holds ------------------------------------------------------------------------------------------------------
 
 
-def test_a_hold_keeps_the_whole_family(project: Project, agent: Agent) -> None:
+def test_a_hold_keeps_the_whole_group(project: Project, agent: Agent) -> None:
     runs = [aged(run, 300) for run in lineage(agent)]
     retention.hold(runs[1].pk, reason="claim 4711", by=BY)
 
@@ -190,7 +190,7 @@ def test_a_hold_keeps_the_whole_family(project: Project, agent: Agent) -> None:
 
 
 def test_holds_are_audited(agent: Agent) -> None:
-    """Who held what and why; the time of the first hold stays."""
+    """The entry says who held it and why; the time of the first hold is kept."""
     run = make_run(agent)
     first = retention.hold(run.pk, reason="claim 4711", by=BY).held_at
     assert retention.hold(run.pk, reason="claim 4712", by=BY).held_at == first
@@ -206,7 +206,7 @@ def test_holds_are_audited(agent: Agent) -> None:
 # --- The dry run ------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_exactly_what_would_go_and_changes_nothing(project: Project, agent: Agent) -> None:
+def test_a_dry_run_lists_exactly_the_runs_to_delete_and_changes_nothing(project: Project, agent: Agent) -> None:
     aged(drive(make_run(agent)), 100)
     aged(paused_half_way(agent), 100)
     aged(make_run(agent), 10)
@@ -221,8 +221,10 @@ def test_a_dry_run_says_exactly_what_would_go_and_changes_nothing(project: Proje
     assert told.runs == 2
 
 
-def test_it_is_quick_over_many_runs(project: Project, agent: Agent, django_assert_max_num_queries: object) -> None:
-    """A constant number of queries for each page of families that stay."""
+def test_a_dry_run_is_quick_with_many_runs(
+    project: Project, agent: Agent, django_assert_max_num_queries: object
+) -> None:
+    """A constant number of queries for each page of groups that are kept."""
     for _ in itertools.repeat(None, 20):
         retention.hold(aged(make_run(agent), 100).pk, reason="x", by=BY)
 

@@ -15,7 +15,7 @@ from tests.support.factories import make_project
 
 
 @pytest.mark.django_db
-def test_a_transcript_is_deleted_when_nothing_was_appended_for_as_long_as_runs_are_kept() -> None:
+def test_a_transcript_is_deleted_when_its_last_append_is_older_than_the_retention_period() -> None:
     kept, brief = make_project("kept"), make_project("brief")
     for project, days in ((kept, None), (brief, 10)):
         project.retention_days = days

@@ -1,4 +1,4 @@
-"""Which errors of the database are waited out, and which concern one row alone."""
+"""Classification of database errors: which are waited out, and which concern only one row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_internal_error_of_another_kind_is_not_waited_out() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
-def test_a_server_that_takes_no_writes_is_waited_for() -> None:
+def test_a_read_only_server_is_waited_out() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
         with pytest.raises(InternalError) as refusal, transaction.atomic():
@@ -38,10 +38,10 @@ def test_a_server_that_takes_no_writes_is_waited_for() -> None:
 @pytest.mark.parametrize(
     "error", [OperationalError, InterfaceError, InternalError, ProgrammingError, NotSupportedError]
 )
-def test_a_database_that_fails_concerns_all(error: type[Exception]) -> None:
+def test_a_failed_database_concerns_all_rows(error: type[Exception]) -> None:
     assert concerns_all(error("broken"))
 
 
 @pytest.mark.parametrize("error", [DataError, IntegrityError, ValueError, KeyError])
-def test_what_is_wrong_with_one_row_does_not(error: type[Exception]) -> None:
+def test_an_error_of_one_row_does_not_concern_all_rows(error: type[Exception]) -> None:
     assert not concerns_all(error("refused"))

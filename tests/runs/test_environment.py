@@ -1,4 +1,4 @@
-"""No secret of the site stays where the kernel, or another process, shows the environment of what runs tools."""
+"""No secret of the site is visible where the kernel or another process shows the environment of tool processes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(code: str, tmp_path: Path) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("code", [HIDE, WORKER], ids=["the function", "a worker that starts"])
-def test_nothing_shows_the_secrets_of_the_environment(tmp_path, code):
+def test_no_secret_of_the_environment_is_visible(tmp_path, code):
     seen = run(code, tmp_path)
 
     for place in ("own", "thread", "child", "from_child"):
@@ -105,7 +105,7 @@ def test_nothing_shows_the_secrets_of_the_environment(tmp_path, code):
     assert seen.get("database", CANARY) == CANARY
 
 
-def test_the_probe_sees_what_is_not_hidden(tmp_path):
+def test_the_probe_detects_unhidden_secrets(tmp_path):
     seen = run(LOOK + "print(json.dumps(seen()))", tmp_path)
 
     assert all(CANARY in str(seen[place]) for place in ("own", "child"))
@@ -174,7 +174,7 @@ print(json.dumps({"variables": variables, "secrets": secrets}))
 """
 
 
-def test_another_process_of_this_program_gets_the_secrets_apart_from_its_environment(tmp_path):
+def test_another_process_of_this_program_gets_the_secrets_outside_its_environment(tmp_path):
     seen = run(CHILD, tmp_path)
 
     assert CANARY not in str(seen["variables"])

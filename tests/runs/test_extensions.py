@@ -1,4 +1,4 @@
-"""Providers, hooks and importers that packages and modules add: found, listed, and never in the way of the site."""
+"""Providers, hooks and importers of packages and modules: loaded, listed, and unable to break the site."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def look_again() -> None:
 
 def listed(*arguments: str) -> dict[str, Any]:
     out = io.StringIO()
-    with suppress(CommandError):  # what is faulty is in the answer too
+    with suppress(CommandError):  # the output also lists faulty extensions
         call_command("extensions", "--json", *arguments, stdout=out)
     answer: dict[str, Any] = json.loads(out.getvalue())
     return answer
@@ -117,7 +117,9 @@ def test_settings_name_modules(install: Install, settings: Any) -> None:
     assert {("tool", "read_file"), ("provider", "llm"), ("hook", "path_guard"), ("importer", "codex")} <= everything
 
 
-def test_faulty_ones_are_listed_and_left_out(install: Install, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_faulty_extensions_are_listed_and_skipped(
+    install: Install, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     half = "class Half:\n    name = 'half'\n"
     install("own_parts", half, importers={"half": "own_parts:Half", "none": "nowhere"}, sinks={"acme": "own_parts"})
     settings.AGENTOPS_PROVIDER_MODULES = ["own_parts", "no_such_module"]

@@ -1,4 +1,4 @@
-"""A project with a backlog holds up no other: in each queue, one that begins to wait is served at the next turn.
+"""A project with a backlog does not block others: each queue serves a new waiting project at its next turn.
 
 Measured in turns: how much of the backlog is served before the single task of the other project, which came last.
 """
@@ -47,7 +47,7 @@ def other(busy: Project) -> Project:
 
 
 def turns_until(is_served: Callable[[], bool], serve: Callable[[Callable[[], bool]], Any]) -> int:
-    """Serve a queue, which asks before each task whether to stop, and return how many came before the other one."""
+    """Serve a queue until the other project's task is done, and return the number of turns before it."""
     turns = 0
 
     def is_stopping() -> bool:
@@ -114,7 +114,7 @@ def test_traces(busy: Project, other: Project) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_sinks(busy: Project, other: Project, settings: Settings) -> None:
-    """All threads send the backlog of one project when the event of the other comes."""
+    """All threads are sending the backlog of one project when the other's event arrives."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with receiving() as theirs, receiving() as single:
         requests = single.received = theirs.received

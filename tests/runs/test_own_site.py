@@ -1,4 +1,4 @@
-"""No address that people define leads back to the site: sinks, alerts, tools, MCP servers and model servers."""
+"""No user-defined URL can reach the site itself: sinks, alerts, tools, MCP servers and model servers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def alert(url: str) -> None:
 
 
 def request(url: str) -> None:
-    """Send it, although it was not refused when it was saved."""
+    """Send a request as if the URL had not been refused when saved."""
     send(HttpRequest("POST", url), policy_of(url), resolver=lambda _: [])
 
 
@@ -64,14 +64,14 @@ DOORS: dict[str, Any] = {
     "http_fetch": fetch,
     "MCP server of the operator": lambda url: McpServer(url=url, allow_private=True),
 }
-#: These have HTTPS on port 443 only.
+#: These require HTTPS on port 443.
 PUBLIC_DOORS: dict[str, Any] = {
     "MCP server of an agent": lambda url: find("own", {"mcp_servers": {"own": {"url": url}}}),
     "model server": lambda url: check_server("openai-chat:m", url),
 }
 
 
-def test_the_site_is_refused_at_every_door(site: Any) -> None:
+def test_the_site_is_refused_by_every_feature(site: Any) -> None:
     for door in [*DOORS.values(), request]:
         for url in OWN:
             with pytest.raises(Exception, match="is this site itself"):
@@ -81,7 +81,7 @@ def test_the_site_is_refused_at_every_door(site: Any) -> None:
             door("https://agentops.example.org/v1")
 
 
-def test_other_services_of_the_machine_are_not_refused(site: Any) -> None:
+def test_other_services_of_the_machine_are_allowed(site: Any) -> None:
     for door in DOORS.values():
         for url in OTHER:
             door(url)

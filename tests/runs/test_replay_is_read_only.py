@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_databas
 
 
 def dump() -> bytes:
-    """Every row of every table."""
+    """Return every row of every table."""
     tables = sorted(connection.introspection.table_names())
     with connection.cursor() as cursor:
         rows: dict[str, list[Any]] = {}
@@ -46,7 +46,7 @@ def answer(call: ModelCall) -> Iterator[Any]:
 
 @pytest.fixture
 def run() -> AgentRun:
-    """A run that is complete; its provider raises from now on."""
+    """A completed run, whose provider raises from now on."""
     run = drive(scripted(answer))
     assert run.status == "completed"
 
@@ -62,7 +62,7 @@ def test_a_replay_calls_nothing_and_changes_nothing(run: AgentRun) -> None:
     page, program = Client(), Client(headers=with_key(run.project))
     page.force_login(make_person(run.project, Role.OPERATOR))
     api = f"/api/projects/{run.project.slug}/agent-runs/{run.pk}"
-    assert program.get(f"{api}/replay").status_code == 200  # the first use of a key is written down
+    assert program.get(f"{api}/replay").status_code == 200  # store the first use of the key now
     last = log.read(run.pk, limit=1000)[-1].seq
     before = dump()
 
@@ -78,7 +78,7 @@ def test_a_replay_calls_nothing_and_changes_nothing(run: AgentRun) -> None:
 
 
 @pytest.mark.slow
-def test_a_replay_of_a_flow_changes_nothing_either(transactional_db: None) -> None:
+def test_a_replay_of_a_flow_changes_nothing(transactional_db: None) -> None:
     project = make_project()
     flow_run = make_failed_flow_run(project)
     page, program = Client(), Client(headers=with_key(project))

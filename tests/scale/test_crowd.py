@@ -1,6 +1,6 @@
-"""Three hundred readers of one run on two web processes, while everything around them is restarted.
+"""Three hundred readers of one run on two web processes, while all servers are restarted.
 
-Each of them ends up with 1..n, once and in order; what they cost does not grow with their number.
+Each reader receives the events 1..n, once and in order. The servers' resources do not grow with the number of readers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.web.event_stream import Follower
 from tests.support.web.server import WebProcess
 from tests.support.web.stream_clients import Listeners, heard
 
-#: CI takes fewer where it has less time; the promise is for 300 and 2,000.
+#: CI runs smaller numbers if it has less time. The guarantee is for 300 and 2,000.
 READERS = int(os.environ.get("SCALE_READERS", "300"))
 EVENTS = int(os.environ.get("SCALE_EVENTS", "2000"))
 SECONDS = 25.0
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.scale, pytest.mark.postgres]
 
 @dataclass
 class Peak:
-    """The most that was seen of one web process."""
+    """The highest measurements of one web process."""
 
     connections: int = 0
     threads: int = 0
@@ -51,7 +51,7 @@ class Peak:
 
 @dataclass
 class Watch:
-    """Looks at the web processes again and again."""
+    """Measures the web processes repeatedly."""
 
     webs: list[WebProcess]
     connections_of: Callable[[WebProcess], list[str]]
@@ -61,7 +61,7 @@ class Watch:
         for web in self.webs:
             peak = self.peaks.setdefault(web.name, Peak())
             peak.connections = max(peak.connections, len(self.connections_of(web)))
-            with suppress(FileNotFoundError):  # it is being restarted
+            with suppress(FileNotFoundError):  # The process is being restarted.
                 peak.threads = max(peak.threads, web.threads())
                 peak.memory_mib = max(peak.memory_mib, web.memory_mib())
 
@@ -83,7 +83,7 @@ class Watch:
 
 
 class Crowd:
-    """Readers who do not stay: each breaks its connection now and then, and comes back to either web process."""
+    """Readers that break their connections from time to time, and reconnect to either web process."""
 
     def __init__(self, listeners: Listeners, urls: list[str], headers: dict[str, str]) -> None:
         dice = random.Random(SEED)
@@ -106,7 +106,7 @@ class Crowd:
             reader.drop()
 
     def rest(self) -> None:
-        """No more wandering; whoever is on the way comes back once more."""
+        """Stop the reconnections. Readers without a connection reconnect once more."""
 
         async def stop() -> None:
             for task in self._tasks:
@@ -128,7 +128,7 @@ def append(stage: Stage, redis: OwnRedis, run: AgentRun) -> subprocess.Popen[byt
 
 
 def disturb(webs: list[WebProcess], redis: OwnRedis) -> None:
-    """While the events come: Redis restarts, one web process is restarted and the other one killed."""
+    """While events arrive, restart Redis, restart a web process, and kill the other."""
     one, other = webs
     pause = SECONDS / 6
     time.sleep(pause)
@@ -149,7 +149,7 @@ def test_a_crowd_of_readers(
     listeners: Listeners,
     connections_of: Callable[[WebProcess], list[str]],
 ) -> None:
-    # All readers are one user's, at one address.
+    # All readers belong to one user at one address.
     limits = {"AGENTOPS_STREAMS_PER_USER": "2000", "AGENTOPS_CONNECTIONS_PER_ADDRESS": "2000"}
     webs = [web_process(f"agentops-web-{n}", **limits) for n in (1, 2)]
     scene = StreamedRun(webs[0], listeners)

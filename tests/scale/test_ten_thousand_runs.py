@@ -1,6 +1,6 @@
-"""Ten thousand queued runs on two workers, one of which is killed while all places are taken.
+"""Ten thousand queued runs on two workers. A test kills one worker while all its places are taken.
 
-Each slice is one step, so that each run waits behind all others twice.
+Each slice is one step, so each run waits behind all others twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 
 RUNS = int(os.environ.get("SCALE_RUNS", "10000"))
 SLOTS = 8
-#: 20 s pass until a worker is known to be dead, and up to 5 s until the next sweep.
+#: A worker counts as dead after 20 s, and the next sweep follows within 5 s.
 PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5", "AGENTOPS_SLICE_S": "0"}
 CALLS = [["ledger_idempotent"]]
 STEPS = len(CALLS) + 1
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.scale, pytest.mark.postgres, pytest.mark.redis]
 
 
 class Slice(NamedTuple):
-    """One turn of a run: when it was queued for it, and when a worker claimed it."""
+    """One slice of a run: when the run was queued for it, and when a worker claimed it."""
 
     queued_at: datetime
     claimed_at: datetime
@@ -57,7 +57,7 @@ def all_slices() -> list[Slice]:
 
 
 def most_overtakings(slices: list[Slice]) -> int:
-    """How many slices, at most, were claimed before another one that had been queued before them."""
+    """Return the largest number of slices that were claimed ahead of a slice queued before them."""
     by_claim = sorted(slices, key=attrgetter("claimed_at"))
     queued = sorted(each.queued_at for each in slices)
     return max(claimed - bisect_left(queued, each.queued_at) for claimed, each in enumerate(by_claim))
@@ -73,7 +73,7 @@ def start_runs(stage: Stage, agent: Agent) -> None:
 
 
 def kill_at_work(stage: Stage, victim: ChildProcess) -> tuple[datetime, list[AgentRun]]:
-    """Kill a worker while it has a run in each of its places. Returns when, and these runs."""
+    """Kill a worker while it has a run in each of its places. Return the time and these runs."""
 
     def held() -> list[AgentRun]:
         return list(AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner__contains=f":{victim.pid}:"))
@@ -111,6 +111,5 @@ def test_ten_thousand_queued_runs(stage: Stage, own_redis: OwnRedis) -> None:
 
     most = most_overtakings([each for each in all_slices() if not each.follows_death])
     print(f"at most {most} slices were claimed before one that was queued earlier")
-    # Slices that workers take from the queue at the same time. A message that died with the worker is sent again within
-    # two sweeps.
+    # Workers take slices from the queue at the same time. A message lost with a worker is sent again within two sweeps.
     assert most <= RUNS // 10

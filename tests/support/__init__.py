@@ -1,1 +1,1 @@
-"""What tests share: the only package of tests that other tests import from."""
+"""Code shared by tests. Tests import from no other package of tests."""

@@ -1,4 +1,4 @@
-"""Who asks: people with a session, and keys, as the headers that a browser or a program would send.
+"""Users with a session, and API keys, as the HTTP headers that a browser or a program sends.
 
 May import the product's models and actions.
 """
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def make_person(project: Project | None = None, role: Role = Role.OPERATOR, *, password: str | None = None) -> User:
-    """Somebody, a member of `project` where one is named. Without a password they sign in by `session_of` only."""
+    """Create a user, and add it to `project` if given. Without a password, only `session_of` can sign the user in."""
     person = User.objects.create_user(f"person-{next(_numbers)}", password=password)
     if project is not None:
         add_member(project, person, role, actor=SYSTEM)
@@ -31,13 +31,13 @@ def make_person(project: Project | None = None, role: Role = Role.OPERATOR, *, p
 
 
 def verify_address(person: User) -> User:
-    """The person, as somebody who has opened a link that was sent to their address."""
+    """Mark the user's email address as verified, as opening the emailed link does."""
     mark_verified(person, person.email.lower(), actor=SYSTEM)
     return person
 
 
 def session_of(person: User) -> str:
-    """The value of a fresh session cookie."""
+    """Return the value of a fresh session cookie."""
     client = Client()
     client.force_login(person)
     return client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -53,5 +53,5 @@ def with_key(project: Project, *scopes: str) -> dict[str, str]:
 
 
 def key_prefix(headers: Mapping[str, str]) -> str:
-    """The shown part of the key in `with_key`'s headers."""
+    """Return the visible prefix of the key in the headers of `with_key`."""
     return headers["Authorization"].removeprefix("Bearer ").rpartition("_")[0]

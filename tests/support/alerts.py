@@ -1,4 +1,4 @@
-"""A clock that a test moves, and runs of a runner that end as a test says. May import the product."""
+"""A clock that a test moves, and external runs that end as a test requires. May import the product."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AddRule = Callable[..., AlertRule]
 
 
 class Clock:
-    """The time as the product reads it. It moves when a test says so."""
+    """The product's clock with an offset that the test sets."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.offset = timedelta()
@@ -29,13 +29,13 @@ class Clock:
         return self._real() + self.offset
 
     def evaluate(self, **later: float) -> int:
-        """Evaluate all rules, this much later."""
+        """Move the clock forward, then evaluate all rules."""
         self.offset += timedelta(**later)
         return evaluation.evaluate()
 
 
 def external(project: Project, name: str, *events: dict[str, Any], agent: str = "coder") -> AgentRun:
-    """A run of a runner, opened if it is new, with these events."""
+    """Record these events of an external run. Open the run if it does not exist."""
     sent = list(events)
     if not AgentRun.objects.filter(project=project, external_id=name).exists():
         sent.insert(0, {"type": "run.started", "payload": {"agent": agent}})
@@ -45,7 +45,7 @@ def external(project: Project, name: str, *events: dict[str, Any], agent: str = 
 
 
 def failed(project: Project, name: str, *, agent: str = "coder") -> AgentRun:
-    """A run that its runner reports as failed."""
+    """Create a run that its runner reports as failed."""
     error = {"type": "error", "payload": {"error_type": "tool_error", "error": "The disk is full."}}
     end = {"type": "run.failed", "payload": {"error_type": "tool_error", "error": "The disk is full."}}
     return external(project, name, error, end, agent=agent)

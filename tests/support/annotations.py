@@ -11,7 +11,7 @@ from tests.support.accounts import make_person
 
 
 def annotate(run: AgentRun, text: str) -> tuple[RunNote, SavedView, ShareLink]:
-    """A note, a shared view and a share link, of somebody else."""
+    """Create a note, a shared view and a share link that belong to another user."""
     now, person = timezone.now(), make_person(run.project)
     note = RunNote.objects.create(
         project=run.project, run=run, text=text, author=text[:200], holder=f"user:{person.pk}", created_at=now
@@ -26,6 +26,6 @@ def annotate(run: AgentRun, text: str) -> tuple[RunNote, SavedView, ShareLink]:
 
 
 def annotation_ids(run: AgentRun) -> dict[str, object]:
-    """The IDs that addresses name, of rows that are made for it."""
+    """Create annotations, and return their IDs by the name of the URL parameter."""
     note, view, link = annotate(run, "annotation")
     return {"uuid:note_id": note.pk, "uuid:view_id": view.pk, "uuid:link_id": link.pk}

@@ -1,4 +1,4 @@
-"""Counters of attempts, which outlive a test."""
+"""Counters of attempts, which survive between tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentops.accounts.login.throttle import OWN
 
 
 def forget_attempts() -> None:
-    """Begin without any counted attempt."""
+    """Reset all counters of attempts."""
     OWN.clear_all()
     if settings.REDIS_URL:
         with redis.Redis.from_url(settings.REDIS_URL) as client:

@@ -1,4 +1,4 @@
-"""The messages that wait in a queue of the broker: that in memory, or the Redis of the tests. May import Django."""
+"""The messages in a queue of the broker: the in-memory broker, or the Redis of the tests. May import Django."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from runs.lifecycle import wake
 
 
 def use_broker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process read queues from a Redis, for a test."""
+    """Make this process read queues from a Redis, until the test ends."""
     reader = Celery("reader", broker=url)
     reader.conf.broker_transport_options = broker_options(url)
     monkeypatch.setattr(backlog, "import_string", lambda _: reader)
 
 
 def empty_broker(url: str) -> None:
-    """Delete all messages of a Redis. Requests for upkeep that this process has not sent yet are deleted too."""
+    """Delete all messages of a Redis, and the upkeep requests that this process has not sent yet."""
     wake.flush_requests()
     with redis.Redis.from_url(url) as client:
         client.flushdb()

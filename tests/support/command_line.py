@@ -1,4 +1,4 @@
-"""The command line: its program, and the types of the fixtures that call it."""
+"""The command-line program, and the types of the fixtures that call it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-#: 5 model calls and 10 tool calls, then it is complete.
+#: Makes 5 model calls and 10 tool calls, then completes.
 DEFINITION = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
 MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
 Command = Callable[..., str]

@@ -1,8 +1,8 @@
-"""Crash points in the order in which a step meets them (runs/chaos.py has all). Loads nothing of Django."""
+"""Crash points in the order of their execution in a step (runs/chaos.py has all). Imports nothing from Django."""
 
 from __future__ import annotations
 
-#: Before the step's commit; the others belong to the last committed step.
+#: Points before the step's commit. Work after the other points belongs to the last committed step.
 BEFORE_THE_COMMIT = (
     "model.before_start",
     "model.before_call",
@@ -30,7 +30,7 @@ IN_A_STEP = (
     "end.in_transaction",
     "end.committed",
 )
-#: Where a worker can be lost and another can take the run at once: no transaction of it is open.
+#: Points at which no transaction of the run is open: if the worker dies here, another can claim the run at once.
 OUTSIDE_TRANSACTIONS = (
     "claim.committed",
     "model.before_start",
@@ -50,8 +50,8 @@ OUTSIDE_TRANSACTIONS = (
     "checkpoint.committed",
     "end.before",
 )
-#: The points at which SQLite is tested: between two transactions, within one, and around the effect of a tool.
-#: PostgreSQL is tested at all of them: a site on SQLite has a single process.
+#: The points tested on SQLite: between two transactions, within one, and around the effect of a tool. A site on SQLite
+#: has a single process, so only PostgreSQL is tested at all points.
 ON_SQLITE = (
     "claim.committed",
     "model.answered",

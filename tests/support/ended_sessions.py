@@ -1,4 +1,4 @@
-"""Sessions of PostgreSQL that the server ends, after any statement of a thread."""
+"""Sessions of PostgreSQL that the server terminates after a chosen statement of a thread."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GONE = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
 
 
 def on_the_server() -> Iterator[Server]:
-    """A connection of an administrator. Used as a fixture."""
+    """Yield a connection of an administrator. Used as a fixture."""
     name = str(connection.settings_dict["NAME"])
     with psycopg.connect(os.environ["DATABASE_URL"], dbname=name, autocommit=True) as server:
         yield server
 
 
 class EndedSession:
-    """Ends the session of this thread after its statement `number`: as an administrator does, or for being idle."""
+    """Terminates this thread's session after statement `number`, as an administrator does or by the idle timeout."""
 
     def __init__(self, number: int, server: Server, *, idle: bool) -> None:
         self._number, self._server, self._idle = number, server, idle

@@ -1,4 +1,4 @@
-"""What every table of the database holds. May import Django only."""
+"""The rows of every table of the database. May import Django only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connection
 
 
 def rows_with(text: str) -> list[tuple[str, str]]:
-    """The rows that have this text in any column, as the name of their table and the row; all rows if it is empty."""
+    """Return the rows that contain this text in any column, as table name and row. An empty text matches all rows."""
     found = []
     with connection.cursor() as cursor:
         for table in sorted(connection.introspection.table_names(cursor)):

@@ -1,4 +1,4 @@
-"""Plain builders: one line of a test says what it needs, and the row is a real one."""
+"""Builders of real rows, one short call each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_log(project: Project | None = None) -> Log:
 
 
 def make_agent(project: Project | None = None, *, fixture: str = "claude-code-5c", **fields: Any) -> Agent:
-    """An agent that plays a shipped recording at once, and never cuts an output."""
+    """Create an agent that plays a shipped recording without delays, and never truncates an output."""
     settings = {"tool_output_limit": None, "on_unknown_tool": "tell_model"} | fields.pop("settings", {})
     defaults = {"provider": "fixture", "model": fixture, "tools": ["recorded"], "max_steps": 500}
     agent = Agent.objects.create(
@@ -45,7 +45,7 @@ def make_agent(project: Project | None = None, *, fixture: str = "claude-code-5c
 
 
 def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> AgentRun:
-    """A queued run; without a prompt it begins as its recording did."""
+    """Create a queued run. The default prompt is the recording's."""
     agent = agent or make_agent()
     if prompt is None:
         prompt = load(agent.model).answers[0].input.prompt
@@ -53,16 +53,16 @@ def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> 
 
 
 def make_import(run: AgentRun, text: str = "chat.json", **fields: Any) -> FileImport:
-    """A finished import of a file with one run."""
+    """Create a finished import of a file with one run."""
     defaults = {"file_name": text[:255], "error": text, "created_by": "user:ada", "run_ids": [str(run.pk)]}
     finished = {"state": ImportState.DONE, "size": 7, "sha256": b"", "events": 3, "new_events": 3, "new_runs": 1}
     return FileImport.objects.create(project=run.project, **(defaults | finished | fields))
 
 
 def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
-    """Drive `run` in this process until nobody has to drive it any more; gives it as it is then.
+    """Drive `run` in this process until it ends or waits for a person. Return its fresh row.
 
-    By default as a process that holds this run only, which may also try one in which workers have died.
+    The default worker holds only this run, like a process that may also retry a run whose workers have died.
     """
     own = worker or Worker(owner=f"drive:1:x{CHILD_SEPARATOR}1")
     epoch = -1
@@ -78,7 +78,7 @@ def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
 
 
 def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
-    """A run that waits for somebody who knows what came of its first call: its worker left after starting it."""
+    """Create a run that waits for the outcome of its first call, because its worker left after starting the call."""
     settings = {"recorded_effect": "at_most_once", "on_unknown_tool": "wait"} | settings
     run = make_run(make_agent(project, settings=settings))
 
@@ -95,6 +95,6 @@ def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
 
 
 def make_awaiting_approval(project: Project | None = None, **rule: Any) -> AgentRun:
-    """A run that plays a recording and waits for the approval of its first call."""
+    """Create a run that plays a recording and waits for the approval of its first call."""
     rules = [{"tools": ".*", "action": "ask", "reason": "It reads files."} | rule]
     return drive(make_run(make_agent(project, policies={"approvals": rules})))

@@ -14,7 +14,7 @@ from timeline.models import Source
 
 
 def make_failed(project: Project, prompt: str = "Look into it.") -> AgentRun:
-    """A run that failed before its first step, as one of which no provider exists."""
+    """Create a run that failed before its first step, like a run whose provider does not exist."""
     run = make_run(make_agent(project), prompt)
     failure = RunFailed(error_type="provider_error", error="The server is overloaded.")
     with transaction.atomic():

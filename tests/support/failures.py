@@ -1,4 +1,4 @@
-"""Assertions that fail."""
+"""Assertions that are expected to fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def failure_of(check: Any, *arguments: Any, **options: Any) -> str:
-    """The message with which a check fails."""
+    """Return the message with which a check fails."""
     with pytest.raises(AssertionError) as failed:
         check(*arguments, **options)
     return str(failed.value)

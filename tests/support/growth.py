@@ -1,30 +1,30 @@
-"""How processor time grows with the size of the input, measured so that a busy machine changes nothing."""
+"""Checks how processor time grows with the input's size, independently of other load on the machine."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Only a failure takes all of them.
+#: Only a failing check uses all tries.
 TRIES = 20
-#: Four times the input takes four times as long where growth is linear, sixteen times where it is quadratic.
+#: Four times the input takes four times as long if growth is linear, and sixteen times if it is quadratic.
 LARGER = 4
 MOST = 9
-#: Below this the clock decides, not the code.
+#: Below this time, the clock's resolution dominates.
 LEAST_S = 0.0005
 
 
 def cpu_s(run: Callable[[], object]) -> float:
-    """Return the processor time of one call in this thread, in seconds: threads of other tests may still be at work."""
+    """Return the processor time of one call in this thread, in seconds. Threads of other tests do not count."""
     started = time.thread_time()
     run()
     return time.thread_time() - started
 
 
 def assert_linear(run: Callable[[str], object], text: str, size: int) -> None:
-    """Fail unless `run` takes linear time in the length of its argument: `text` repeated up to `size` characters.
+    """Fail unless `run` is linear in the length of its argument: `text` repeated up to `size` characters.
 
-    The best of several tries counts for either size: another process can only make one slower.
+    Each size counts with its fastest try, because other processes can only slow a try down.
     """
     large_text = (text * (size // len(text) + 1))[:size]
     small_text = large_text[: size // LARGER]

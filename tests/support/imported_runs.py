@@ -1,4 +1,4 @@
-"""Imports files as the command does, and compares what they leave."""
+"""Imports files as the command does, and compares the resulting runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 
 def import_path(project: Project, path: Path, *, is_strict: bool = False) -> ImportReport:
-    """Import a file, whose format is recognised by its content, and check the runs that it leaves."""
+    """Import a file in the format detected from its content, and check the resulting runs."""
     file = ImportFile.open(path, is_strict=is_strict)
     report = import_file(project, file, formats.find(file), by="command:test")
     for run in report.runs:
@@ -28,7 +28,7 @@ def import_path(project: Project, path: Path, *, is_strict: bool = False) -> Imp
 
 
 def import_content(document: Any, name: str = "", *, is_strict: bool = False) -> list[AgentRun]:
-    """Import bytes, or a document as JSON, and return the runs. `name`: of the format; by default, by its content."""
+    """Import bytes, or a document as JSON, and return the runs. `name` is the format; by default it is detected."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     project, _ = Project.objects.get_or_create(slug="imported-content", defaults={"name": "Imported content"})
     file = ImportFile("file.json", content, is_strict=is_strict)
@@ -45,7 +45,7 @@ def lines_of(*values: Any) -> bytes:
 
 
 def check_run(run: AgentRun) -> None:
-    """Check that a run keeps all invariants, and that its log and its rows tell the same."""
+    """Check that a run keeps all invariants, and that its log agrees with its rows."""
     violations = [one for one in invariants.check(run.pk) if not one.warning_only]
     assert not violations, violations
     assert replay_check.differences(run.pk) == []
@@ -64,7 +64,7 @@ def counts(project: Project) -> dict[str, Any]:
 
 
 def content_of(run: AgentRun) -> dict[str, Any]:
-    """Return what a run holds, without what differs between two imports of it: IDs and times of arrival."""
+    """Return a run's content without the values that differ between two imports: IDs and arrival times."""
     run.refresh_from_db()
     return {
         "messages": [(row.role, _timeless(row.content)) for row in run.messages.order_by("position")],
@@ -76,7 +76,7 @@ def content_of(run: AgentRun) -> dict[str, Any]:
 
 
 def tokens_of(run: AgentRun) -> tuple[int, ...]:
-    """Return the tokens of a run: input, output, read from and written to the cache."""
+    """Return the tokens of a run: input, output, cache read and cache write."""
     run.refresh_from_db()
     return tuple(getattr(run, name) for name in TOKENS)
 

@@ -1,4 +1,4 @@
-"""Packages of other authors, as they look when they are installed: a module, and the metadata of its distribution."""
+"""Third-party packages as they look when installed: a module, and the metadata of its distribution."""
 
 from __future__ import annotations
 

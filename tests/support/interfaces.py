@@ -1,6 +1,6 @@
 """The interfaces that readers of events rely on, as JSON Schemas: written from their definition, not from the product.
 
-A member that is not required may be absent, but is never null. Other members may stand beside those that are named.
+A member that is not required may be absent, but is never null. Additional members are allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USAGE: Schema = {
 TEXT_MEMBERS: Schema = {"content": TEXT}
 THOUGHT_MEMBERS: Schema = {"content": TEXT, "tokenCount?": NUMBER}
 
-#: The members of each type of the agent's events. A question mark: the member may be absent.
+#: The members of each event type of the agent dialect. A question mark means that the member may be absent.
 AGENT_EVENTS: dict[str, Schema] = {
     "agent:start": {"sessionId": NAMED, "model?": TEXT, "prompt": {"anyOf": [TEXT, MESSAGES]}},
     "agent:thinking:delta": THOUGHT_MEMBERS,
@@ -43,7 +43,7 @@ AGENT_EVENTS: dict[str, Schema] = {
     },
 }
 ERROR_TYPES = frozenset({"error_tool_use", "error_max_turns", "error_user", "network_error", "rate_limit"})
-#: Milliseconds between 2001 and 2286: seconds and texts are something else.
+#: Milliseconds between 2001 and 2286, so that seconds and texts fail.
 ENVELOPE: Schema = {
     "nodeId": NAMED,
     "runId": NAMED,
@@ -67,7 +67,7 @@ TIMELINE_EVENT: Schema = {
 
 
 def agent_event_schema(type_: str) -> Schema:
-    """Return the schema of an event of the agent dialect; of other families, that of their envelope."""
+    """Return the schema of an event of the agent dialect. For other families, return the schema of their envelope."""
     properties, required = dict(ENVELOPE), list(ENVELOPE)
     for member, schema in AGENT_EVENTS.get(type_, {}).items():
         name = member.rstrip("?!")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-#: In the format of `sha256sum`, sorted by path; of each file without its imports.
+#: The format of `sha256sum`, sorted by path. Each digest covers a file without its imports.
 FILE = ROOT / "tests" / "landed_migrations.sha256"
 COMMAND = "python -m tests.support.landed_migrations"
 
 
 def current_digests() -> dict[str, str]:
-    """The migrations of this checkout: path → SHA-256."""
+    """Return the digests of this checkout's migrations: path → SHA-256."""
     paths = [
         path for app in ("agentops/accounts", "timeline", "runs") for path in (ROOT / app / "migrations").glob("0*.py")
     ]
@@ -25,7 +25,7 @@ def current_digests() -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    # Without imports: a module that moves changes no schema.
+    # Without imports, because moving a module changes no schema.
     lines = path.read_bytes().splitlines(keepends=True)
     return hashlib.sha256(b"".join(line for line in lines if not line.startswith((b"from ", b"import ")))).hexdigest()
 
@@ -36,7 +36,7 @@ def landed_digests(file: Path = FILE) -> dict[str, str]:
 
 
 def faults(current: dict[str, str], landed: dict[str, str]) -> list[str]:
-    """Say of each migration that was edited, removed or not added, what to do."""
+    """Return what to do about each migration that was edited, removed or not added."""
     return [
         *(f"{path} was removed: put it back" for path in sorted(landed.keys() - current.keys())),
         *(
@@ -49,7 +49,7 @@ def faults(current: dict[str, str], landed: dict[str, str]) -> list[str]:
 
 
 def add_new() -> None:
-    """Add the migrations that the file does not have yet. Digests in the file are not changed."""
+    """Add the migrations that are missing from the file. Existing digests stay unchanged."""
     digests = current_digests() | landed_digests() if FILE.exists() else current_digests()
     FILE.write_text("".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""An event that is appended on PostgreSQL, and committed later than others. May import Django."""
+"""An event on PostgreSQL that is committed later than its successors. May import Django."""
 
 from __future__ import annotations
 

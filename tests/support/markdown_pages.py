@@ -1,4 +1,4 @@
-"""Markdown as readers of a forge and of the site see it: headings, their anchors, links. Code is no part of it."""
+"""The headings, anchors and links of Markdown pages, as GitHub and the site render them. Code is ignored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """As a forge makes them: the second heading of the same words ends with -1."""
+        """The anchors as GitHub generates them: the second heading with the same words ends with -1."""
         seen: Counter[str] = Counter()
         found = set()
         for heading in HEADING.findall(self.text):
@@ -37,11 +37,11 @@ class Page:
 
     @property
     def links(self) -> list[str]:
-        """Targets of links and images; a link whose words are code is one too."""
+        """Return the targets of links and images, including links whose text is code."""
         return LINK.findall(CODE.sub("code", self.text))
 
     def faults(self) -> list[str]:
-        """Every link that leads nowhere. Addresses of other sites are not asked."""
+        """Return a fault for every broken link. URLs of other sites are not checked."""
         return [fault for link in self.links if (fault := self._fault(link))]
 
     def _fault(self, link: str) -> str | None:

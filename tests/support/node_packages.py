@@ -1,4 +1,4 @@
-"""Programs from npm, installed by their package lock, once for all processes of the suite."""
+"""Programs from npm, installed from their package lock once for all processes of the suite."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Texts with a secret in them, and texts that only look as if: made at random, but the same ones each time.
-May import: the standard library."""
+"""Texts with a secret, and texts that only look as if they had one. Random, but the same every time.
+
+May import the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ B64URL = ALNUM + "-_"
 
 
 def pick(alphabet: str, count: int) -> str:
-    """Random, and like every real key with a digit and a letter in it."""
+    """Return random characters with at least one digit and one letter, like every real key."""
     while True:
         made = "".join(RNG.choices(alphabet, k=count))
         if any(c.isdigit() for c in made) and any(c.isalpha() for c in made) and made[-1] not in "-_":

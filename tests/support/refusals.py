@@ -1,4 +1,4 @@
-"""A database that refuses changes of some rows, as it does of values that it cannot hold."""
+"""A database that refuses to change certain rows, as it refuses values that it cannot store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DROP = {"sqlite": "DROP TRIGGER refuse_changes", "postgresql": "DROP FUNCTION re
 
 @contextmanager
 def refusing(change: str, table: str, when: str) -> Iterator[None]:
-    """Refuse the changes of a table for which a condition is true: of OLD for UPDATE and DELETE, of NEW for INSERT."""
+    """Refuse changes of a table's rows that match a condition on OLD (UPDATE, DELETE) or NEW (INSERT)."""
     with connection.cursor() as cursor:
         for statement in CREATE[connection.vendor]:
             cursor.execute(statement.format(change=change, table=table, when=when))

@@ -1,4 +1,4 @@
-"""What holds for every run at every time, and what a run came to without its ids and times."""
+"""Invariants of every run, and the content of a run without IDs and times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def events(run: AgentRun) -> list[Event]:
 
 
 def check(run: AgentRun) -> None:
-    """What holds for every run at every time: a log without a gap, and a conversation that providers take.
+    """Check what holds for every run at any time: a log without gaps, and a conversation that providers accept.
 
     The invariants are checked after each test: see tests/support/plugins/invariants_after_each_test.py.
     """
@@ -46,20 +46,20 @@ def check(run: AgentRun) -> None:
         calls = AgentRunToolCall.objects.filter(run=run)
         assert {call.status for call in calls} <= set(RESOLVED)
         assert_turns_closed(lines)
-    # The sweep, which ends waits, holds no lease.
+    # Worker events only: the sweep, which ends waits, holds no lease.
     epochs = [event.epoch for event in lines if event.source == "worker" and event.epoch is not None]
     assert epochs == sorted(epochs), "an event of an earlier epoch came after one of a later"
 
 
 def assert_turns_closed(lines: Sequence[Event]) -> None:
-    """Every start of a model turn has its end: committed, or abandoned."""
+    """Check that every model turn that started has ended: committed or abandoned."""
     started = sum(event.type == "llm.turn.start" for event in lines)
     ended = sum(event.type in ("llm.turn.end", "llm.turn.abandoned") for event in lines)
     assert started == ended, [event.type for event in lines if event.type.startswith("llm.turn")]
 
 
 def transcript(run: AgentRun) -> dict[str, Any]:
-    """All that a run came to but its ids and times: equal for a run that crashed and one that did not."""
+    """Return the content of a run without IDs and times. It is equal for a crashed and an undisturbed run."""
     run.refresh_from_db()
     messages = AgentRunMessage.objects.filter(run=run).order_by("position")
     calls = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
@@ -68,7 +68,7 @@ def transcript(run: AgentRun) -> dict[str, Any]:
         "calls": [(c.step_number, c.call_id, c.tool_name, c.input, c.status) for c in calls],
         "checkpoints": [(c.step_number, c.last_message_position) for c in run.checkpoints.order_by("step_number")],
         "run": (run.status, run.step_count, run.result),
-        # Of answers: what a crash made the run ask twice is counted too, and differs.
+        # Only of answers: the usage also counts requests that a crash repeated, so it differs.
         "usage": list(
             run.turn_usages.filter(outcome="answered")
             .order_by("step_number")
@@ -78,7 +78,7 @@ def transcript(run: AgentRun) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A message's content without what differs from run to run."""
+    """Return a message's content without the values that differ from run to run."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items() if name not in ("timestamp", "id", "run_id")}
     return [plain(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Runs that a runner has opened. May import the product."""
+"""Runs opened by a runner. May import the product."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runs.models import AgentRun
 
 
 def started(project: Project, name: str) -> AgentRun:
-    """A running external run with this ID of its runner."""
+    """Create a running external run with this ID of its runner."""
     [result] = record(
         Sender(project, "key:test"), [{"runId": name, "type": "run.started", "payload": {"agent": "coder"}}]
     )

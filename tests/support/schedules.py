@@ -18,7 +18,7 @@ from tests.support.factories import make_agent
 
 
 class SetClock:
-    """The database's clock as the product reads it: a time that a test sets, and each thread may be off by some."""
+    """The product's database clock, set by a test. Each thread may have an offset."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: datetime) -> None:
         self.at = at
@@ -29,7 +29,7 @@ class SetClock:
         return self.at + getattr(self._of_thread, "error", timedelta())
 
     def set(self, text: str) -> None:
-        """Set the time: as "2026-03-29 01:00", in UTC."""
+        """Set the time in UTC, in the form "2026-03-29 01:00"."""
         self.at = datetime.fromisoformat(text).replace(tzinfo=UTC)
 
     def move(self, **later: float) -> None:
@@ -40,7 +40,7 @@ class SetClock:
 
 
 def make_schedule(project: Project, agent: Agent | None = None, **values: Any) -> Schedule:
-    """A schedule, by default of an agent that plays a recording, each minute."""
+    """Create a schedule that runs each minute, by default of an agent that plays a recording."""
     if "flow" not in values:
         agent = agent or Agent.objects.filter(project=project, slug="player").first()
         values["agent"] = (agent or make_agent(project, slug="player")).slug
@@ -49,7 +49,7 @@ def make_schedule(project: Project, agent: Agent | None = None, **values: Any) -
 
 
 def fill_schedule(project: Project, number: int, text: str) -> Schedule:
-    """A schedule that is paused, with one start of each outcome."""
+    """Create a paused schedule, with one start of each outcome."""
     schedule = make_schedule(project, name=f"Schedule {number}", prompt="Look.", is_enabled=False)
     Schedule.objects.filter(pk=schedule.pk).update(prompt=text, created_by=text[:200])
     for minute, outcome in enumerate(ScheduleStart.Outcome.values):
@@ -64,7 +64,7 @@ def fill_schedule(project: Project, number: int, text: str) -> Schedule:
 
 
 def outcomes(schedule: Schedule) -> list[tuple[str, str]]:
-    """The due times of a schedule with what became of them, in the order of time: ("09:00", "started")."""
+    """Return the due times and outcomes of a schedule, in chronological order: ("09:00", "started")."""
     starts = ScheduleStart.objects.filter(schedule=schedule).order_by("pk")
     return [(f"{start.due_at:%H:%M}" if start.due_at else "now", start.outcome) for start in starts]
 

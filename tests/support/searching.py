@@ -1,4 +1,4 @@
-"""The search index, filled at once, and what it finds.
+"""Fill the search index immediately, and search it.
 
 May import the product's models.
 """
@@ -23,13 +23,13 @@ from timeline.models import Source
 
 
 def index_all() -> None:
-    """Everything that was committed, or written in this test's transaction."""
+    """Index all rows that are committed, or written in this test's transaction."""
     assert all(search_index.catch_up())
     assert search_index.lag_s() == 0
 
 
 def note(run: AgentRun, *texts: str, **payload: Any) -> None:
-    """Append events of a custom type; late ones, if the run has ended."""
+    """Append events of a custom type. They are late events if the run has ended."""
     late = AgentRun.objects.get(pk=run.pk).state.terminal
     with transaction.atomic():
         entries = [Entry({"text": text, **payload}, type="x.note", late=late) for text in texts]
@@ -38,7 +38,7 @@ def note(run: AgentRun, *texts: str, **payload: Any) -> None:
 
 def found(project: Project, text: str, *, order: str = "newest", limit: int = 200, **filters: Any) -> list[Result]:
     query = Search(project.pk, parse(text), SearchFilters(**filters), SearchOrder(order))
-    # As the check of access does.
+    # As the access check does.
     with project_scope.limited_to(project.pk):
         return list(search(query, RowSpan(limit=limit)).items)
 

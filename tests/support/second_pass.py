@@ -10,38 +10,39 @@ from typing import TypeVar
 from tests.support.paths import ROOT
 
 Case = TypeVar("Case")
-#: The tests of what people and programs meet: pages, streams, API, admin, commands, projects and their members; and of
-#: the programs that are called: sessions of coding agents, models of providers.
+#: Directories of tests for the entry points: pages, streams, API, admin, commands, projects and their members; and for
+#: called programs: sessions of coding agents, model providers.
 DOORS = ("admin", "client", "deployment", "live", "processes/commands", "processes/deployment", "projects", "runs/api",
          "runs/commands", "runs/engine/sessions", "runs/external/importers", "runs/external/otlp",
          "runs/external/watching", "runs/pages", "runs/providers", "testing", "web")  # fmt: skip
-#: What a run does, by rows that tests of the log, of transitions and of the engine itself write on both databases.
+#: Directories of tests for how runs execute. Tests of the log, of transitions and of the engine write the same kinds of
+#: rows on both databases.
 ON_POSTGRES = ("runs/alerts", "runs/engine/approvals", "runs/engine/control", "runs/engine/policy", "runs/engine/turns",
                "runs/telemetry")  # fmt: skip
 
 
 def is_first_pass() -> bool:
-    """Whether this is the pass on SQLite, and one on PostgreSQL follows."""
+    """Return whether this is the pass on SQLite, with a pass on PostgreSQL to follow."""
     return os.environ.get("TEST_PASS") == "sqlite"
 
 
 def runs_after_sqlite() -> bool:
-    """Whether the whole suite has just run on SQLite."""
+    """Return whether the whole suite has just run on SQLite."""
     return os.environ.get("TEST_PASS") == "postgres"
 
 
 def runs_every_test() -> bool:
-    """Whether this is a run of every test, as in `make nightly`."""
+    """Return whether this run includes every test, as in `make nightly`."""
     return os.environ.get("ALL") == "1"
 
 
 def is_of_a_door(path: Path) -> bool:
-    """Whether the file tests a door, as do those directly in tests/, which go through all doors."""
+    """Return whether the file tests an entry point. Files directly in tests/ cover all entry points."""
     return path.parent == ROOT / "tests" or _is_in(DOORS, path)
 
 
 def is_left_to_postgres(path: Path) -> bool:
-    """Whether the first of two passes leaves the file's tests with a database to the second."""
+    """Return whether the first pass leaves the file's tests with a database to the second."""
     return _is_in(ON_POSTGRES, path)
 
 
@@ -50,5 +51,5 @@ def _is_in(directories: tuple[str, ...], path: Path) -> bool:
 
 
 def cases(values: Sequence[Case]) -> Sequence[Case]:
-    """The cases of a test that goes through them in a loop: after the run on SQLite the first, as of parameters."""
+    """Return the cases for a test's loop. After the pass on SQLite, return only the first, as for parameters."""
     return values[:1] if runs_after_sqlite() else values

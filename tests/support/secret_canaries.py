@@ -1,4 +1,4 @@
-"""Secrets of every kind to store in rows, those of rules in every encoding too, and how to see them in an answer."""
+"""Secrets of every kind to store in rows, including rule secrets in every encoding, and a search for them in bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.events.notice import Error
 from timeline.log import Entry
 from timeline.models import Source
 
-#: Only a rule can know them: `add_rules` adds it.
+#: Only a rule can recognise these secrets: `add_rules` adds it.
 RULE_NEEDLE, RULE_TOKEN = "Canary4711Needle", "acme_Canary0815Token"
 RULE_SECRET = f'pä"ss/w\\ord +{RULE_NEEDLE}'
 _RAW = RULE_SECRET.encode()
@@ -43,7 +43,7 @@ ENCODINGS: dict[str, Callable[[], str]] = {
 
 
 def _needle(shown: str) -> str:
-    """What is left of the secret in one of its encodings if it is not masked."""
+    """Return the part of an encoded secret that is visible if it is not redacted."""
     return RULE_NEEDLE if RULE_NEEDLE in shown else shown[14:30]
 
 
@@ -64,14 +64,14 @@ TEXT = "\n".join(f"{number}. {shown}" for number, (_, shown) in enumerate(CANARI
 
 
 def add_rules(project: Project) -> None:
-    """Add the rules that RULE_CANARIES need. They count at once, also within a test's transaction."""
+    """Add the rules that RULE_CANARIES need. They apply immediately, also within a test's transaction."""
     rule_changes.add_secret(project, "rule_secret", RULE_SECRET, actor="test")
     rule_changes.add_format(project, "rule_token", "acme_", alphabet="alnum", least=10, most=40, actor="test")
     CACHE.expire()
 
 
 def store_raw(run: AgentRun) -> None:
-    """Append events with canaries as a version would have stored them that did not know them."""
+    """Append events with canaries as an older version, which did not recognise them, would have stored them."""
     nested = json.dumps({"command": f"cd x\n{TEXT}"})
     with transaction.atomic():
         log.append(
@@ -86,7 +86,7 @@ def answer_of(run: AgentRun) -> AgentRunMessage:
 
 
 def seen_in(body: str) -> list[str]:
-    """The kinds of canaries that show in an answer, as they are or as JSON and HTML write them."""
+    """Return the kinds of canaries that are visible in a response, as plain text or escaped by JSON or HTML."""
     plain = html.unescape(body)
     texts = (plain, plain.replace("\\/", "/"), plain.replace('\\"', '"'))
     found = [kind for kind, (secret, _) in CANARIES.items() if any(secret in text for text in texts)]

@@ -16,7 +16,7 @@ from timeline import log
 from timeline.log import Entry
 from timeline.models import Event, Source
 
-#: The tools of a troubled run, and what each of its answers reports.
+#: The tools of a troubled run, and the usage that each of its answers reports.
 TOOLS = ("read", "grep", "write")
 ANSWER: dict[str, Any] = {"model": "m-1", "usage": {"inputTokens": 10, "outputTokens": 5, "cacheReadInputTokens": 90}}
 
@@ -24,14 +24,14 @@ ANSWER: dict[str, Any] = {"model": "m-1", "usage": {"inputTokens": 10, "outputTo
 def make_sink(project: Project, kind: str, config: dict[str, Any], **fields: Any) -> Sink:
     number_from_one()
     options = {name: fields.pop(name) for name in ("from_start",) if name in fields}
-    # Most tests are about the events of the log.
+    # Most tests check the events of the log.
     dialect = {"dialect": "log"} if kind in ("http", "jsonl") else {}
     change = SinkChange(name=fields.pop("name", kind), config=dialect | config, **fields)
     return sink_changes.create(project, kind, change, by="test", **options)[0]
 
 
 def number_from_one() -> None:
-    """Give the first events low IDs. A sink's batch ends at each 5,000th ID, which could be amid those of a test."""
+    """Give the first events low IDs. A sink's batch ends at each 5,000th ID, which could split the events of a test."""
     if connection.vendor == "postgresql" and not Event.objects.exists():
         with connection.cursor() as cursor:
             cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'id'), 1, false)", [Event._meta.db_table])
@@ -43,19 +43,19 @@ def append(run: AgentRun, *texts: str, type_: str = "x.note") -> None:
 
 
 def export(rounds: int = 1) -> None:
-    """Do what is due, as a worker does, without its threads."""
+    """Export the due events as a worker does, without its threads."""
     for _ in range(rounds):
         Exporter().run_due()
 
 
 def wake(sink: Sink) -> SinkCursor:
-    """Let the pause after a failure be over, and return the cursor."""
+    """End the pause after a failure, and return the cursor."""
     SinkCursor.objects.filter(pk=sink.pk).update(due_at=None)
     return SinkCursor.objects.get(pk=sink.pk)
 
 
 def make_troubled_run(project: Project, ending: str) -> AgentRun:
-    """An external run with 2 turns, 3 tool calls and 1 failed one, which ends as `ending` says, such as `failed`."""
+    """Create an external run with 2 turns, 3 tool calls and 1 failed call. `ending` is its status, such as `failed`."""
     ends = {
         "completed": {"result": "Done."},
         "failed": {"errorType": "network_error", "error": "no route"},

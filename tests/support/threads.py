@@ -1,4 +1,4 @@
-"""Several threads that do the same at once. May import Django."""
+"""Several threads that call the same function at the same time. May import Django."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import connection
 
 
 def at_once(act: Callable[[int], Any], count: int) -> list[Any]:
-    """What `act` returns in each of `count` threads, which are numbered from 0; each closes its connection."""
+    """Return the results of `act` in `count` threads, numbered from 0. Each thread closes its connection."""
 
     def acting(number: int) -> Any:
         try:

@@ -1,5 +1,7 @@
-"""Random tokens of each format that redaction knows, and the surroundings in which agents print them.
-May import: the standard library and the table of formats."""
+"""Random tokens of each format that redaction knows, and texts in which agents print them.
+
+May import the standard library and the table of formats.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from urllib.parse import quote
 from agentops.base.redaction.token_grammar import ALPHABETS, Part, VendorFormat
 
 MARK = r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]"
-#: Surroundings, with {} for the token: alone, at the start and end, in JSON, settings, URLs, commands; with escapes.
+#: Frames with {} for the token: alone, at the start and end, in JSON, settings, URLs and commands; with escapes.
 FRAMES = (
     "{}",
     "{} is what it printed.",
@@ -32,12 +34,12 @@ FRAMES = (
     "`{}`",
     "<b>{}</b>",
 )
-#: In these a token is percent-encoded, or has its slashes escaped as some writers of JSON do.
+#: Frames in which a token is percent-encoded, or has its slashes escaped as in some JSON.
 _URLS, _JSON = {12, 13}, {5, 6}
 
 
 def tokens(form: VendorFormat, rng: random.Random, count: int) -> list[str]:
-    """Return tokens, each character drawn at random: also such without a digit, or with a hyphen at the end."""
+    """Return tokens with random characters. Some have no digit, or a hyphen at the end."""
     columns = [_texts(part, rng, count) for part in form.parts()]
     made = [form.prefix + "".join(pieces) for pieces in zip(*columns, strict=True)]
     ends_in_base64 = list(form.parts())[-1].alphabet == "base64"

@@ -1,4 +1,4 @@
-"""Waiting for what other processes and threads do."""
+"""Waits for other processes and threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def eventually(what: Callable[[], T], *, why: str | Callable[[], str], within_s: float = 90) -> T:
-    """The first true answer; fails with `why`, or with what it then returns, when there is none in time."""
+    """Return the first true result of `what`. After `within_s`, fail with `why`, or with its result if callable."""
     until = time.monotonic() + within_s
     while not (answer := what()):
         if time.monotonic() > until:
@@ -23,7 +23,7 @@ def eventually(what: Callable[[], T], *, why: str | Callable[[], str], within_s:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs; one that has ended and was not reaped does not."""
+    """Return whether a process runs on this machine. An unreaped process that has ended does not count."""
     try:
         return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except (FileNotFoundError, ProcessLookupError):
@@ -31,5 +31,5 @@ def is_alive(pid: int) -> bool:
 
 
 def process_ends(pid: int) -> None:
-    """Wait for the end of a process that was killed: on a busy machine a signal takes its time."""
+    """Wait for the end of a killed process. On a slow machine, a signal is not immediate."""
     eventually(lambda: not is_alive(pid), why=f"process {pid} has not ended")

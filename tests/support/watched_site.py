@@ -1,4 +1,4 @@
-"""A folder of sessions that is watched. May import the product."""
+"""A watched folder of sessions. May import the product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.web.client_transport import ClientTransport
 
 
 class Site:
-    """A project that is watched, and a folder."""
+    """A watched project, and its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class Site:
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything, as a new process does."""
+        """Start with a new watcher, as a new process does."""
         sink: WatchSink = LocalSink(self.project, by="command:test")
         if self.is_remote:
             key = with_key(self.project, "ingest")["Authorization"].removeprefix("Bearer ")
@@ -33,14 +33,14 @@ class Site:
         self.watcher = Watcher([self.folder], sink, ["host:test"], tell=self.told.append, warn=self.warned.append)
 
     def round(self) -> None:
-        """Look at all files, whether it is time for that or not."""
+        """Check all files, even before their next check is due."""
         self.watcher.scan_s = 0.0
         for file in self.watcher.files.values():
             file.not_before = 0.0
         self.watcher.round()
 
     def settle(self) -> None:
-        """Let the sessions wait, as after a long silence."""
+        """Store all files, and set their sessions to waiting, as after a long silence."""
         self.watcher.run_once()
 
     def runs(self) -> list[AgentRun]:

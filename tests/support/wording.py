@@ -43,7 +43,7 @@ def texts_of(path: Path) -> Iterator[str]:
 
 
 class Count:
-    """The turns in the texts of directories."""
+    """The counted phrases in the texts of directories."""
 
     def __init__(self, *roots: Path) -> None:
         self.words = 0
@@ -62,7 +62,7 @@ class Count:
                     self.files[path] += number
 
     def rate(self, turns: int) -> float:
-        """Return a number of turns for each 10,000 words."""
+        """Return the count for each 10,000 words."""
         return turns / max(self.words, 1) * 10_000
 
     @property

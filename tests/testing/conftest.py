@@ -1,4 +1,4 @@
-"""A tester of agents and flows, as the plugin makes it."""
+"""A tester of agents and flows, set up as the plugin does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runs.worker.worker import Worker
 
 @pytest.fixture
 def tester(settings: Settings, tmp_path: Path) -> Iterator[AgentTester]:
-    """As the plugin makes it, on the database of this suite."""
+    """Yield a tester as the plugin does, on the database of this suite."""
     folder = tmp_path / "played"
     folder.mkdir()
     settings.AGENTOPS_FIXTURES = [str(folder)]

@@ -1,4 +1,4 @@
-"""`agentops.testing`: agents run on fixtures in this process, and assertions show what differs."""
+"""`agentops.testing`: agents run on fixtures in this process, and failed assertions show the differences."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain() -> Path:
     return recording("fixtures-format/workflow-abc")
 
 
-def test_it_plays_files_and_folders_and_says_what_happened(tester: AgentTester, plain: Path, tmp_path: Path) -> None:
+def test_tester_plays_files_and_folders_and_reports_results(tester: AgentTester, plain: Path, tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text(json.dumps(AGENT))
 
     result = tester.run_twice(tmp_path / "agent.json", plain, "Check the list.")
@@ -81,8 +81,8 @@ def test_the_cost_of_the_recorded_model(tester: AgentTester) -> None:
     assert "more than 0.0001" in failure_of(result.assert_cost, at_most=Decimal("0.0001"))
 
 
-def test_the_result_is_what_done_was_given(tester: AgentTester, tmp_path: Path) -> None:
-    """As on a site, where no recording stands for the tool that ends a run."""
+def test_result_is_the_argument_of_done(tester: AgentTester, tmp_path: Path) -> None:
+    """As on a site: the tool that ends a run is called, not replayed."""
     call = {"type": "agent:tool", "toolName": "done", "toolInput": {"result": "42"}, "toolOutput": "42"}
     calls = [{"input": {"prompt": "Go."}, "output": {"text": "I am done."}, "events": [call]}]
     (tmp_path / "ends.json").write_text(json.dumps({"calls": calls}))

@@ -43,7 +43,7 @@ def turn(text: str, *events: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def fixtures(tmp_path: Path) -> Path:
-    """The second draft is reported by the agent's own tool; both judgements are texts."""
+    """Return a folder of recordings. The agent's own tool reports the second draft; both reviews are texts."""
     done = {"type": "agent:tool", "toolName": "done", "toolInput": {"result": "Owls fly."}, "toolOutput": "Owls fly."}
     folder = tmp_path / "publish"
     folder.mkdir()
@@ -68,7 +68,7 @@ def test_a_flow_runs_to_its_end(tester: AgentTester, fixtures: Path) -> None:
     assert "no run of 'publish'; there are draft, review, draft#1, review#1, ask\n" in failure_of(result.run, "publish")
 
 
-def test_a_person_answers_from_the_test(tester: AgentTester, fixtures: Path) -> None:
+def test_test_answers_a_question_of_the_flow(tester: AgentTester, fixtures: Path) -> None:
     waiting = tester.run_flow(FLOW, AGENTS, fixtures, INPUTS)
 
     assert (waiting.status, waiting.questions) == ("waiting", {"ask": "Publish Owls fly.?"})
@@ -101,7 +101,7 @@ def test_approvals_and_missing_calls(tester: AgentTester, fixtures: Path) -> Non
     assert nobody == "the flow run does not wait for one approval; nodes that wait for one: none"
 
 
-def test_what_cannot_run_says_why(tester: AgentTester, fixtures: Path) -> None:
+def test_invalid_input_raises_an_error_with_its_reason(tester: AgentTester, fixtures: Path) -> None:
     with pytest.raises(InvalidFlowInputs, match="'topic' is a required property"):
         tester.run_flow(FLOW, AGENTS, fixtures)
     with pytest.raises(InvalidFlow, match="critic"):

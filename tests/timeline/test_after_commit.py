@@ -1,4 +1,4 @@
-"""Calls after a commit: they fail for themselves, with a line in the log, whatever kind of callable they are."""
+"""Calls after a commit: an error is logged and does not stop the other calls, for every kind of callable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Station:
-    """Something that can be called, and has no name of its own."""
+    """A callable without a `__name__`."""
 
     def __call__(self, *news: str, **more: str) -> None:
         raise LookupError(f"nobody hears {news} {more}")
@@ -46,7 +46,7 @@ def test_an_error_is_logged_and_the_other_calls_are_made(
     assert "nobody hears ('that',) {'by': 'noon'}" in caplog.text
 
 
-def test_nothing_is_called_for_what_is_rolled_back() -> None:
+def test_a_rollback_discards_the_calls() -> None:
     made: list[str] = []
     with transaction.atomic():
         after_commit(made.append, "first")

@@ -1,4 +1,4 @@
-"""The database's clock: the same for all processes, whatever their own clocks say, and equal to itself when read."""
+"""The database's clock: shared by all processes, independent of their machines' clocks, and exact when read back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from agentops.base.database_clock import Now
 from runs.models import Agent, Chore
 from tests.support.factories import make_agent
 
-#: Milliseconds are what SQLite tells: the times around a whole second have a fraction of zero among them.
+#: SQLite returns milliseconds: times around a whole second include a fraction of zero.
 BEFORE_S, AFTER_S = 0.003, 0.003
 
 
 def times_around_a_second() -> list[datetime]:
-    """The clock as a row keeps it, asked again and again from just before a whole second until just after."""
+    """Return the clock as stored in a row, read repeatedly from just before a whole second until just after it."""
     rows, times = Chore.objects.filter(pk="look at the clock"), []
     time.sleep(1 - (time.time() + BEFORE_S) % 1)
     until = time.time() + BEFORE_S + AFTER_S
@@ -35,7 +35,7 @@ def times_around_a_second() -> list[datetime]:
 
 
 @pytest.mark.django_db
-def test_it_is_equal_to_itself() -> None:
+def test_a_stored_time_reads_back_equal() -> None:
     Chore.objects.create(name="look at the clock", taken_at=Now())
     times: list[datetime] = []
     while not times or times[0].second == times[-1].second:
@@ -53,12 +53,12 @@ def test_clock_of_the_machine_does_not_matter(
     right = timezone.now()
     with time_machine.travel(right + timedelta(hours=hours)):
         database_clock.measure(connection=connection)
-        # Not again on the next connection.
+        # Not read again on the next connection.
         with django_assert_num_queries(0):
             database_clock.measure(connection=connection)
         now, timestamp, agent = database_clock.now(), database_clock.timestamp(), make_agent()
 
-    # Far from an hour, also on a busy machine.
+    # Much less than the hour of the shifted clock, even on a busy machine.
     close = timedelta(minutes=5)
     stored = Agent.objects.get(pk=agent.pk)
     for moment in (now, datetime.fromtimestamp(timestamp, now.tzinfo), stored.created_at, stored.updated_at):
@@ -67,7 +67,7 @@ def test_clock_of_the_machine_does_not_matter(
     assert stored.updated_at > now
 
 
-def test_period_that_ends_before_it_begins_takes_no_time() -> None:
+def test_a_period_that_ends_before_it_begins_has_no_duration() -> None:
     now = timezone.now()
     later = now + timedelta(seconds=1.5)
 

@@ -1,4 +1,4 @@
-"""Texts as people see them."""
+"""Text as displayed to users."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ SECRET = "sk-ant-api03-" + "Ab1" * 30
         ("family: 👨\u200d👩\u200d👧, persian: می\u200cخواهم", "family: 👨\u200d👩\u200d👧, persian: می\u200cخواهم"),
     ],
 )
-def test_it_makes_texts_legible(text: str, seen: str) -> None:
+def test_control_characters_are_made_visible(text: str, seen: str) -> None:
     assert make_legible(text) == seen
 
 
-def test_it_finds_secrets_under_colours() -> None:
+def test_secrets_inside_colour_codes_are_masked() -> None:
     assert "Ab1Ab1" not in clean(f"\x1b[32m{SECRET[:20]}\x1b[0m{SECRET[20:]}")
 
 
-def test_a_clip_tells_whether_something_is_missing() -> None:
+def test_a_clip_reports_whether_it_was_cut() -> None:
     assert clip("short", 10) == Clip("short")
     assert clip("0123456789", 10) == Clip("0123456789")
     assert clip("0123456789a", 10) == Clip("0123456789", 11)
@@ -56,12 +56,12 @@ def test_a_clip_tells_whether_something_is_missing() -> None:
     assert not clip("", 10)
 
 
-def test_it_cuts_at_a_character() -> None:
+def test_cuts_are_at_character_borders() -> None:
     assert clip("ééé", 5) == Clip("éé", 6)
     assert clip("👩👩", 7) == Clip("👩", 8)
 
 
-def test_it_cleans_before_it_cuts() -> None:
+def test_text_is_masked_before_it_is_cut() -> None:
     kept = clip("x" * 90 + " " + SECRET, 100)
 
     assert SECRET[:9] not in kept.text
@@ -69,7 +69,7 @@ def test_it_cleans_before_it_cuts() -> None:
 
 
 @pytest.mark.parametrize("text", ["\x1b]" * 200_000, "\x1b[" + "1;" * 400_000, "\u0301" * 300_000, "a" * 2_000_000])
-def test_it_takes_no_longer_for_texts_made_to_be_slow(text: str) -> None:
+def test_hostile_texts_take_linear_time(text: str) -> None:
     began = time.thread_time()
 
     clip(text, 2048)
@@ -78,7 +78,7 @@ def test_it_takes_no_longer_for_texts_made_to_be_slow(text: str) -> None:
     assert time.thread_time() - began < 2
 
 
-def test_it_shows_json_for_people() -> None:
+def test_json_is_formatted() -> None:
     assert format_json({"a": ["é"]}) == '{\n  "a": [\n    "é"\n  ]\n}'
     assert format_json('{"a": 1}') == '{\n  "a": 1\n}'
     assert format_json('{"cut off": ') == '{"cut off": '
@@ -96,16 +96,16 @@ def test_it_shows_json_for_people() -> None:
         *((86_399, "23 h 59 min"), (86_400, "1 d 00 h"), (7 * 86_400 + 3 * 3600 + 59, "7 d 03 h")),
     ],
 )
-def test_spans_of_time(seconds: float, words: str) -> None:
+def test_format_of_durations(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("ms", "words"), [(0, "0 ms"), (999, "999 ms"), (999.6, "1.0 s"), (2300, "2.3 s"), (61_000, "1 min 01 s")]
 )
-def test_what_something_took(ms: float, words: str) -> None:
+def test_format_of_milliseconds(ms: float, words: str) -> None:
     assert format_ms(ms) == words
 
 
-def test_what_has_ended_is_told_more_precisely_than_what_goes_on() -> None:
+def test_finished_durations_are_more_precise_than_running_ones() -> None:
     assert [format_elapsed(seconds) for seconds in (0.42, 19.54, 61)] == ["420 ms", "19.5 s", "1 min 01 s"]

@@ -1,5 +1,6 @@
-"""The registry of event types: closed, strict, lean, and every payload can say what it means.
-May import: timeline.events; no database."""
+"""The registry of event types: closed and strict, without unset fields; every payload has a description.
+May import: timeline.events; no database.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.message import MessageAdded
 from timeline.events.run import RunPaused, RunWaiting
 
-# As the design writes them down, typed again so that a slip in the registry shows.
+# A copy of the design's list, so that a mistake in the registry fails.
 TYPES = [
     "run.created",
     "run.started",
@@ -118,7 +119,7 @@ def test_every_type_refuses_an_extra_key(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", REQUIRED)
-def test_every_type_refuses_a_payload_without_what_it_needs(type_: str) -> None:
+def test_every_type_refuses_a_payload_without_required_fields(type_: str) -> None:
     with pytest.raises(InvalidPayload) as caught:
         events.validate(type_, {})
     assert {p.pointer for p in caught.value.problems} == {f"/{name}" for name in REQUIRED[type_]}
@@ -126,7 +127,7 @@ def test_every_type_refuses_a_payload_without_what_it_needs(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", TYPES)
-def test_every_field_survives_once_and_twice_and_none_is_not_stored(type_: str) -> None:
+def test_every_field_survives_validation_twice_and_none_is_omitted(type_: str) -> None:
     cls = REGISTRY[type_]
     full = _filled(cls)
     once = events.validate(type_, full)
@@ -140,7 +141,7 @@ def test_every_field_survives_once_and_twice_and_none_is_not_stored(type_: str) 
 
 
 def _filled(cls: type[events.Payload]) -> dict[str, object]:
-    """A value for every field, found by trying."""
+    """Return a payload with a value for every field, found by trial."""
     tries: list[object] = ["user", 3, True, {"a": [None, 1.5]}, ["n1"], [3], "2031-05-06T07:08:09Z", "llm"]
     tries += ["partial", "project", "here"]
     full: dict[str, object] = {}
@@ -157,7 +158,7 @@ def _filled(cls: type[events.Payload]) -> dict[str, object]:
     return full
 
 
-def test_zero_is_stored_where_absence_means_unknown() -> None:
+def test_zero_is_stored_if_absence_means_unknown() -> None:
     assert events.dump(LlmTurnStart(attempt=0, model="m")) == ("llm.turn.start", {"attempt": 0, "model": "m"})
 
 
@@ -171,7 +172,7 @@ def test_dump_is_validate_for_built_payloads() -> None:
     assert events.validate(type_, lean) == lean
 
 
-def test_camel_case_is_understood_and_snake_case_stored() -> None:
+def test_camel_case_is_accepted_and_snake_case_stored() -> None:
     sent = {"callId": "c1", "toolName": "grep", "durationMs": 12.6, "error": None}
     assert events.validate("tool.end", sent) == {"call_id": "c1", "tool_name": "grep", "duration_ms": 13}
     turn = {
@@ -191,7 +192,7 @@ def test_one_field_in_both_spellings_is_refused() -> None:
         events.validate("tool.end", {"callId": "a", "call_id": "b"})
 
 
-def test_turn_end_takes_a_number_or_the_calls_themselves() -> None:
+def test_turn_end_takes_a_number_or_a_list_of_calls() -> None:
     assert LlmTurnEnd(tool_calls=2).describe() == "Model answered with 2 tool calls"
     with pytest.raises(InvalidPayload) as caught:
         events.validate("llm.turn.end", {"toolCalls": [{"id": "c1", "name": 5}]})
@@ -218,7 +219,7 @@ def test_time_is_stored_as_text_with_a_zone() -> None:
         ("message", None),
     ],
 )
-def test_it_refuses_wrong_values(field: str, value: object) -> None:
+def test_wrong_values_are_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidPayload) as caught:
         events.validate("llm.turn.start", {field: value})
     assert caught.value.code == "invalid_payload"
@@ -226,19 +227,19 @@ def test_it_refuses_wrong_values(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("payload", [None, [], "text", 5])
-def test_it_refuses_what_is_no_object(payload: object) -> None:
+def test_a_payload_must_be_an_object(payload: object) -> None:
     with pytest.raises(InvalidPayload) as caught:
         events.validate("error", payload)  # type: ignore[arg-type]
     assert caught.value.problems[0].code == "object_expected"
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), float("inf"), object()])
-def test_it_refuses_what_is_no_json(value: object) -> None:
+def test_values_must_be_json(value: object) -> None:
     with pytest.raises(InvalidPayload):
         events.validate("message.added", {"role": "user", "content": value})
 
 
-def test_it_survives_depth_and_many_problems() -> None:
+def test_deep_payloads_and_many_problems_are_handled() -> None:
     deep: object = "x"
     for _ in range(5000):
         deep = [deep]
@@ -269,7 +270,7 @@ def test_it_survives_depth_and_many_problems() -> None:
         "r" * 10_000,
     ],
 )
-def test_it_refuses_unknown_types(type_: str) -> None:
+def test_unknown_types_are_refused(type_: str) -> None:
     with pytest.raises(UnknownEventType) as caught:
         events.validate(type_, {})
     assert caught.value.code == "unknown_event_type"
@@ -288,13 +289,13 @@ def test_custom_types_take_any_object() -> None:
         events.validate("x.acme", {"message": 5})
 
 
-def test_describe_never_raises_on_what_is_stored() -> None:
+def test_describe_never_raises_for_stored_payloads() -> None:
     assert events.describe("gone.type", {"message": "Old"}) == "Old"
     assert events.describe("gone.type", {"a": 1}) == "gone.type"
     assert events.describe("run.paused", {"reasons": 1}) == "run.paused"
 
 
-def test_the_special_sets_are_types() -> None:
+def test_the_special_sets_contain_only_types() -> None:
     terminal = events.TERMINAL_TYPES
     assert terminal == {"run.completed", "run.failed", "run.stopped", "run.resumed"}
     assert {
@@ -347,7 +348,7 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
             {"trigger": "on_idle", "silent_since": "2026-11-23T12:00:00Z"},
             "The runner has sent no event since 2026-11-23 12:00:00 UTC",
         ),
-        # As older records have it.
+        # The action in older records.
         ({"trigger": "on_dead", "action": "Recover"}, "The worker was lost: the policy resumes the run"),
         ({"trigger": "on_dead", "action": "recover"}, "The worker was lost: the policy resumes the run"),
         ({"trigger": "on_fire", "action": "run"}, "Policy on_fire: the policy's action is run"),
@@ -355,12 +356,12 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
     ],
     ids=range(12),
 )  # fmt: skip
-def test_what_a_policy_did_is_a_sentence(payload: dict[str, object], says: str) -> None:
+def test_the_description_of_an_applied_policy_is_a_sentence(payload: dict[str, object], says: str) -> None:
     """Old records of `Recover` still load."""
     assert events.describe("policy.applied", events.validate("policy.applied", payload)) == says
 
 
-def test_waits_say_what_for() -> None:
+def test_descriptions_of_waits_give_the_reason() -> None:
     def said(**payload: object) -> str:
         return events.describe("run.waiting", events.validate("run.waiting", payload))
 

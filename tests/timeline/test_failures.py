@@ -1,4 +1,4 @@
-"""Which events report a failure: told of one event, and found in a log by the same rule."""
+"""Failure events: the check of one event and the search of a log use the same rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PAYLOADS: list[Mapping[str, Any]] = [
         ("child_run.completed", {"status": "failed"}, True),
     ],
 )
-def test_what_is_a_failure(type_: str, payload: dict[str, Any], failure: bool) -> None:
+def test_is_failure(type_: str, payload: dict[str, Any], failure: bool) -> None:
     assert is_failure(type_, payload) is failure
 
 

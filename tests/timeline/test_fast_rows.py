@@ -1,4 +1,4 @@
-"""Rows written and read without the ORM are those that the ORM writes and reads."""
+"""Writing and reading rows without the ORM gives the same result as the ORM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
 
 class Text(str):
-    """A text that is not exactly a str, as members of enumerations are."""
+    """A subclass of str, such as members of enumerations."""
 
 
 def columns(row: models.Model) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def columns(row: models.Model) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_it_inserts_what_the_orm_inserts(count: int) -> None:
-    """By INSERT and by COPY; with values that are no exact strings and numbers, and with each character of COPY."""
+def test_insert_writes_the_same_rows_as_the_orm(count: int) -> None:
+    """Through INSERT and COPY; with subclasses of str and int, and with each character that COPY treats specially."""
     run = make_run()
     text = "tab\t line\n back\\slash \\N é \U0001f600"
 
@@ -49,8 +49,8 @@ def test_it_inserts_what_the_orm_inserts(count: int) -> None:
     assert all(row == written[0] for row in written)
 
 
-def test_it_selects_what_the_orm_selects() -> None:
-    """Rows that can be changed and saved, with their references."""
+def test_select_reads_the_same_rows_as_the_orm() -> None:
+    """The instances can be changed and saved, and have their related objects."""
     run = make_run()
     project = run.project
     create_key(project, name="key", scopes=["read", "ingest"], actor=SYSTEM)
@@ -69,8 +69,8 @@ def test_it_selects_what_the_orm_selects() -> None:
     assert columns(joined) == columns(Project.objects.get(pk=project.pk))
 
 
-def test_what_requests_repeat_is_planned_once() -> None:
-    """On PostgreSQL, which still finds what was changed since; on SQLite the same rows."""
+def test_repeated_queries_are_planned_once() -> None:
+    """PostgreSQL uses a prepared statement and still reads later changes; SQLite returns the same rows."""
     run = make_run()
     for number in range(8):
         AgentRun.objects.filter(pk=run.pk).update(title=f"title {number}")

@@ -1,4 +1,4 @@
-"""The parts of the live core that need no loop: cursors, renderings, and the memory that readers share."""
+"""Parts of the live core that need no event loop: cursors, renderings, and the memory that readers share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbered(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
 
 
 def in_rows(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
-    """Odd ones are rows, and every third has a status."""
+    """Render odd events as rows and every third one with a status."""
     return [
         ({"rows": f"<li>{e.seq}</li>"} if e.seq % 2 else {}) | ({"status": f"s{e.seq}"} if e.seq % 3 == 0 else {})
         for e in found
@@ -54,14 +54,14 @@ def track(rendering: Rendering, floor: int = 0, last: int = 0) -> Track:
         ("", "?afterSeq=7", StreamCursor(7)),
     ],
 )
-def test_the_header_wins_over_the_address(header: str | None, query: str, found: StreamCursor) -> None:
+def test_the_header_overrides_the_query(header: str | None, query: str, found: StreamCursor) -> None:
     headers = {} if header is None else {"Last-Event-ID": header}
 
     assert cursor_of(RequestFactory().get(f"/stream{query}", headers=headers)) == found
 
 
 @pytest.mark.parametrize("text", ["abc", "-5", "1e9", "x:1", "9" * 400, "9.", ".1", "٣", "1 ", "1\n"])
-def test_it_refuses_what_is_no_cursor(text: str) -> None:
+def test_invalid_cursors_are_refused(text: str) -> None:
     with pytest.raises(InvalidStreamCursor) as refusal:
         cursor_of(RequestFactory().get("/stream", headers={"Last-Event-ID": text}))
     assert refusal.value.code == "invalid_last_event_id"
@@ -78,7 +78,7 @@ def test_each_event_is_a_message_with_its_seq() -> None:
     )
 
 
-def test_merged_pieces_travel_as_one_message_per_name_and_the_last_brings_the_id() -> None:
+def test_merged_parts_become_one_message_per_name_and_the_last_has_the_id() -> None:
     assert MERGED.frame(MERGED.items(LOG, events(1, 6))) == (
         b"event: status\ndata: s6\n\nevent: rows\nid: 6\ndata: <li>1</li><li>3</li><li>5</li>\n\n",
         6,
@@ -86,13 +86,13 @@ def test_merged_pieces_travel_as_one_message_per_name_and_the_last_brings_the_id
     assert MERGED.frame(MERGED.items(LOG, events(6, 6))) == (b"event: status\nid: 6\ndata: s6\n\n", 1)
 
 
-def test_what_shows_nothing_still_moves_the_cursor() -> None:
+def test_events_without_a_row_still_move_the_cursor() -> None:
     assert MERGED.frame(MERGED.items(LOG, events(2, 2))) == (b"id: 2\n\n", 1)
 
 
 @pytest.mark.parametrize("rendering", [PLAIN, MERGED])
-def test_much_travels_in_several_frames(rendering: Rendering, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that is cut off for slowness must have got somewhere."""
+def test_many_events_are_sent_in_several_frames(rendering: Rendering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that is disconnected for slowness must have made progress."""
     monkeypatch.setattr("timeline.live.rendering.FRAME_BYTES", 100)
     kept = track(rendering, last=100)
 
@@ -114,7 +114,7 @@ def test_text_with_line_breaks_cannot_forge_a_message() -> None:
     assert b"\nid: 9" not in frame
 
 
-def test_a_track_gives_what_follows_a_cursor_and_nothing_twice() -> None:
+def test_a_track_returns_events_after_a_cursor_once() -> None:
     kept = track(PLAIN, floor=10, last=14)
 
     assert kept.next_frame(10)[1] == 14
@@ -124,19 +124,19 @@ def test_a_track_gives_what_follows_a_cursor_and_nothing_twice() -> None:
     assert kept.next_frame(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15, False)
 
 
-def test_a_reader_that_is_ahead_of_the_track_waits() -> None:
-    """It has read the table itself, and the track has not come so far yet."""
+def test_a_reader_ahead_of_the_track_waits() -> None:
+    """The reader has read the table itself, and the track is not yet at that event."""
     assert track(PLAIN, floor=10, last=12).next_frame(20) == (b"", 20, False)
 
 
-def test_readers_at_one_place_share_one_frame() -> None:
+def test_readers_at_one_cursor_share_a_frame() -> None:
     kept = track(PLAIN, last=5)
 
     assert kept.next_frame(2)[0] is kept.next_frame(2)[0]
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 3), ("MAX_EVENT_BYTES", 100)])
-def test_a_track_forgets_what_is_old(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_track_drops_old_events(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic, limit, value)
 
     kept = track(PLAIN, last=50)
@@ -146,7 +146,7 @@ def test_a_track_forgets_what_is_old(limit: str, value: int, monkeypatch: pytest
     assert kept.next_frame(kept.floor)[1] == 50
 
 
-def test_a_track_keeps_at_least_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_track_keeps_at_least_the_newest_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic, "MAX_EVENT_BYTES", 1)
 
     assert [item.seq for item in track(PLAIN, last=9).items] == [9]

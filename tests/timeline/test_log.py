@@ -1,4 +1,4 @@
-"""The ledger: numbering, repeats, the fence, and what the triggers refuse."""
+"""The event log: numbering, repeats, fencing, and the triggers that refuse changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def seqs(ledger: Log) -> list[int]:
     return [event.seq for event in log.read(ledger.pk)]
 
 
-def test_it_numbers_from_one_without_gap() -> None:
+def test_events_are_numbered_from_one_without_gaps() -> None:
     ledger = make_log()
     assert append(ledger, note(), note()) == [AppendResult(1), AppendResult(2)]
     assert append(ledger, note()) == [AppendResult(3)]
@@ -47,7 +47,7 @@ def test_it_numbers_from_one_without_gap() -> None:
     assert ledger.last_event_at is not None
 
 
-def test_it_appends_nothing_for_no_entries() -> None:
+def test_no_entries_append_nothing() -> None:
     ledger = make_log()
     assert append(ledger) == []
     assert seqs(ledger) == []
@@ -69,17 +69,17 @@ def test_a_rolled_back_append_leaves_no_gap() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_refuses_to_commit_apart_from_what_it_reports() -> None:
+def test_append_outside_a_transaction_is_refused() -> None:
     with pytest.raises(transaction.TransactionManagementError):
         log.append(make_log().pk, [note()], source=Source.WORKER)
 
 
-def test_it_refuses_an_unknown_log() -> None:
+def test_an_unknown_log_is_refused() -> None:
     with pytest.raises(LogNotFound), transaction.atomic():
         log.append(make_log().project_id, [note()], source=Source.WORKER)
 
 
-def test_a_repeat_gets_the_first_seq() -> None:
+def test_a_repeated_event_id_returns_the_first_seq() -> None:
     ledger = make_log()
     append(ledger, keyed("a"), keyed("b"))
     again = append(ledger, keyed("b"), keyed("c"), keyed("a"))
@@ -96,7 +96,7 @@ def test_a_repeat_inside_one_batch_is_stored_once() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_another_body_under_a_known_id_is_a_conflict(together: bool) -> None:
+def test_another_body_with_a_known_id_is_a_conflict(together: bool) -> None:
     ledger = make_log()
     if together:
         second = append(ledger, keyed("a", "one"), keyed("a", "two"))[1]
@@ -120,12 +120,12 @@ def test_a_lower_epoch_is_refused() -> None:
     with pytest.raises(LeaseLost), transaction.atomic():
         log.append(ledger.pk, [note()], source=Source.WORKER, epoch=1)
     assert append(ledger, note(), epoch=2) == [AppendResult(1)]
-    # Doors have no epoch: they may always add.
+    # Entry points without a lease have no epoch: they may always append.
     assert append(ledger, note()) == [AppendResult(2)]
     assert log.epoch_of(ledger.pk) == 2
 
 
-def test_the_fence_goes_up_only() -> None:
+def test_the_epoch_only_increases() -> None:
     ledger = make_log()
     with transaction.atomic():
         log.raise_epoch(ledger.pk, 5)
@@ -134,7 +134,7 @@ def test_the_fence_goes_up_only() -> None:
             log.raise_epoch(ledger.pk, epoch)
 
 
-def test_it_validates_payloads_from_outside() -> None:
+def test_payloads_from_outside_are_validated() -> None:
     ledger = make_log()
     for entry, error in (
         (Entry(type="tool.start", payload={"call_id": "c", "tool_name": "t", "evil": 1}), InvalidPayload),
@@ -145,7 +145,7 @@ def test_it_validates_payloads_from_outside() -> None:
     assert seqs(ledger) == []
 
 
-def test_it_redacts_before_the_insert() -> None:
+def test_payloads_are_redacted_before_the_insert() -> None:
     ledger = make_log()
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     append(ledger, Entry(MessageAdded(role="user", preview=f"token {secret} and \0 and \ud800")))
@@ -155,7 +155,7 @@ def test_it_redacts_before_the_insert() -> None:
     assert event.sanitized == "nul,redacted,surrogate"
 
 
-def test_it_keeps_every_column() -> None:
+def test_every_column_is_stored() -> None:
     ledger = make_log()
     append(ledger, note(step=7, ref_id=ledger.pk, node_id="n", phase=Phase.QUEUED, late=True), epoch=3)
     event = Event.objects.get(log=ledger)
@@ -164,7 +164,7 @@ def test_it_keeps_every_column() -> None:
     assert event.created_at.tzinfo is not None
 
 
-def test_the_wire_form_says_it_in_words() -> None:
+def test_the_wire_form_of_an_event() -> None:
     ledger = make_log()
     append(ledger, note("queued"))
     wire = log.wire(log.read(ledger.pk)[0])
@@ -176,7 +176,7 @@ def test_the_wire_form_says_it_in_words() -> None:
     assert wire["ts"].endswith("Z")
 
 
-def test_read_pages_by_seq() -> None:
+def test_events_are_read_in_pages_by_seq() -> None:
     ledger = make_log()
     append(ledger, *[note() for _ in range(10)])
     assert [e.seq for e in log.read(ledger.pk, after=3, limit=4)] == [4, 5, 6, 7]
@@ -184,7 +184,7 @@ def test_read_pages_by_seq() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_bell_rings_after_the_commit_only() -> None:
+def test_listeners_are_called_only_after_the_commit() -> None:
     ledger, heard = make_log(), []
     stop = notify.subscribe(lambda channel, value: heard.append((channel, value)))
     try:
@@ -228,13 +228,13 @@ def test_events_cannot_be_changed(change: str) -> None:
     assert events.filter(type="run.phase").count() == 0
 
 
-def test_the_door_closes_behind_the_transaction() -> None:
+def test_permission_to_change_ends_with_the_transaction() -> None:
     ledger = make_log()
     append(ledger, note(), note())
     with allow_changes("test"):
         Event.objects.filter(log=ledger, seq=2).delete()
     if connection.vendor == "postgresql":
-        # The local setting ends with the transaction, which the test itself holds open here.
+        # The local setting ends with the transaction, which the test itself keeps open here.
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL agentops.maintenance = ''")
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
@@ -265,7 +265,7 @@ def test_eight_senders_of_the_same_ids_store_each_once() -> None:
         try:
             for batch in batches:
                 append(ledger, *batch)
-        except Exception as error:  # a test's thread must tell what it met
+        except Exception as error:  # the thread must report any exception
             errors.append(error)
         finally:
             connection.close()

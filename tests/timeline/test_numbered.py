@@ -1,4 +1,4 @@
-"""Appends of a writer that numbers its events itself store what `log.append` would store."""
+"""Appends with precomputed sequence numbers store the same rows as `log.append`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("seq", "ref_id", "event_id", "run_kind", "phase", "type", "step", "no
 
 
 def entries(ref: Log) -> list[Entry]:
-    """Return entries with every column set, with each character that COPY reads otherwise, and with secrets."""
+    """Return entries with every column set, with each character that COPY treats specially, and with secrets."""
     digest = sha256(b"a").digest()
     at = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
     odd = 'tab\t line\n return\r quote" back\\slash \\N \\. \u2028 \U0001f600'
@@ -43,7 +43,7 @@ def stored(ledger: Log) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("extra", [[], [Entry({"text": "half a pair \ud800"}, type="x.surrogate")]])
-def test_it_stores_what_append_stores(extra: list[Entry]) -> None:
+def test_the_same_rows_are_stored_as_by_append(extra: list[Entry]) -> None:
     one, other = make_log(), make_log()
     batch = [*entries(one), *extra]
     with transaction.atomic():

@@ -1,5 +1,6 @@
-"""Texts without secrets stay as they are: this repository's, and those of recorded agents.
-May import: agentops.base.redaction and its samples; no database."""
+"""Text without secrets is not changed: files of this repository, and recordings of agents.
+May import: agentops.base.redaction and its samples; no database.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from agentops.base.redaction.redact import BUILT_IN
 from tests.support.ordinary import foreign_texts, own_texts, recorded_texts
 from tests.support.services import shared_directory
 
-#: One in a thousand may be masked: documentation shows what secrets look like.
+#: At most one text in a thousand may be masked: documentation contains examples of secrets.
 MASKED_OF = 1000
 
 
 def _assert_untouched(texts: Iterable[str], least: int) -> None:
-    """Fail unless nearly all texts contain nothing to mask. `least`: how many texts there are at least."""
+    """Fail unless nearly all texts contain nothing to mask. `least`: the minimum number of texts."""
     count, masked = 0, []
     for text in texts:
         count += 1

@@ -1,4 +1,4 @@
-"""Previews of long texts: cut at character borders, whatever the text holds."""
+"""Previews of long text are cut at character borders, whatever the text contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phrases for reason codes: each code that the code base writes has one."""
+"""Phrases for reason codes: each code used in the code base has one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOMS = ("engine", "lifecycle", "upkeep", "worker", "conversation")
 
 
 def literals() -> Iterator[str]:
-    """The reason codes that the modules write as strings."""
+    """Return the reason codes that the modules write as string literals."""
     runs = Path(settings.BASE_DIR) / "runs"
     files = [path for room in ROOMS for path in (runs / room).rglob("*.py")]
     for path in [*files, runs / "actions" / "unknown_calls.py", runs / "actions" / "resume.py"]:
@@ -83,6 +83,6 @@ def test_sentences_have_phrases_and_no_codes() -> None:
         assert events.describe(type_, payload) == sentence
 
 
-def test_a_person_is_named_instead_of_the_reason() -> None:
+def test_a_user_is_named_instead_of_the_reason() -> None:
     assert events.describe("run.paused", {"reason": "operator", "by": "ada"}) == "Paused by ada"
     assert events.describe("run.stopped", {"reason": "operator"}) == "Run stopped (by an operator)"

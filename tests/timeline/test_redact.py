@@ -1,5 +1,6 @@
-"""Redaction: what is a secret goes, what is not stays, in bounded time, also across the pieces of a stream.
-May import: agentops.base.redaction and its samples; no database."""
+"""Redaction masks secrets and nothing else, in bounded time, also across the parts of a stream.
+May import: agentops.base.redaction and its samples; no database.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
 
 
-def test_it_finds_secrets_in_all_their_shapes() -> None:
+def test_secrets_are_masked_in_all_encodings() -> None:
     assert len(TRUE) >= 300
     missed = [(name, text) for name, text, secret in TRUE if secret in DEFAULT.clean_text(text)[0]]
     assert len(missed) <= len(TRUE) // 100, missed
 
 
-def test_nothing_of_a_token_stays() -> None:
-    """Not its checksum either."""
+def test_no_part_of_a_token_remains() -> None:
+    """Its checksum is masked too."""
     for name, make in TOKENS.items():
         shown = f"1234567890:{make()}" if name == "telegram" else make()
         assert re.fullmatch(r"(?:1234567890:)?\[REDACTED:\w+:[0-9a-f]{8}\] x", DEFAULT.clean_text(f"{shown} x")[0]), (
@@ -35,8 +36,8 @@ def test_nothing_of_a_token_stays() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_it_finds_secrets_in_json_in_json(depth: int) -> None:
-    """As text: what a tool printed of a request that has a script in it. Escapes end in letters, and pile up."""
+def test_secrets_in_nested_json_are_masked(depth: int) -> None:
+    """As text: output of a tool that prints a request containing a script. Escapes end in letters, and accumulate."""
     missed = set()
     for name, make in SETTINGS.items():
         line, secret = make()
@@ -49,13 +50,13 @@ def test_it_finds_secrets_in_json_in_json(depth: int) -> None:
     assert not missed
 
 
-def test_it_leaves_ordinary_text_alone() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     assert len(FALSE) >= 300
     wrong = [(text, DEFAULT.clean_text(text)[0]) for text in FALSE if DEFAULT.clean_text(text)[0] != text]
     assert len(wrong) <= len(FALSE) // 100, wrong
 
 
-def test_what_surrounds_a_secret_stays() -> None:
+def test_text_around_a_secret_remains() -> None:
     text = "KEY=ghp_" + "a1" * 18 + " # the deploy key"
     token = text[4:44]
     digest = hashlib.sha256(token.encode()).hexdigest()[:8]
@@ -63,7 +64,7 @@ def test_what_surrounds_a_secret_stays() -> None:
     assert DEFAULT.clean_text(text) == (expected, frozenset({"redacted"}))
 
 
-def test_cleaning_twice_changes_nothing_more() -> None:
+def test_masking_twice_changes_nothing_more() -> None:
     redactor = Redactor(["hunter2-hunter2", "REDACTED:password"])
     texts = [text for _, text, _ in TRUE] + FALSE
     texts += [" ".join(RNG.sample(texts, 3)) for _ in range(200)]
@@ -91,7 +92,7 @@ SECRET = 'p&ss/w0rd "x" +ä=\\n1'
         json.dumps(SECRET)[1:-1].replace("/", "\\/"),
     ],
 )
-def test_a_registered_secret_goes_in_every_spelling(form: str) -> None:
+def test_a_registered_secret_is_masked_in_every_encoding(form: str) -> None:
     digest = hashlib.sha256(SECRET.encode()).hexdigest()[:8]
     text = f"before {form} after"
     assert Redactor([SECRET]).clean_text(text)[0] == f"before [REDACTED:secret:{digest}] after"
@@ -99,7 +100,7 @@ def test_a_registered_secret_goes_in_every_spelling(form: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc", "user:"])
-def test_a_registered_secret_goes_inside_longer_base64(before: str) -> None:
+def test_a_registered_secret_is_masked_inside_longer_base64(before: str) -> None:
     secret = "correct-horse-battery"
     encoded = base64.b64encode(f"{before}{secret} and more".encode()).decode()
     cleaned = Redactor([secret]).clean_text(encoded)[0]
@@ -107,14 +108,14 @@ def test_a_registered_secret_goes_inside_longer_base64(before: str) -> None:
     assert len(cleaned.replace("[REDACTED:secret:00000000]", "")) <= len(encoded)
 
 
-def test_it_leaves_our_own_names_for_people_and_keys_alone() -> None:
+def test_prefixes_of_our_own_keys_are_not_masked() -> None:
     key = "aok_live_0123456789aB"
     for text in (f"by key:{key}", f"key:{key}", f'{{"created_by": "key:{key}"}}', f"{key}, {key}"):
         assert DEFAULT.clean_text(text) == (text, frozenset())
     assert key + "_Zz" not in DEFAULT.clean_text(f"key:{key}_Zz0123456789")[0]
 
 
-def test_short_and_odd_registered_secrets_do_no_harm() -> None:
+def test_short_and_odd_registered_secrets_are_handled() -> None:
     redactor = Redactor(["", "a", "abc", "12345", "\ud800" * 8])
     assert redactor.clean_text("abc 12345 a") == ("abc 12345 a", frozenset())
 
@@ -125,7 +126,7 @@ def test_nul_and_surrogates_become_replacement_characters() -> None:
     assert DEFAULT.clean_text("\0\udfff😀")[1] == frozenset({"nul", "surrogate"})
 
 
-def test_json_is_cleaned_everywhere_keys_too() -> None:
+def test_json_is_masked_including_its_keys() -> None:
     key = "ghp_" + "b2" * 18
     value: dict[str, JSON] = {
         "a\0": [1, None, {"x\ud800": "y\0", key: True}],
@@ -144,14 +145,14 @@ def test_json_is_cleaned_everywhere_keys_too() -> None:
     assert DEFAULT.clean(cleaned) == (cleaned, frozenset())
 
 
-def test_json_without_anything_to_do_is_the_same_object() -> None:
+def test_json_without_changes_is_the_same_object() -> None:
     value: JSON = {"a": [1, 2.5, None, True, {"b": "plain"}], "token": "Hello", "password": None}
     assert DEFAULT.clean(value)[0] is value
     for scalar in (None, 5, True, "text"):
         assert DEFAULT.clean(scalar) == (scalar, frozenset())
 
 
-def test_a_key_gives_its_value_away() -> None:
+def test_a_key_marks_its_value_as_secret() -> None:
     value: dict[str, JSON] = {
         "password": "correct horse 9",
         "dbPassword": "hunter2",
@@ -170,13 +171,13 @@ def test_a_key_gives_its_value_away() -> None:
     assert DEFAULT.clean(cleaned) == (cleaned, frozenset())
 
 
-def test_images_pass_untouched() -> None:
+def test_images_are_unchanged() -> None:
     data = base64.urlsafe_b64encode(RNG.randbytes(300_000)).decode()
     value: JSON = {"kind": "binary", "media_type": "image/png", "data": data}
     assert DEFAULT.clean(value)[0] is value
 
 
-def test_depth_is_no_danger() -> None:
+def test_deep_nesting_is_handled() -> None:
     deep: JSON = "password=hunter2"
     for _ in range(20_000):
         deep = [deep]
@@ -256,12 +257,12 @@ ATTACKS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_it_takes_linear_time(attack: str) -> None:
+def test_redaction_takes_linear_time(attack: str) -> None:
     for before, after in (("", ""), ("", "!"), ("password=", ""), ("-----BEGIN PRIVATE KEY-----", "")):
         assert_linear(lambda text: DEFAULT.clean_text(before + text + after), attack, 50_000)  # noqa: B023
 
 
-def test_one_redactor_serves_many_threads() -> None:
+def test_threads_can_share_one_redactor() -> None:
     redactor = Redactor([f"secret-number-{n}" for n in range(20)])
     texts = [f"{text} secret-number-{n % 20}" for n, (_, text, _) in enumerate(TRUE[:300])]
     alone = [redactor.clean_text(text) for text in texts]
@@ -270,7 +271,7 @@ def test_one_redactor_serves_many_threads() -> None:
 
 
 def _batch_samples() -> list[JSON]:
-    """Every kind of secret as a text, as a member, inside JSON, under its own name, and next to odd characters."""
+    """Return every kind of secret as text, as a member, in JSON, under a telling key, and next to odd characters."""
     texts = [text for _, text, _ in TRUE] + FALSE
     lines = [make()[0] for make in SETTINGS.values()] + [f"x {make()}" for make in TOKENS.values()]
     names = ["password", "DB_PASS", "pass", "pass1", "passwd", "apiKey", "Set-Cookie", "X-Authorization", "token9"]
@@ -284,16 +285,16 @@ def _batch_samples() -> list[JSON]:
 
 
 @pytest.mark.slow
-def test_a_batch_is_redacted_like_each_of_its_values() -> None:
+def test_a_batch_is_masked_like_each_of_its_values() -> None:
     values = _batch_samples()
     expected = [DEFAULT.clean(value) for value in values]
     assert sum(value != cleaned for value, (cleaned, _) in zip(values, expected, strict=True)) > 1000
 
     assert clean_all(values, BUILT_IN) == expected
-    # One by one: what stands before and after a value makes no difference.
+    # Each value alone gives the same result: neighbouring values make no difference.
     assert [clean_all([value], BUILT_IN)[0] for value in values] == expected
     assert [clean_all(["a", value, "b"], BUILT_IN)[1] for value in values] == expected
-    # What a message is asked before each of its strings: a sign for all that is replaced, but unpaired surrogates.
+    # The check of a message before its strings finds everything that is replaced, except unpaired surrogates.
     replaced = [canonical(value) for value, (_, kinds) in zip(values, expected, strict=True) if kinds - {SURROGATE}]
     assert all(is_suspect(text, BUILT_IN) for text in replaced)
     assert not is_suspect('{"content":"an ordinary answer"}', BUILT_IN)

@@ -1,5 +1,6 @@
-"""A text that comes in pieces: prose leaves at once, a secret never does, and the whole is what it would be at once.
-May import: agentops.base.redaction.redact and its samples; no database."""
+"""Redaction in parts: prose is sent at once, a secret never, and the joined output equals redacting the whole text.
+May import: agentops.base.redaction.redact and its samples; no database.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ NAMED = Redactor(
     ['p&ss/w0rd "x" +\xe4=\\n1', "hunter2-hunter2", "correct-horse-battery", "aaaaaaab", "REDACTED:password"]
 )
 SPELLINGS = sorted(SecretSet(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"]).spellings)
-#: What makes one text run into the next, and what begins a secret that never comes.
+#: Text that joins one sample to the next, and the start of a secret that never follows.
 GLUE = [
     *(
         "",
@@ -62,7 +63,7 @@ TEXTS = [text for _, text, _ in TRUE]
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Secrets, pieces of secrets and ordinary text, glued together at random."""
+    """Secrets, parts of secrets and ordinary text, joined at random."""
     sizes = st.integers(0, 400)
     piece = st.one_of(
         st.sampled_from(GLUE),
@@ -75,7 +76,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 def streamed(text: str, sizes: list[int], redactor: Redactor = DEFAULT) -> tuple[str, frozenset[str]]:
-    """What leaves a stream, joined, when the text comes in pieces of these sizes, again and again."""
+    """Return the joined output of a stream whose input comes in parts of these sizes, repeated."""
     stream, given, at, turn = Stream(redactor), "", 0, 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
@@ -86,18 +87,18 @@ def streamed(text: str, sizes: list[int], redactor: Redactor = DEFAULT) -> tuple
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(texts(), st.lists(st.sampled_from([1, 2, 3, 7, 20, 100]), min_size=1, max_size=5))
-def test_the_pieces_joined_are_the_cleaned_text_however_it_was_split(text: str, sizes: list[int]) -> None:
+def test_the_joined_output_equals_the_cleaned_text_for_every_split(text: str, sizes: list[int]) -> None:
     assert streamed(text, sizes, NAMED) == NAMED.clean_text(text)
 
 
-def test_every_sample_leaves_a_stream_as_it_leaves_at_once() -> None:
+def test_every_sample_gives_the_same_output_streamed_and_whole() -> None:
     filler = "The agent reads the next file and thinks about it, step by step. " * 10  # longer than CONTEXT
     for text in RNG.sample(TEXTS, 60) + RNG.sample(FALSE, 60):
         whole = f"{filler[: RNG.randrange(len(filler))]} {text} {filler[:130]}"
         assert streamed(whole, [RNG.choice([3, 20, 100])]) == DEFAULT.clean_text(whole)
 
 
-def test_prose_and_code_leave_at_once() -> None:
+def test_prose_and_code_are_sent_at_once() -> None:
     prose = (
         "Here is the plan: read the file, then say what is in it.\n\n```python\ndef f(x: int) -> int:\n    pass\n```\n"
     )
@@ -108,13 +109,13 @@ def test_prose_and_code_leave_at_once() -> None:
     for character in prose + "日本語のテキスト":
         stream.feed(character)
         waiting.append(len(stream.pending_text))
-    # The first letters of a word may begin a token, or a secret of this site, until the next one comes, never longer.
+    # The first letters of a word may begin a token, or a secret of this site, only until the next letter.
     assert max(waiting) <= 2
     assert waiting.count(0) >= len(waiting) * 0.7
     assert waiting[-8:] == [0] * 8
 
 
-def test_a_secret_leaves_when_its_end_is_seen() -> None:
+def test_a_masked_secret_is_sent_once_its_end_is_known() -> None:
     stream = Stream()
     assert stream.feed("the key sk-ant-api03-Ab1Ab1Ab1") == "the key "
     assert stream.feed("Ab1Ab1Ab1Ab1") == ""
@@ -125,14 +126,14 @@ def test_a_secret_leaves_when_its_end_is_seen() -> None:
     assert (stream.flush(), stream.changes) == ("", {"redacted"})
 
 
-def test_a_stream_catches_a_registered_secret_longer_than_all_others() -> None:
+def test_a_stream_masks_a_registered_secret_longer_than_all_others() -> None:
     secret = "x".join(str(n) for n in range(300))
     left, _ = streamed("a" * 500 + secret + "b" * 500, [20], Redactor([secret]))
     assert left.startswith("a" * 500 + "[REDACTED:secret:")
     assert left.endswith("]" + "b" * 500)
 
 
-def test_a_stream_holds_no_more_than_it_may() -> None:
+def test_a_stream_buffers_no_more_than_its_limit() -> None:
     stream, most = Stream(), 0
     for piece in ["api_key=", *["Ab1xY9" * 16] * 1000, " and more"]:
         stream.feed(piece)

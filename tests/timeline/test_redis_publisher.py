@@ -1,4 +1,4 @@
-"""The thread that publishes notifications: an error of any kind costs what was published, and not the thread."""
+"""The publisher thread: after any error, it drops the message and continues."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from timeline.redis_publisher import Publisher
 
-#: Longer than a label of a host name can be: no address is looked up for it.
+#: Longer than a label of a host name may be, so no address is looked up.
 NO_HOST = "a" * 64
 
 
-def test_it_goes_on_after_any_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_thread_continues_after_any_error(caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher(f"redis://{NO_HOST}.example/0")
     for number in ("1", "2"):
         publisher.publish_later(("log:1", ""), number)

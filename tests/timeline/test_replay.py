@@ -1,4 +1,4 @@
-"""The fold of a log: what each event does to the state, and that it may stop and go on anywhere."""
+"""Replay of a log: the effect of each event on the state, and that replay can stop and continue at any event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALL, MESSAGE = uuid4(), uuid4()
 
 @dataclass
 class Said:
-    """An event as the fold sees it."""
+    """An event as replay sees it."""
 
     type: str
     payload: dict[str, Any] = field(default_factory=dict)
@@ -62,17 +62,17 @@ CREATED = Said("run.created", phase="queued")
     ],
     ids=lambda value: value.type if isinstance(value, Said) else "",
 )
-def test_it_follows_the_status(event: Said, status: str, reason: str, terminal: bool) -> None:
+def test_status_is_updated(event: Said, status: str, reason: str, terminal: bool) -> None:
     frame = told(event)
 
     assert (frame.status, frame.reason, frame.terminal, frame.seq) == (status, reason, terminal, 1)
 
 
-def test_it_keeps_the_phase_that_came_with_the_status() -> None:
+def test_the_phase_of_a_status_is_kept() -> None:
     assert told(CREATED, Said("message.added", {"role": "user", "position": 1})).phase == "queued"
 
 
-def test_it_keeps_messages_in_order() -> None:
+def test_messages_are_kept_in_order() -> None:
     frame = told(
         Said("message.added", {"role": "user", "position": 1}, step=1),
         Said("message.added", {"role": "assistant", "position": 2}, step=1, ref_id=MESSAGE),
@@ -82,7 +82,7 @@ def test_it_keeps_messages_in_order() -> None:
     assert (frame.step, frame.turns) == (1, 1)
 
 
-def test_it_strikes_out_what_was_rolled_back() -> None:
+def test_rolled_back_messages_are_marked() -> None:
     frame = told(
         Said("message.added", {"role": "assistant", "position": 1}, step=7),
         Said("message.added", {"role": "tool_result", "position": 2}, step=7),
@@ -94,7 +94,7 @@ def test_it_strikes_out_what_was_rolled_back() -> None:
     assert (frame.step, frame.turns) == (7, 1)
 
 
-def test_it_follows_a_tool_call() -> None:
+def test_a_tool_call_is_updated() -> None:
     start = Said("tool.start", {"call_id": "c", "tool_name": "read"}, step=1, ref_id=CALL)
     end = Said("tool.end", {"call_id": "c", "tool_name": "read", "status": "error"}, step=1, ref_id=CALL)
 
@@ -104,13 +104,13 @@ def test_it_follows_a_tool_call() -> None:
     assert frame.calls == {CALL: ToolCallState(CALL, "c", "read", "error", 1, starts=2)}
 
 
-def test_a_call_that_never_started_only_ends() -> None:
+def test_a_call_that_never_started_can_end() -> None:
     frame = told(Said("tool.end", {"call_id": "c", "tool_name": "read", "status": "denied"}, step=1, ref_id=CALL))
 
     assert frame.calls[CALL] == ToolCallState(CALL, "c", "read", "denied", 1, starts=0)
 
 
-def test_waiting_for_an_unknown_tool_makes_the_running_call_unknown() -> None:
+def test_waiting_for_an_unknown_outcome_makes_the_running_call_unknown() -> None:
     other = uuid4()
     frame = told(
         Said("tool.end", {"call_id": "a", "status": "completed"}, ref_id=other),
@@ -121,7 +121,7 @@ def test_waiting_for_an_unknown_tool_makes_the_running_call_unknown() -> None:
     assert {call.call_id: call.status for call in frame.calls.values()} == {"a": "completed", "b": "unknown"}
 
 
-def test_it_understands_runners_that_know_no_rows() -> None:
+def test_events_of_runners_without_row_ids_are_replayed() -> None:
     frame = told(
         Said("tool.start", {"call_id": "c", "tool_name": "read"}, step=1),
         Said("tool.end", {"call_id": "c", "output": "text"}, step=1),
@@ -133,7 +133,7 @@ def test_it_understands_runners_that_know_no_rows() -> None:
     assert (frame.requested_calls, frame.cost_usd) == ({1: 1}, None)
 
 
-def test_it_adds_up_tokens_and_money() -> None:
+def test_tokens_and_costs_are_summed() -> None:
     frame = told(
         Said(
             "llm.turn.end", {"input_tokens": 10, "output_tokens": 2, "tool_calls": 3, "cost_usd": "0.00000001"}, step=1
@@ -149,7 +149,7 @@ def test_it_adds_up_tokens_and_money() -> None:
     assert frame.requested_calls[1] == 3
 
 
-def test_nobody_takes_an_unpriced_run_for_free() -> None:
+def test_an_unpriced_run_has_no_cost() -> None:
     frame = told(Said("llm.turn.end", {"input_tokens": 10}, step=1))
     assert (frame.cost_usd, frame.unpriced_calls) == (None, 1)
 
@@ -169,14 +169,14 @@ def test_calls_without_a_price_are_counted_until_a_cost_for_all_is_reported() ->
 
 
 @pytest.mark.parametrize("end", ["llm.turn.end", "llm.turn.abandoned"])
-def test_it_knows_the_open_turn(end: str) -> None:
+def test_the_open_turn_is_tracked(end: str) -> None:
     start = Said("llm.turn.start", {"attempt": 2}, step=4)
 
     assert told(CREATED, start).open_turn == OpenTurn(step=4, attempt=2, since=2)
     assert told(start, Said(end, {"attempt": 2}, step=4)).open_turn is None
 
 
-def test_it_counts_commands() -> None:
+def test_commands_are_counted() -> None:
     frame = told(
         Said("command.received", {"type": "send", "key": "k"}),
         Said("command.received", {"type": "send"}),
@@ -186,15 +186,15 @@ def test_it_counts_commands() -> None:
     assert frame.commands == {("k", "send"): 1, (None, "send"): 2}
 
 
-def test_what_came_late_moves_only_the_seq() -> None:
+def test_late_events_move_only_the_seq() -> None:
     frame = told(Said("run.completed", phase="completed"), Said("run.failed", {"error_type": "x"}, late=True))
 
     assert (frame.status, frame.seq) == ("completed", 2)
 
 
 @pytest.mark.parametrize("type_", [*sorted(EVENT_TYPES), "x.custom"])
-def test_every_type_has_a_place(type_: str) -> None:
-    """With the fields that its payload requires."""
+def test_every_type_can_be_replayed(type_: str) -> None:
+    """With the required fields of its payload."""
     required = {"status": "queued", "reason": "r", "role": "user", "call_id": "c", "type": "send", "error_type": "e"}
 
     assert told(Said(type_, required)).seq == 1
@@ -204,7 +204,7 @@ def test_every_type_has_a_place(type_: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_fold_of_a_played_run() -> None:
+def test_replay_of_a_run_of_the_engine() -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
 
     frame = fold(log.events_of(run.pk))
@@ -218,7 +218,7 @@ def test_the_fold_of_a_played_run() -> None:
 
 
 @pytest.mark.django_db
-def test_it_may_stop_and_go_on_at_every_event() -> None:
+def test_replay_can_stop_and_continue_at_every_event() -> None:
     run = drive(make_run(make_agent(max_steps=3)))
     events = list(log.events_of(run.pk))
     frames: list[Frame] = []

@@ -1,4 +1,4 @@
-"""Events as rows: each type has its family, its icon and its template."""
+"""Events as rows: each type has a family, an icon and a template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event(type_: str, payload: Any = None, **columns: Any) -> Event:
 
 
 @pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
-def test_every_type_has_a_family_and_all_that_a_row_needs(type_: str) -> None:
+def test_every_type_has_a_family_and_everything_a_row_needs(type_: str) -> None:
     row = row_of(event(type_), BASE)
 
     assert row.family != "custom"
@@ -35,7 +35,7 @@ def test_every_type_has_a_family_and_all_that_a_row_needs(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["x.ours", "run", "runaway", "tool.forgotten", ""])
-def test_what_nobody_knows_is_shown_by_its_type_and_payload(type_: str) -> None:
+def test_unknown_types_are_displayed_by_type_and_payload(type_: str) -> None:
     row = row_of(event(type_, {"a": 1}), BASE)
 
     assert family_of(type_) == "custom"
@@ -43,7 +43,7 @@ def test_what_nobody_knows_is_shown_by_its_type_and_payload(type_: str) -> None:
     assert row.facts == {}
 
 
-def test_facts_are_short_clean_texts() -> None:
+def test_facts_are_short_masked_texts() -> None:
     secret = "sk-ant-api03-" + "Ab1" * 30
     payload = {
         "error": f"bad key {secret}",
@@ -60,7 +60,7 @@ def test_facts_are_short_clean_texts() -> None:
     assert secret not in row.text
 
 
-def test_it_says_when_what_it_announces_comes() -> None:
+def test_announced_times_are_displayed() -> None:
     retry = row_of(event("retry.scheduled", {"delay_ms": 1500}), BASE)
     wait = row_of(event("run.waiting", {"reason": "cooldown", "until": "2026-11-20T12:05:00Z"}), BASE)
 
@@ -72,7 +72,7 @@ def test_it_says_when_what_it_announces_comes() -> None:
     assert ">2026-11-21 12:05:00<" in render_to_string(tomorrow.detail, {"item": tomorrow})
 
 
-def test_it_leads_to_another_log_only_by_a_log_s_id() -> None:
+def test_a_row_links_to_another_log_only_by_a_valid_id() -> None:
     other = "01a1f93d-90c9-749a-b86c-718148984403"
 
     assert row_of(event("run.resumed", {"run_id": other}), BASE).link == f"/runs/{other}"

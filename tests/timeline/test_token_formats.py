@@ -1,4 +1,4 @@
-"""Token formats and secrets of a project's rules: found whole, in every encoding, across pieces, in linear time."""
+"""Token formats and secrets of a project's rules: matched whole, in every encoding, across parts, in linear time."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ RULES = Redactor({SECRET: "billing", "hunter2hunter2": "pet"}, tokens=[ACME], of
         ("acme-0123456789", []),
     ],
 )
-def test_a_format_finds_its_tokens_and_nothing_else(text: str, tokens: list[str]) -> None:
+def test_a_format_matches_only_its_tokens(text: str, tokens: list[str]) -> None:
     assert [text[span.begin : span.end] for span in ACME.find(text)] == tokens
     cleaned, _ = RULES.clean_text(text)
     assert cleaned.count("[REDACTED:acme_token:") == len(tokens)
     assert not any(token in cleaned for token in tokens)
 
 
-def test_a_prefix_that_is_no_word_counts_everywhere() -> None:
+def test_a_prefix_without_letters_matches_inside_words() -> None:
     odd = TokenFormat("odd", "://k/", "hex", 8, 8)
 
     assert [span.begin for span in odd.find("http://k/0a1b2c3d x://k/0a1b2c3d")] == [4, 19]
@@ -68,7 +68,7 @@ def test_a_prefix_that_is_no_word_counts_everywhere() -> None:
         json.dumps(json.dumps(SECRET)),
     ],
 )
-def test_a_secret_is_masked_by_its_name_in_every_encoding_and_across_pieces(spelling: str) -> None:
+def test_a_secret_is_masked_with_its_name_in_every_encoding_and_across_parts(spelling: str) -> None:
     text = f"before {spelling} after"
     cleaned, _ = RULES.clean_text(text)
 
@@ -88,21 +88,21 @@ PARTS = ["acme_", "acme", "a", "0123456789", "Z9", "_", "-", " ", "\n", "hunter2
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=12).map("".join), st.integers(1, 5))
-def test_a_stream_says_what_the_whole_text_says(text: str, size: int) -> None:
+def test_a_stream_gives_the_same_output_as_the_whole_text(text: str, size: int) -> None:
     assert streamed(text, size) == RULES.clean_text(text)[0]
 
 
-def test_a_stream_holds_back_only_what_could_become_a_token() -> None:
+def test_a_stream_holds_back_only_possible_tokens() -> None:
     stream = Stream(Redactor(tokens=[ACME]))
     assert stream.feed("nothing of it. acme") == "nothing of it. "
     assert stream.feed("s say so: ") == "acmes say so: "
-    # Twenty-one characters are no token any more.
+    # Twenty-one characters are too long for a token.
     assert stream.feed("acme_01234567890123456789") == ""
     assert stream.feed("0") == "acme_012345678901234567890"
 
 
-def test_many_secrets_are_found_as_few_are() -> None:
-    """From some number on they are looked up at each position: the result is the same."""
+def test_many_secrets_are_matched_like_few() -> None:
+    """Above a threshold they are looked up at each position; the result is the same."""
     secrets = {f"secret-{number:04}-{number * 7919:x}": f"kind_{number % 7}" for number in range(120)}
     few, many = SecretSet(dict(list(secrets.items())[:3])), SecretSet(secrets)
     for secret, kind in list(secrets.items())[:3]:
@@ -112,21 +112,21 @@ def test_many_secrets_are_found_as_few_are() -> None:
     assert len(Redactor(secrets).clean_text(" ".join(secrets))[0].split()) == len(secrets)
 
 
-def test_an_exception_lets_its_kind_pass_and_no_other() -> None:
+def test_an_exception_applies_only_to_its_kind() -> None:
     token, other = "ghp_" + "a1B2" * 9, "glpat-" + "a1B2" * 5
     text = f"{token} {other}"
 
     assert RULES.clean_text(text)[0] == f"{token} {mark('gitlab_token', other)}"
     assert RULES.clean({"note": text})[0] == {"note": f"{token} {mark('gitlab_token', other)}"}
     assert streamed(text, 3) == f"{token} {mark('gitlab_token', other)}"
-    # A name before it is another reason.
+    # A telling key is a separate reason to mask.
     assert mark("token", token) in RULES.clean({"auth_token": token})[0]["auth_token"]  # type: ignore[index,call-overload,operator]
     assert Redactor(off=["password"]).clean({"password": "s3cret-pw"})[0] == {"password": "s3cret-pw"}
     assert {"github_token", "password", "private_key", "bearer", "npm_access_token"} <= BUILT_IN_KINDS
     assert ALWAYS_MASKED <= BUILT_IN_KINDS
 
 
-def test_keys_of_json_are_searched_for_tokens_too() -> None:
+def test_keys_of_json_are_searched_too() -> None:
     letters = TokenFormat("letters", "qqq", "alnum", 8, 12)
 
     assert Redactor(tokens=[letters]).clean({"qqqabcdefgh": 1})[0] == {mark("letters", "qqqabcdefgh"): 1}
@@ -134,7 +134,7 @@ def test_keys_of_json_are_searched_for_tokens_too() -> None:
 
 @pytest.fixture
 def asked() -> Iterator[list[tuple[frozenset[UUID] | None, bool]]]:
-    """What the redactor asks for, while RULES are those of the project ALPHA."""
+    """The rules that the redactor requests; RULES belong to project ALPHA."""
     questions = []
 
     def redactor_of(projects: frozenset[UUID] | None, may_load: bool) -> Redactor:
@@ -146,7 +146,7 @@ def asked() -> Iterator[list[tuple[frozenset[UUID] | None, bool]]]:
     redact.use_rules(CACHE.redactor_of)
 
 
-def test_what_is_in_scope_decides_and_without_any_all_rules_count(
+def test_the_scope_selects_the_rules_and_without_one_all_apply(
     asked: list[tuple[frozenset[UUID] | None, bool]],
 ) -> None:
     beta = uuid4()
@@ -158,7 +158,7 @@ def test_what_is_in_scope_decides_and_without_any_all_rules_count(
         stream = Stream()
         assert "acme_0" not in redact.DEFAULT.clean({"a": "acme_0123456789"})[0]["a"]  # type: ignore[index,call-overload,operator]
     assert project_scope.projects() is None
-    # A stream keeps the rules with which it began.
+    # A stream keeps the rules it began with.
     assert "acme_0" not in stream.feed("acme_0123456789 ") + stream.flush()
     assert "acme_0" not in redact.EVERYWHERE.clean_text("acme_0123456789")[0]
     assert asked[-1] == (None, False)
@@ -176,7 +176,7 @@ def test_what_is_in_scope_decides_and_without_any_all_rules_count(
         ("a b", "a b", False),
     ],
 )
-def test_it_knows_what_a_masked_text_can_have_been(masked: str, original: str, expected: bool) -> None:
+def test_possible_originals_of_a_masked_text_are_recognized(masked: str, original: str, expected: bool) -> None:
     assert is_masked_form(masked, original) is expected
 
 
@@ -189,7 +189,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize("attack", ["a", "-a-", "aaa", "+/+", "/a/", "-aaa", "+aaa/", "aaa ", "a-", "ab" * 300 + "aaa"])
-def test_whatever_a_user_enters_takes_linear_time(attack: str) -> None:
+def test_any_user_input_takes_linear_time(attack: str) -> None:
     formats = TokenFormats(SLOW)
 
     assert_linear(lambda text: [*formats.find(text), formats.unfinished(text)], attack, 400_000)
@@ -199,7 +199,7 @@ def test_secrets_that_overlap_themselves_take_linear_time() -> None:
     for secrets in (SecretSet(["abababab"]), SecretSet([f"abab{number:04}" for number in range(120)])):
 
         def search(text: str, secrets: SecretSet = secrets) -> None:
-            # Not collected: a hundred thousand spans would measure the garbage collector.
+            # Not collected in a list: a hundred thousand spans would measure the garbage collector.
             sum(1 for _ in secrets.find(text))
             secrets.unfinished(text)
 

@@ -1,5 +1,6 @@
-"""Tokens of every known format: found in all surroundings, split in streams and in batches, in linear time.
-May import: agentops.base.redaction and its samples; no database."""
+"""Tokens of every known format are matched in all surroundings, split in streams and in batches, in linear time.
+May import: agentops.base.redaction and its samples; no database.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from agentops.base.redaction.vendor_formats import FORMATS, SOURCES
 from tests.support.growth import assert_linear
 from tests.support.token_samples import samples, tokens
 
-#: Of each format, at most one token in a hundred may be missed: without a digit, it may look like a word.
+#: At most one token in a hundred of each format may be missed: without a digit, it may look like a word.
 MISSED_OF = 100
 PREFIXES = sorted({form.prefix for form in FORMATS})
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1500, marks=pytest.mark.slow)])
 def test_recall_of_every_format_is_at_least_99_percent(count: int) -> None:
-    """Whole tokens and nothing around them are replaced; each text alone passes the gates, and as JSON in a batch."""
+    """Only the tokens are replaced; each text passes the pre-checks alone, and as JSON in a batch."""
     rng, missed = random.Random(30), Counter[str]()
     for form in FORMATS:
         texts, patterns = zip(*samples(form, rng, count), strict=True)
@@ -48,14 +49,14 @@ def test_a_token_has_the_kind_of_its_format() -> None:
     assert all(len(form.kind) <= 32 and set(form.sources.split()) <= SOURCES.keys() for form in FORMATS)
 
 
-def test_every_format_leaves_a_stream_as_it_leaves_at_once() -> None:
-    """However a token is split, also if other text touches it, and at the end of the text."""
+def test_every_format_gives_the_same_output_streamed_and_whole() -> None:
+    """For every split of a token, next to other text, and at the end of the text."""
     rng = random.Random(32)
     for form in FORMATS:
         for text, _ in samples(form, rng, 3):
             whole = f"{rng.choice(['', 'The agent said: ', 'a' * 600])} {text}{rng.choice(['', '', ' and more', '.'])}"
             assert _streamed(whole, rng) == BUILT_IN.clean_text(whole)[0], form
-        # The longest token of the format is held back whole.
+        # The longest token of the format is held back completely.
         token = max(tokens(form, rng, 5), key=len)
         for cut in (len(form.prefix) - 1, len(form.prefix), len(token) // 2, len(token) - 1):
             assert open_tokens.unfinished(f"x {token[:cut]}") == 2, form
@@ -70,14 +71,15 @@ def _streamed(text: str, rng: random.Random) -> str:
     return left + stream.flush()
 
 
-def test_placeholders_and_names_in_code_are_no_tokens() -> None:
+def test_placeholders_and_names_in_code_are_not_masked() -> None:
     ordinary = ["x" * 40, "your_token_goes_here_2024", "SomeLongIdentifierName2", "a-slug-of-words-and-2024-12-31"]
     texts = [f"see {form.prefix}{body} here" for form in FORMATS for body in ordinary]
     masked = [text for text in texts if BUILT_IN.spans(text) and "sk-" not in text]
     assert masked == []
 
 
-#: What a search could read again and again: prefixes in a row, behind what may come before a token, and with bodies.
+#: Text that a search could read repeatedly: prefixes in a row, after characters that may precede a token, and with
+#: bodies.
 ATTACKS = (
     "{}",
     "/{}",
@@ -115,7 +117,7 @@ PLACES = (
 
 @pytest.mark.slow
 def test_all_formats_together_take_linear_time() -> None:
-    """The dearest attacks of the next test in one text each."""
+    """The slowest attacks of the next test, combined in one text each."""
     for attack in ATTACKS:
         _assert_linear("".join(map(attack.format, PREFIXES)))
     for place in PLACES:

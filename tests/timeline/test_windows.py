@@ -1,4 +1,4 @@
-"""A secret that the borders of a part cut is masked in every part that has a piece of it."""
+"""A secret cut by the borders of a part is masked in every part that contains a piece of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_windows_of_any_size_show_nothing_of_a_secret(shape: str, size: int) -> 
     assert rest == text.replace(secret, "")
 
 
-def test_a_registered_secret_is_masked_by_pieces() -> None:
+def test_a_registered_secret_is_masked_in_parts() -> None:
     redactor = Redactor(["Grünkohl mit Pinkel"])
     text = "we eat Grünkohl mit Pinkel today"
 
@@ -52,14 +52,14 @@ def test_a_registered_secret_is_masked_by_pieces() -> None:
     assert set(shown) - set("we eat today") == {mark("secret", "Grünkohl mit Pinkel")}
 
 
-def test_the_mark_does_not_depend_on_where_the_window_lies() -> None:
-    """The hash of a single character would tell which one it is."""
+def test_the_mark_does_not_depend_on_the_window() -> None:
+    """The hash of a single character would reveal it."""
     text = "password=hunter2hunter2 and more"
 
     assert {mask(text[at], text[:at], text[at + 1 :]) for at in range(9, 23)} == {mark("password", "hunter2hunter2")}
 
 
-def test_what_is_whole_is_cleaned_as_ever() -> None:
+def test_complete_secrets_are_masked_as_usual() -> None:
     text = "a password=hunter2hunter2 b AKIAQ8VX2LRT5KWZ1NCJ c"
 
     assert mask(text) == DEFAULT.clean_text(text)[0]

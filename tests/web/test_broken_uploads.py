@@ -1,4 +1,4 @@
-"""A form that breaks off within a file leaves no open file behind."""
+"""A form that ends within a file leaves no open file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGIN = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
 @pytest.mark.parametrize(
     "part", [b"\r\n" + b"x" * (MEMORY_BYTES + 1), b"Content-Transfer-Encoding: base64\r\n\r\n!!!\r\n"]
 )
-def test_a_form_that_breaks_off_within_a_file(part: bytes) -> None:
+def test_form_that_ends_within_a_file_closes_it(part: bytes) -> None:
     request = RequestFactory().post("/", BEGIN + part, content_type="multipart/form-data; boundary=b")
     handlers: list[FileUploadHandler] = [NamelessFileHandler(request)]
     request.upload_handlers = handlers

@@ -1,4 +1,4 @@
-"""Cells of CSV files that are not formulas in any spreadsheet, and the one place that writes them."""
+"""Cells of CSV files are formulas in no spreadsheet, and only one module writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEFORE = (
 )
 
 
-def test_no_cell_begins_a_formula() -> None:
+def test_no_cell_starts_a_formula() -> None:
     for before in BEFORE:
         for sign in SIGNS:
             text = f"{before}{sign}1+1"

@@ -1,4 +1,4 @@
-"""The share of the threads that one credential, and one project or user, may occupy."""
+"""The share of the threads that a credential, a project or a user may occupy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ BROWSER = [(b"host", b"localhost"), (b"cookie", b"theme=dark; sessionid=mine")]
 
 
 async def settle() -> None:
-    """Let all tasks go as far as they come without time passing."""
+    """Run all tasks until they wait, without time passing."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 async def passing(lanes: Lanes, requests: list[Any], leave: asyncio.Event) -> list[int]:
-    """The numbers of the requests that pass while none leaves."""
+    """Return the numbers of the requests that enter while none leaves."""
     passed: list[int] = []
 
     async def request(number: int, headers: Any) -> None:
@@ -49,8 +49,8 @@ async def passing(lanes: Lanes, requests: list[Any], leave: asyncio.Event) -> li
     return first
 
 
-def test_a_credential_keeps_no_other_waiting() -> None:
-    """Its own requests wait, in their order; those without a credential are not counted."""
+def test_credential_does_not_delay_other_credentials() -> None:
+    """Requests with the same credential wait in order. Requests without a credential are not limited."""
 
     async def play() -> None:
         for mine in (MINE, BROWSER):
@@ -63,8 +63,8 @@ def test_a_credential_keeps_no_other_waiting() -> None:
     asyncio.run(play())
 
 
-def test_another_header_does_not_let_a_session_or_a_secret_pass() -> None:
-    """Pages and runners ignore a key that they do not need, and Django takes the last of two cookies."""
+def test_extra_header_does_not_bypass_the_limit_of_a_session_or_secret() -> None:
+    """Pages and runners ignore an unneeded key, and Django uses the last of two cookies."""
     disguised = [
         [[*BROWSER, *key(number)] for number in range(4)],
         [[*SECRET, *key(number)] for number in range(4)],
@@ -78,7 +78,7 @@ def test_another_header_does_not_let_a_session_or_a_secret_pass() -> None:
     asyncio.run(play())
 
 
-def test_a_request_that_is_given_up_leaves_its_place() -> None:
+def test_cancelled_request_frees_its_place() -> None:
     async def play() -> list[int]:
         lanes = Lanes(1, 9)
         holding = asyncio.Event()
@@ -105,8 +105,8 @@ def session(number: int) -> list[tuple[bytes, bytes]]:
     return [(b"cookie", b"sessionid=%d" % number)]
 
 
-def test_a_project_with_many_keys_or_a_user_with_many_sessions_keeps_no_other_waiting() -> None:
-    """As soon as their owner is known; before that, keys share one lane, and sessions another one."""
+def test_many_keys_or_sessions_of_one_owner_do_not_delay_others() -> None:
+    """This holds as soon as the owner is known. Before that, all such keys share one lane, and all sessions another."""
 
     async def play() -> None:
         for credential, owner, other in ((key, "project", session), (session, "user", key)):
@@ -123,7 +123,7 @@ def test_a_project_with_many_keys_or_a_user_with_many_sessions_keeps_no_other_wa
     asyncio.run(play())
 
 
-# --- The whole site, with a page that takes its time ------------------------------------------------------------
+# --- The whole site, with a slow page -----------------------------------------------------------------------------
 
 may_leave = threading.Event()
 
@@ -138,8 +138,8 @@ urlpatterns = [path("slow", slow_page)]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_person_with_many_tabs_does_not_hold_up_the_site(settings: Settings) -> None:
-    """Six slow pages of three sessions of one user leave a thread for another user."""
+def test_user_with_many_tabs_does_not_block_the_site(settings: Settings) -> None:
+    """Six slow pages in three sessions of one user leave a thread for another user."""
     settings.ROOT_URLCONF = __name__
     settings.AGENTOPS_WEB_THREADS, settings.AGENTOPS_WEB_THREADS_PER_PROJECT = 4, 3
     one, another = make_person(), make_person()
@@ -149,7 +149,7 @@ def test_one_person_with_many_tabs_does_not_hold_up_the_site(settings: Settings)
     async def play() -> list[int]:
         transport = httpx.ASGITransport(ThreadedDjango())
         async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
-            for headers in (*mine, other):  # from now on, the site knows whose sessions they are
+            for headers in (*mine, other):  # From now on, the site knows the users of these sessions.
                 assert (await client.get("/slow", headers=headers)).status_code == 200
             address = f"/slow?stay={one.get_username()}"
             slow = [asyncio.create_task(client.get(address, headers=headers)) for headers in mine * 2]

@@ -1,4 +1,4 @@
-"""The MCP server over HTTP, with the SDK's own client: it reads runs, controls them if allowed, and nothing more."""
+"""The MCP server over HTTP, with the SDK's client: it reads runs, controls them if allowed, and does nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CONTROL = {"resume_run", "pause_run", "answer_question", *DESTRUCTIVE}
 def with_client(
     web: WebThread, headers: dict[str, str], use: Callable[[Client], Awaitable[Any]], query: str = ""
 ) -> Any:
-    """What a function makes of a connected client."""
+    """Connect a client, and return the result of `use`."""
 
     async def connected() -> Any:
         async with (
@@ -56,7 +56,7 @@ def with_client(
 
 
 def calls(web: WebThread, headers: dict[str, str], *wanted: tuple[str, dict[str, Any]], query: str = "") -> list[Any]:
-    """The results of calls, as (is_error, document)."""
+    """Return the results of calls, as (is_error, document)."""
 
     async def use(client: Client) -> list[Any]:
         results = [await client.call_tool(name, arguments) for name, arguments in wanted]
@@ -73,7 +73,7 @@ def run(web: WebThread) -> AgentRun:
 
 
 @pytest.mark.every_database
-def test_a_coding_agent_looks_into_a_run(web: WebThread, run: AgentRun) -> None:
+def test_coding_agent_reads_a_run(web: WebThread, run: AgentRun) -> None:
     key, one = with_key(run.project, "read"), {"run_id": str(run.pk)}
     listed, got, messages, tools, events = calls(
         web, key, ("list_runs", {"status": ["paused"], "created_after": "1h"}), ("get_run", one),
@@ -104,7 +104,7 @@ def test_a_coding_agent_looks_into_a_run(web: WebThread, run: AgentRun) -> None:
     assert (last.role, part["tool_result"], len(part["output"]) < 90) == ("tool_result", "Edit", True)
 
 
-def test_the_end_of_each_list_is_found_at_once(web: WebThread, run: AgentRun) -> None:
+def test_lists_can_start_from_their_end(web: WebThread, run: AgentRun) -> None:
     key, one = with_key(run.project, "read"), {"run_id": str(run.pk), "from_end": True, "limit": 2}
     (_, events), (_, tools), (_, errors) = calls(
         web, key, ("list_events", one), ("list_tool_calls", {**one, "with_content": True}), ("list_errors", one)
@@ -120,7 +120,7 @@ def test_the_end_of_each_list_is_found_at_once(web: WebThread, run: AgentRun) ->
     assert before["results"][-1]["id"] == str(newest[2].pk)
 
 
-def test_a_tool_call_is_approved_only_where_writing_is_allowed(web: WebThread) -> None:
+def test_tool_call_is_approved_only_if_writes_are_allowed(web: WebThread) -> None:
     run = make_awaiting_approval()
     key, one = with_key(run.project, "read", "write"), {"run_id": str(run.pk)}
     (_, got), (_, listed) = calls(web, key, ("get_run", one), ("list_approvals", {}))
@@ -138,7 +138,7 @@ def test_a_tool_call_is_approved_only_where_writing_is_allowed(web: WebThread) -
     assert AuditEntry.objects.get(action="run.approval_decided").actor.startswith("key:")
 
 
-def test_what_a_run_waits_for_is_told_and_settled(web: WebThread) -> None:
+def test_unknown_outcome_is_listed_and_resolved(web: WebThread) -> None:
     run = make_waiting()
     key, one = with_key(run.project, "read", "write"), {"run_id": str(run.pk)}
     [(_, got)] = calls(web, key, ("get_run", one))
@@ -151,7 +151,7 @@ def test_what_a_run_waits_for_is_told_and_settled(web: WebThread) -> None:
     assert (failed, settled["output"], settled["status"]) == (False, "42", "completed")
 
 
-def test_tools_that_write_are_offered_on_request_only(web: WebThread, run: AgentRun) -> None:
+def test_write_tools_are_offered_only_on_request(web: WebThread, run: AgentRun) -> None:
     async def tools(client: Client) -> dict[str, Any]:
         return {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
 
@@ -219,7 +219,7 @@ def test_results_are_redacted_and_bounded(web: WebThread, run: AgentRun) -> None
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer aok_x_y_z"}, {"Authorization": "Basic eA=="}])
-def test_without_a_valid_key_there_is_nothing(web: WebThread, headers: dict[str, str]) -> None:
+def test_request_without_a_valid_key_is_refused(web: WebThread, headers: dict[str, str]) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"Accept": "application/json, text/event-stream"}
     answer = httpx.post(f"{web.url}/mcp", json=body, headers=headers | accept)
@@ -229,7 +229,7 @@ def test_without_a_valid_key_there_is_nothing(web: WebThread, headers: dict[str,
     assert httpx.get(f"{web.url}/mcp", headers=headers).status_code == 405
 
 
-def test_a_key_sees_its_project_only_and_nothing_when_it_is_revoked(web: WebThread, run: AgentRun) -> None:
+def test_key_reads_only_its_project_and_nothing_once_revoked(web: WebThread, run: AgentRun) -> None:
     foreign, own = with_key(make_project("beta"), "read", "write"), with_key(run.project, "read")
     one = {"run_id": str(run.pk)}
     slug = run.project.slug
@@ -248,7 +248,7 @@ def test_a_key_sees_its_project_only_and_nothing_when_it_is_revoked(web: WebThre
     assert httpx.post(f"{web.url}/mcp", json=body, headers=own | accept).status_code == 401
 
 
-def test_every_answer_has_the_headers_of_the_site(web: WebThread) -> None:
+def test_responses_have_the_headers_of_the_site(web: WebThread) -> None:
     key = with_key(make_project(), "read") | {"Accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     expected = {*httpx.get(f"{web.url}/api/nowhere").headers} - {"content-encoding", "content-type", "vary"}
@@ -271,7 +271,7 @@ def test_every_answer_has_the_headers_of_the_site(web: WebThread) -> None:
 
 
 def test_a_page_of_another_site_cannot_use_it(web: WebThread) -> None:
-    """Its name may lead to this site by DNS rebinding."""
+    """DNS rebinding may point the other site's name to this site."""
     key = with_key(make_project(), "read") | {"Accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     for origin in ("https://evil.example", "null", web.url.replace("http:", "https:"), f"{web.url}0"):
@@ -282,7 +282,7 @@ def test_a_page_of_another_site_cannot_use_it(web: WebThread) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_site_behind_a_proxy_that_speaks_https_is_asked(settings) -> None:
+def test_site_behind_an_https_proxy_responds(settings) -> None:
     settings.SECURE_SSL_REDIRECT = True
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     site = ForwardedClient(ThreadedDjango(), ["*"])
@@ -303,7 +303,7 @@ def test_a_site_behind_a_proxy_that_speaks_https_is_asked(settings) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"x" * (2 << 20), b'{"jsonrpc":"2.0","id":1}', b"\xff"])
-def test_what_is_no_request_is_refused(web: WebThread, body: bytes) -> None:
+def test_invalid_request_is_refused(web: WebThread, body: bytes) -> None:
     headers = with_key(make_project(), "read") | {
         "Accept": "application/json, text/event-stream", "Content-Type": "application/json",
     }  # fmt: skip
@@ -315,7 +315,7 @@ def test_what_is_no_request_is_refused(web: WebThread, body: bytes) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_hints")
-def test_what_the_command_does_is_audited_as_that_of_a_command() -> None:
+def test_actions_of_the_mcp_command_are_audited_as_a_command() -> None:
     run = make_run(make_agent())
 
     stopped = asyncio.run(act(LocalApi(), f"projects/{run.project.slug}/agent-runs/{run.pk}/stop", {}))

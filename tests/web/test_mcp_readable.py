@@ -1,4 +1,4 @@
-"""Rows as a coding agent reads them: texts cut, media named, times relative to now."""
+"""Rows for a coding agent: texts truncated, media replaced by placeholders, times relative to now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentops.mcp_server import readable
 @pytest.mark.parametrize(
     ("text", "ago"), [("24h", timedelta(hours=24)), ("30m", timedelta(minutes=30)), ("7d", timedelta(7))]
 )
-def test_a_time_may_be_so_long_ago(text: str, ago: timedelta) -> None:
+def test_relative_times_are_accepted(text: str, ago: timedelta) -> None:
     moment = readable.moment(text)
 
     assert moment is not None
@@ -20,11 +20,11 @@ def test_a_time_may_be_so_long_ago(text: str, ago: timedelta) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "2026-11-20T00:00:00Z", "yesterday", "24", "h", "99999h", "-1h", "٣h"])
-def test_other_texts_are_left_to_the_api(text: str | None) -> None:
+def test_other_texts_are_passed_to_the_api(text: str | None) -> None:
     assert readable.moment(text) == text
 
 
-def test_a_message_has_its_parts_without_what_surrounds_them() -> None:
+def test_message_has_only_the_content_of_its_parts() -> None:
     parts = [
         {
             "part_kind": "user-prompt",

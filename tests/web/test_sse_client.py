@@ -1,4 +1,4 @@
-"""The test client itself: a server that lies must not pass."""
+"""The suite's stream client: it must detect faults of a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plain(messages: list[Message]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_it_reads_a_stream_cut_anywhere(size: int) -> None:
+def test_client_reads_a_stream_split_anywhere(size: int) -> None:
     parser = Parser()
     cuts = [*range(0, len(STREAM), size), len(STREAM)]
 
@@ -37,7 +37,7 @@ def test_it_reads_a_stream_cut_anywhere(size: int) -> None:
 @pytest.mark.parametrize(
     "text", [b"idd: 1\n\n", b"retry: soon\n\n", b"id: a\0b\n\n", b"event: rows\n\n", b"data\x01: x\n\n"]
 )
-def test_it_refuses_what_a_browser_would_drop(text: bytes) -> None:
+def test_client_refuses_data_that_a_browser_would_drop(text: bytes) -> None:
     with pytest.raises(Malformed):
         Parser().feed(text)
 
@@ -54,7 +54,7 @@ def serve(handler: Handler, client: Callable[[str], Awaitable[None]]) -> None:
     asyncio.run(both())
 
 
-def test_it_comes_back_with_the_last_id() -> None:
+def test_client_reconnects_with_the_last_id() -> None:
     asked: list[bytes] = []
 
     async def handler(head: bytes, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,7 @@ def test_it_comes_back_with_the_last_id() -> None:
         writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         body = b"retry: 1\n\nid: %d\ndata: x\n\n" % len(asked)
         writer.write(b"%x\r\n%s\r\n" % (len(body), body))
-        # The second time the connection breaks inside a chunk.
+        # The second connection breaks within a chunk.
         writer.write(b"0\r\n\r\n" if len(asked) != 2 else b"20\r\nid: 7\n")
         if len(asked) == 3:
             follower.close()
@@ -80,7 +80,7 @@ def test_it_comes_back_with_the_last_id() -> None:
 
 
 @pytest.mark.parametrize("by_query", [False, True])
-def test_it_stops_at_204(by_query: bool) -> None:
+def test_client_stops_at_204(by_query: bool) -> None:
     async def handler(head: bytes, writer: asyncio.StreamWriter) -> None:
         came_back = b"afterSeq=1" in head if by_query else b"Last-Event-ID: 1" in head
         first = HEAD + b"\r\nretry: 1\n\nid: 1\ndata: x\n\n"
@@ -101,7 +101,7 @@ def test_it_stops_at_204(by_query: bool) -> None:
     [b"Transfer-Encoding: chunked\r\n\r\n5\r\nid: 12\r\n0\r\n\r\n", b"\r\nid: 1\ndata: x\n\ndata: half\n"],
     ids=["wrong chunk", "half a message"],
 )
-def test_it_fails_where_the_framing_lies(body: bytes) -> None:
+def test_client_fails_on_wrong_framing(body: bytes) -> None:
     async def handler(head: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + body)
 

@@ -1,4 +1,4 @@
-"""The strict parser: what it takes, what it refuses and with which code, and that nothing makes it slow."""
+"""The strict JSON parser: accepted values, refusals with their codes, and its speed on hostile input."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def refusal(data: bytes | str, limits: Limits = strict_json.BODY) -> NotJson:
         (b"1E-999", 0.0),
     ],
 )
-def test_it_takes_what_is_json(data: bytes | str, value: Any) -> None:
+def test_valid_json_is_accepted(data: bytes | str, value: Any) -> None:
     assert parse(data) == value
 
 
 def test_minus_zero_is_zero() -> None:
-    """One database would keep the sign, the other not."""
+    """The databases differ: one would keep the sign."""
     assert str(parse(b"[-0.0, -0, -1E-999]")) == "[0.0, 0, 0.0]"
 
 
@@ -69,23 +69,22 @@ def test_minus_zero_is_zero() -> None:
         b'[[], {"a": [], "b": [], "a": 1}]',
     ],
 )
-def test_a_key_may_not_be_hidden(data: bytes) -> None:
-    """Nor written differently the second time."""
+def test_key_may_not_be_repeated(data: bytes) -> None:
+    """Not even with another spelling."""
     assert refusal(data).code == "duplicate_key"
 
 
 @pytest.mark.parametrize(
     "number", ["1e2", "1E2", "-1e-7", "-0", "-0.0", "1234567890123456789", "0.1234567890123456789"]
 )
-def test_a_rare_number_is_read_as_python_reads_it(number: str) -> None:
+def test_rare_number_is_parsed_as_by_python(number: str) -> None:
     for text in (number, f"[1,{number}]", f'{{"a":{{"b":{number} }}}}'):
         value = json.loads(text)
         assert parse(text.encode()) == value
         assert repr(parse(text.encode())) == repr(value).replace("-0.0", "0.0")
 
 
-def test_the_last_object_is_checked_too() -> None:
-    """Also if nothing is looked for in it, because all objects are found."""
+def test_last_object_is_checked_too() -> None:
     key = "k" * 257
     for text in ('{"a": {"b": {"%s": 1}}}', '[{"a": 1}, {"%s": [1]}]', '{"%s": {}}'):
         assert refusal(text % key).code == "key_too_long"
@@ -93,8 +92,8 @@ def test_the_last_object_is_checked_too() -> None:
     assert refusal(f'{{"a": [{{}}, {{{many}}}]}}').code == "json_too_complex"
 
 
-def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -> None:
-    """Including what a file could not be written with again."""
+def test_lone_surrogates_are_left_to_the_redactor_except_in_files() -> None:
+    """A file with a lone surrogate could not be written again."""
     for text in (rb'"\ud800"', rb'"\udc00\ud800"', rb'{"\udfff": 1}', rb'"\ud800\\\udc00"'):
         parse(text)
         assert refusal(text, FILE).code == "invalid_json"
@@ -103,7 +102,7 @@ def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -
 
 
 @pytest.mark.parametrize(("code", "status"), REFUSED)
-def test_it_refuses_what_is_not(code: str, status: int) -> None:
+def test_invalid_json_is_refused(code: str, status: int) -> None:
     for data in REFUSED[code, status]:
         error = refusal(data)
         assert (error.code, error.status) == (code, status), data[:64]
@@ -111,8 +110,8 @@ def test_it_refuses_what_is_not(code: str, status: int) -> None:
         assert isinstance(error, ValueError)
 
 
-def test_a_refusal_says_where() -> None:
-    """Line and column, as an editor counts them; or the pointer of what is too long."""
+def test_refusal_names_the_position() -> None:
+    """Line and column as in an editor, or the pointer of a value that is too long."""
     for text, place in (
         (b'{\n  "a": 1,\n}', (3, 1)),
         ('["é",\n "ü" x]'.encode(), (2, 6)),
@@ -142,10 +141,10 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.slow
-def test_nothing_makes_it_slow() -> None:
-    """Five hostile MiB cost no more than three times what the standard parser takes for five usual ones.
+def test_hostile_input_is_parsed_quickly() -> None:
+    """Hostile input of 5 MiB takes at most three times as long as the standard parser takes for 5 MiB of usual input.
 
-    Measured were 0.02 to 1.1 times. The best of several tries counts: another process can only make one slower.
+    Measured: 0.02 to 1.1 times. The fastest of several tries counts, because other processes can only slow a try down.
     """
     usual = json.dumps([{"name": f"item {number}", "value": number, "tags": ["a", "b"]} for number in range(90_000)])
     for name, data in hostile():
@@ -164,8 +163,8 @@ def parse_or_refuse(data: bytes) -> None:
         parse(data)
 
 
-def test_the_command_line_and_recordings_are_read_by_it(tmp_path: Path) -> None:
-    """The same verdict on every way in. tests/runs/api/test_bodies.py has the API."""
+def test_command_line_and_recordings_use_the_strict_parser(tmp_path: Path) -> None:
+    """All inputs are judged the same. tests/runs/api/test_bodies.py covers the API."""
     for text in (
         b"[" * 65 + b"]" * 65,
         b"{} {}",

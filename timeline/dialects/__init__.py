@@ -1,1 +1,1 @@
-"""Other vocabularies of events, translated at the edge: on ingest and on read. The log knows only its own."""
+"""Translates other event vocabularies on ingest and on read. The log itself has only one vocabulary."""

@@ -1,4 +1,4 @@
-"""What opens and closes AG-UI runs, their steps and their messages, and the blocks of text that a model writes."""
+"""Events that open and close AG-UI runs, steps and messages, and the text blocks that a model writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timeline.models import Event
 Message = dict[str, Any]
 
 TEXT, REASONING = "text", "reasoning"
-#: Type of an event with streamed or whole text → the kind of its block.
+#: Event type with streamed or whole text → kind of its block.
 BLOCK_KINDS: dict[str, str] = {
     EventType.LLM_TEXT_DELTA: TEXT,
     EventType.LLM_TEXT: TEXT,
@@ -20,14 +20,14 @@ BLOCK_KINDS: dict[str, str] = {
 }
 TEXTS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT})
 DELTAS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA})
-#: A model call, from its start to its end, is a step of AG-UI.
+#: A model call is an AG-UI step, from its start to its end.
 STEP_ENDS = frozenset({EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED})
 STEPS = frozenset({EventType.LLM_TURN_START, *STEP_ENDS})
-#: Blocks with the same index belong together unless one of these is between them.
+#: Events that separate blocks: blocks with the same index belong together unless such an event is between them.
 ANCHORS = frozenset({EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.TOOL_END})
-#: Reasons for which a run waits for a person. An AG-UI run ends there, with an interrupt.
+#: Reasons for which a run waits for a person. The AG-UI run ends there, with an interrupt.
 PERSON_WAITS = frozenset({"input", "approval", "unknown_tool"})
-#: Types that open an AG-UI run if none is open, and close a message that is open. Others are sent between.
+#: Event types that open an AG-UI run if none is open, and close an open message. Other types are sent as they come.
 MARKERS = frozenset(
     {
         *TERMINAL_TYPES,
@@ -35,14 +35,14 @@ MARKERS = frozenset(
         *(EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_PHASE, EventType.RUN_WAITING),
         *(EventType.RUN_PAUSED, EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED),
         *(EventType.TOOL_START, EventType.TOOL_END, EventType.MESSAGE_ADDED),
-        # Each is followed by a wait for the decision, or by its end.
+        # A wait for the decision, or the end of the wait, follows each of these.
         *(EventType.APPROVAL_REQUESTED, EventType.APPROVAL_RESOLVED),
     }
 )
 
 
 def is_interrupt(event: Event) -> bool:
-    """Return whether the AG-UI run ends because somebody has to decide something."""
+    """Return whether the AG-UI run ends because it needs a person's decision."""
     if event.type == EventType.RUN_WAITING:
         return event.payload.get("reason") in PERSON_WAITS
     return event.type == EventType.RUN_PAUSED
@@ -54,7 +54,7 @@ def ends_run(event: Event) -> bool:
 
 
 def step_name(event: Event) -> str:
-    """Return the name of the step that a model call begins."""
+    """Return the name of the step that a model call starts."""
     return "model call" if event.step is None else f"step {event.step}"
 
 
@@ -67,7 +67,7 @@ class Block:
 
     @classmethod
     def of(cls, event: Event, anchor: int) -> Self:
-        """Return the block of a text. Its ID is the same for all parts of it, wherever a stream begins."""
+        """Return the block of a text. All its parts have the same ID, wherever a stream begins."""
         index = event.payload.get("index")
         is_part = event.type in DELTAS or index is not None
         place = f"{anchor}.{index or 0}" if is_part else f"s{event.seq}"

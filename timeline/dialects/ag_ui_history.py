@@ -1,4 +1,4 @@
-"""The conversation that AG-UI messages amount to, as a client keeps it: for one that has not seen them."""
+"""The conversation of AG-UI messages as a client stores it, for clients that have not received them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from timeline.dialects.ag_ui_blocks import Message
 
 
 def conversation_of(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages of a conversation, in order, under the IDs that they are streamed with."""
+    """Return the messages of a conversation in order, with the IDs used in the stream."""
     conversation: dict[str, Message] = {}
     calls: dict[str, Message] = {}
     for message in messages:

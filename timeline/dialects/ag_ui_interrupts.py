@@ -1,6 +1,6 @@
-"""Interrupts: what an AG-UI run says at its end if somebody has to answer, decide or resume before it goes on.
+"""Interrupts: the end of an AG-UI run that needs a person to answer, decide or resume before it continues.
 
-The reasons `tool_call` and `input_required` are those of the protocol; clients show a dialog of their own for them.
+The protocol defines the reasons `tool_call` and `input_required`; clients have a specific dialog for each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from timeline.events import EventType
 from timeline.models import Event
 
 TOOL_CALL, INPUT_REQUIRED = "tool_call", "input_required"
-#: The answers that are understood, as JSON Schemas.
+#: JSON Schemas of the accepted answers.
 APPROVAL_SCHEMA: Message = {
     "type": "object",
     "properties": {
@@ -39,7 +39,7 @@ TEXT_SCHEMA: Message = {"type": "string"}
 def interrupt(event: Event, call: Mapping[str, Any], approval: Mapping[str, Any]) -> Message:
     """Return the interrupt with which an event ends the AG-UI run.
 
-    `call` and `approval` are what rows say of the call that the event refers to; empty if it refers to none.
+    `call` and `approval` are the stored data of the call that the event refers to; empty if there is no call.
     """
     reason = event.payload.get("reason") if event.type == EventType.RUN_WAITING else None
     made = _MAKERS.get(str(reason), _other)(event, call, approval)
@@ -49,11 +49,11 @@ def interrupt(event: Event, call: Mapping[str, Any], approval: Mapping[str, Any]
 def _approval(event: Event, call: Mapping[str, Any], approval: Mapping[str, Any]) -> Message:
     name, why = approval.get("toolName") or call.get("toolName") or "a tool", approval.get("reason")
     made: Message = {"reason": TOOL_CALL, "message": f"Approve the call of {name}?" + (f" {why}" if why else "")}
-    # A call of a runner has no row: nobody can decide about it here.
+    # A call of an external runner has no row, so it cannot be approved here.
     if event.ref_id is None:
         return made
     made |= {"toolCallId": str(event.ref_id), "responseSchema": APPROVAL_SCHEMA}
-    # The convention for times is ISO 8601.
+    # AG-UI times are ISO 8601.
     return made | ({"expiresAt": str(event.payload["until"])} if event.payload.get("until") else {})
 
 

@@ -1,8 +1,8 @@
 """Translates events of the log into AG-UI (https://docs.ag-ui.com), version 1.0 of the protocol.
 
-An event becomes any number of messages. What AG-UI has no word for becomes a `CUSTOM` message. The messages of a log,
-from its start to its end, are one or more AG-UI runs: each begins with `RUN_STARTED`, and ends with `RUN_FINISHED` or
-`RUN_ERROR`. An AG-UI run ends where the run waits for a person, too.
+An event becomes any number of messages. Events without an AG-UI equivalent become `CUSTOM` messages. The messages of a
+log are one or more AG-UI runs: each begins with `RUN_STARTED` and ends with `RUN_FINISHED` or `RUN_ERROR`. An AG-UI run
+also ends where the run waits for a person.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from timeline.events import EventType
 from timeline.models import Event
 
 PROTOCOL_VERSION = "1.0"
-#: Status in STATE_SNAPSHOT after an event of this type.
+#: Event type → status in STATE_SNAPSHOT after it.
 _STATUSES: dict[str, str] = {
     EventType.RUN_CREATED: "queued",
     EventType.RUN_STARTED: "running",
@@ -47,12 +47,12 @@ _STATUSES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClientRun:
-    """What an AG-UI client calls a part of a log: that after sequence number `after_seq`."""
+    """An AG-UI client's names for the part of a log after sequence number `after_seq`."""
 
     thread_id: str
     run_id: str
     after_seq: int = 0
-    #: The user message that the client has sent: its ID here, its ID there, and its text.
+    #: The user message that the client sent: its ID here, its ID in the client, and its text.
     message_ref: UUID | None = None
     message_id: str = ""
     text: str = ""
@@ -60,22 +60,22 @@ class ClientRun:
 
 @dataclass(frozen=True, slots=True)
 class AgUiRows:
-    """What rows say of a run and of what its events refer to."""
+    """Stored data of a run and of the objects that its events refer to."""
 
     whole: WholeTexts = field(default_factory=WholeTexts)
-    #: What approvals say, by the ID of their call's row.
+    #: Data of approvals, by the row ID of their call.
     approvals: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict)
-    #: The ID of a call in AG-UI by its model's, for calls that child runs work for.
+    #: AG-UI call ID by the model's call ID, for calls that child runs handle.
     call_ids: Mapping[str, str] = field(default_factory=dict)
-    #: The names of the tools that the front end runs.
+    #: Names of the tools that the front end runs.
     front_end_tools: Set[str] = frozenset()
-    #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
+    #: The requests of clients, in order. The last request that begins before an event names its AG-UI run.
     client_runs: Sequence[ClientRun] = ()
-    #: Returns the conversation before the AG-UI run that an event begins.
+    #: Returns the conversation before the AG-UI run that an event starts.
     conversation: Callable[[Event], list[Message]] = lambda _: []
-    #: Whether the results of calls are wanted that the front end has run, and so has.
+    #: Whether to send the results of calls that the front end ran, and so already has.
     has_all_results: bool = False
-    #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
+    #: The ID of the run's lineage: the thread ID of a run that was not started by an AG-UI client.
     lineage: str = ""
 
     def client_run(self, event: Event) -> ClientRun:
@@ -84,20 +84,20 @@ class AgUiRows:
         return begun[-1] if begun else ClientRun(self.lineage, str(event.log_id))
 
     def call(self, event: Event) -> Mapping[str, Any]:
-        """Return what is known of the call that an event refers to."""
+        """Return the stored data of the call that an event refers to."""
         return self.whole.calls.get(event.ref_id, {}) if event.ref_id else {}
 
     def is_for_front_end(self, event: Event) -> bool:
-        """Whether an event refers to a call that the front end runs."""
+        """Return whether an event refers to a call that the front end runs."""
         return self.call(event).get("toolName") in self.front_end_tools
 
     def approval(self, event: Event) -> Mapping[str, Any]:
-        """Return what is known of the approval of the call that an event refers to."""
+        """Return the stored approval of the call that an event refers to."""
         return self.approvals.get(event.ref_id, {}) if event.ref_id else {}
 
 
 def ag_ui_messages(batch: Sequence[Event], rows: AgUiRows, state: LogState) -> list[list[Message]]:
-    """Return the messages of each event. `state` is that before the first one, and is changed."""
+    """Return the messages of each event. `state` is the state before the first event; it is updated."""
     return [_stamped(event, _translate(event, rows, state)) for event in batch]
 
 
@@ -137,7 +137,7 @@ def _between(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
 
 
 def _with_step(event: Event, messages: list[Message], state: LogState) -> list[Message]:
-    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step or subagent open."""
+    """Return the messages with the start or end of a step. An AG-UI run ends with no step or subagent open."""
     if event.type == EventType.LLM_TURN_START:
         return [*state.open_step(event), *messages]
     if event.type in STEP_ENDS:
@@ -146,9 +146,9 @@ def _with_step(event: Event, messages: list[Message], state: LogState) -> list[M
 
 
 def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
-    """Return a call when it starts, or when somebody has to approve or to run it, and its result when it ends.
+    """Return a call when it starts or needs a person's approval or the front end, and its result when it ends.
 
-    A front end that has run a call has the call and its result already.
+    A front end that ran a call already has the call and its result.
     """
     parent = state.message_id(event.log_id)
     if event.type == EventType.APPROVAL_REQUESTED:
@@ -166,7 +166,7 @@ def _tool_event(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _added_message(event: Event, rows: AgUiRows) -> list[Message]:
-    """Return a message that neither the model nor a tool has sent in other events."""
+    """Return a message that no event of the model or a tool contains."""
     role, text = event.payload.get("role"), _message_text(event, rows)
     if event.ref_id is not None and event.ref_id == rows.client_run(event).message_ref:
         return []  # RUN_STARTED has named it
@@ -181,7 +181,7 @@ def _added_message(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _message_text(event: Event, rows: AgUiRows) -> str | None:
-    """Return the text of a message that no other event sends. Runners send theirs in the event."""
+    """Return the text of a message that no other event contains. External runners send the text in the event."""
     whole = rows.whole.contents.get(event.ref_id) if event.ref_id else None
     sent = event.payload.get("content")
     return whole if whole is not None else sent if isinstance(sent, str) else None
@@ -195,7 +195,7 @@ def _block_messages(event: Event, block: Block, state: LogState) -> list[Message
 
 
 def _unstreamed_text(event: Event, state: LogState) -> list[Message]:
-    """Return the text of an answer that a runner sends at the end of the model call only."""
+    """Return the text of a response that an external runner sends only at the end of the model call."""
     text = event.payload.get("text") if event.type == EventType.LLM_TURN_END else None
     if not text or state.text > state.turn:
         return []
@@ -216,7 +216,7 @@ def _run_started(event: Event, rows: AgUiRows) -> Message:
 def _snapshot(event: Event, rows: AgUiRows) -> list[Message]:
     """Return the conversation before the AG-UI run, for clients that do not have it.
 
-    The new message gets its ID of this site: clients keep a message that they have before all others.
+    The new message gets its ID of this site: clients keep their existing messages, in front of all others.
     """
     run, before = rows.client_run(event), rows.conversation(event)
     if not before:
@@ -226,7 +226,7 @@ def _snapshot(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _state(event: Event, rows: AgUiRows) -> list[Message]:
-    """Return the state of the run, which each change of its status replaces."""
+    """Return the state of the run. Each change of its status replaces it."""
     status = event.payload.get("status") if event.type == EventType.RUN_PHASE else _STATUSES[event.type]
     snapshot = {"runId": str(event.log_id), "status": status, "reason": event.payload.get("reason"), "seq": event.seq}
     return [{"type": "STATE_SNAPSHOT", "snapshot": snapshot}]
@@ -236,7 +236,7 @@ def _waiting(event: Event, rows: AgUiRows) -> list[Message]:
     if not is_interrupt(event):
         return _state(event, rows)
     if rows.is_for_front_end(event):
-        # As every AG-UI run in which the front end has to run a tool: it sends the result with the next request.
+        # The AG-UI run ends where the front end has to run a tool: the next request contains the result.
         return [*_state(event, rows), _run_finished(event, rows)]
     asks = interrupt(event, rows.call(event), rows.approval(event))
     return [*_state(event, rows), _run_finished(event, rows, outcome={"type": "interrupt", "interrupts": [asks]})]
@@ -253,7 +253,7 @@ def _completed(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _token_usage(model: str, counts: Mapping[str, Any]) -> Message:
-    """Return the tokens of a model as AG-UI counts them: those of the cache are part of the input."""
+    """Return the token counts of a model in AG-UI's form: input tokens include cached tokens."""
     cached, written = counts["cacheReadInputTokens"], counts["cacheCreationInputTokens"]
     return {
         "model": model,

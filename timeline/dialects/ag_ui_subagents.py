@@ -1,4 +1,4 @@
-"""Child runs in AG-UI: subagents of the run that has started them. Their own events are in streams of their own."""
+"""Child runs in AG-UI: subagents of the run that started them. Their own events are in separate streams."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from timeline.events import EventType
 from timeline.models import Event
 
 CHILDREN = frozenset({EventType.CHILD_RUN_STARTED, EventType.CHILD_RUN_COMPLETED})
-#: Names of facts about an ended child run, and of them in AG-UI.
+#: Fields of an ended child run → their AG-UI names.
 _FACTS = {"steps": "steps", "cost_usd": "costUsd", "duration_ms": "durationMs"}
 
 
 @dataclass(slots=True)
 class Subagents:
-    """The child runs of an AG-UI run: which of them are active, and which have ended."""
+    """The child runs of an AG-UI run: which are active, and which have ended."""
 
     active: dict[str, None] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
     @classmethod
     def after(cls, passed: Iterable[Event]) -> Self:
-        """Return the state after the events of an AG-UI run."""
+        """Return the state after the given events of an AG-UI run."""
         state = cls()
         for event in passed:
             state.messages(event, {})
         return state
 
     def messages(self, event: Event, call_ids: Mapping[str, str]) -> list[Message] | None:
-        """Return the messages of an event of a child run; None for one that names no child run.
+        """Return the messages of an event of a child run; None if the event names no child run.
 
-        `call_ids`: the ID of a call in AG-UI, by its model's. An ID of a child run is used once in an AG-UI run.
+        `call_ids`: AG-UI call ID by the model's call ID. Each child run ID is used once in an AG-UI run.
         """
         child = event.payload.get("run_id") or (str(event.ref_id) if event.ref_id else None)
         if not isinstance(child, str):
@@ -50,7 +50,7 @@ class Subagents:
         return [*starting, _ended(event, child)]
 
     def suspend(self) -> list[Message]:
-        """Return the messages at the end of the AG-UI run: child runs go on, and cannot be active after it."""
+        """Return the messages at the end of the AG-UI run. Child runs continue, but cannot stay active in AG-UI."""
         outcome = {"type": "suspended"}
         suspended: list[Message] = [
             {"type": "SUBAGENT_FINISHED", "subagentRunId": child, "outcome": outcome} for child in self.active

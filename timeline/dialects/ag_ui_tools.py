@@ -12,10 +12,10 @@ from timeline.models import Event
 
 
 def tool_messages(event: Event, row: Mapping[str, Any], parent: str | None, *, is_shown: bool) -> list[Message]:
-    """Return the call when it starts, unless it is repeated, and its result when it ends.
+    """Return the call when it first starts, and its result when it ends.
 
-    `row` is what is stored of the call. `parent` is the ID of the assistant message that holds it. `is_shown`: it was
-    sent when its approval was requested, which may have been in an earlier AG-UI run.
+    `row` is the stored data of the call. `parent` is the ID of the assistant message with the call. `is_shown`: the
+    call was already sent when its approval was requested, possibly in an earlier AG-UI run.
     """
     call_id = _call_id(event)
     if event.type == EventType.TOOL_START:
@@ -36,7 +36,7 @@ def tool_messages(event: Event, row: Mapping[str, Any], parent: str | None, *, i
 
 
 def requested_call(event: Event, approval: Mapping[str, Any], parent: str | None) -> list[Message]:
-    """Return a call for which approval is requested, with the exact arguments that it would run with."""
+    """Return a call that needs approval, with the exact arguments that it would run with."""
     return _call(event, approval, _call_id(event), parent) if approval else []
 
 

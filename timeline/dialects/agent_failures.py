@@ -1,4 +1,4 @@
-"""Failures that the log tells with an event of another type than `error`, as fields of an `agent:error`."""
+"""Failures that the log reports in an event of another type than `error`, as fields of an `agent:error`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from timeline.events.failures import FAILED_STATUSES
 from timeline.models import Event, Source
 
 Fields = dict[str, Any]
-#: Added to the ID of the event.
+#: Suffix of the event ID.
 FAILURE = ":error"
-#: The end, and the pause, of a run that failed. An `error` event comes before those of a worker.
+#: Ends and pauses of a failed run. In a worker's run, an `error` event precedes them.
 ENDS = frozenset({EventType.RUN_FAILED, EventType.RUN_PAUSED})
 DENIED, MAX_STEPS, PERSON = "denied", "max_steps", "user:"
 _USER = "user_cancelled"
 
 
 def failure_of(event: Event, reported: frozenset[int]) -> Fields | None:
-    """Return the failure that an event tells, unless an `agent:error` of its own does.
+    """Return the failure that an event reports, unless a separate `agent:error` reports it.
 
-    `reported` are the numbers of `ENDS` with an `error` event before them. Runners report the errors of tools, and what
-    their users refuse, by themselves.
+    `reported` are the sequence numbers of `ENDS` events that follow an `error` event. External runners report tool
+    errors and refusals of their users themselves.
     """
     if event.type in ENDS:
         return None if event.seq in reported else _end(event)
@@ -35,10 +35,10 @@ def failure_of(event: Event, reported: frozenset[int]) -> Fields | None:
 
 
 def is_of_tool(event: Event) -> bool:
-    """Return whether an `error` event tells of an attempt of a tool. The end of the call tells whether it failed."""
+    """Return whether an `error` event is about an attempt of a tool. Whether the call failed is in its end event."""
     if event.type != EventType.ERROR or event.source != Source.WORKER:
         return False
-    # Until 2026, the context had the ID of the call.
+    # Until 2026, the context contained the ID of the call.
     return bool(event.payload.get("call_id")) or str(event.payload.get("context")).startswith("tool:")
 
 
@@ -50,7 +50,7 @@ def _end(event: Event) -> Fields | None:
 
 
 def _tool(event: Event) -> Fields | None:
-    """Return the failure of a call. One that did not run is refused, not failed."""
+    """Return the failure of a call. A denied call has not failed."""
     status, error = event.payload.get("status"), event.payload.get("error")
     if status == DENIED or not (error or status in FAILED_STATUSES):
         return None
@@ -59,7 +59,7 @@ def _tool(event: Event) -> Fields | None:
 
 
 def _refusal(event: Event) -> Fields | None:
-    """Return what a person has refused or cancelled."""
+    """Return the refusal or cancellation by a person."""
     payload = event.payload
     if not str(payload.get("by")).startswith(PERSON):
         return None

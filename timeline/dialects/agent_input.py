@@ -1,6 +1,6 @@
-"""Translates an event of the agent dialect into events of the log. Nothing is validated: that follows as for others.
+"""Translates an event of the agent dialect into events of the log. It does not validate: the API does that afterwards.
 
-A field may be flat in the event or in its `payload`, as runners send both.
+Fields may be flat in the event or in its `payload`, because runners send both.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from timeline.dialects.agent_names import (
 )
 from timeline.events import EventType
 
-#: Members of an event that are not its fields. `source` is a field of edges.
+#: Members of an event that are envelope, not fields. `source` is a field of edges.
 _ENVELOPE = frozenset(
     {
         *("event_id", "eventId", "runId", "run_id", "type", "ts", "timestamp", "payload", "runKind", "run_kind"),
         *("phase", "step", "nodeId", "node_id", "seq", "source"),
     }
 )
-#: Fields of `agent:tool` that belong to the start of the call, or to both. All others belong to its end.
+#: Fields of `agent:tool` for the start of the call, or for both start and end. All others are for the end.
 _START_ONLY = ("arguments", "effect", "attempt")
 _BOTH = ("callId", "call_id", "toolName", "tool_name", "tool")
 
 
 class AmbiguousEvent(ValueError):
-    """A field is given twice. `pointer` is a JSON pointer into the event."""
+    """A field occurs twice. `pointer` is a JSON pointer into the event."""
 
     code = "duplicate_field"
 
@@ -52,9 +52,10 @@ def is_agent_event(document: object) -> bool:
 
 
 def to_canonical(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the events of the log that an event of this dialect stands for. Only the first has its event ID.
+    """Return the events of the log that an event of this dialect represents. Only the first has its event ID.
 
-    `agent:tool` stands for the start and the end of a call; all others for one event. Raises `AmbiguousEvent`.
+    `agent:tool` represents the start and the end of a call; every other type represents one event. Raises
+    `AmbiguousEvent`.
     """
     name = dialect_type(document.get("type"))
     assert name is not None
@@ -81,7 +82,7 @@ def to_canonical(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def pointer_into(document: Mapping[str, Any], pointer: str) -> str:
-    """Return the pointer into an event of this dialect for a pointer into the event that it was translated to."""
+    """Return the pointer into an event of this dialect for a pointer into the event it was translated to."""
     if pointer == "/ts" and "ts" not in document:
         return "/timestamp"
     head, _, rest = pointer.removeprefix("/payload/").partition("/")
@@ -110,7 +111,7 @@ def _envelope(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _fields(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of an event with the names of the log. Of two synonyms that differ, both are kept."""
+    """Return the fields of an event under the log's names. Synonyms with different values are both kept."""
     flat = {key: value for key, value in document.items() if key not in _ENVELOPE or _is_field(key, name)}
     inner = document.get("payload")
     if _is_command_payload(document):
@@ -131,7 +132,7 @@ def _fields(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _renamed(document: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    """Return the fields of an event that the log calls differently. An error of a node may have a message only."""
+    """Return the fields with another name in the log. An error of a node may consist of a message only."""
     renamed = FIELDS.get(name, {})
     inner = document.get("payload")
     has_error = "error" in document or (isinstance(inner, Mapping) and "error" in inner)
@@ -159,5 +160,5 @@ def _is_field(key: str, name: str) -> bool:
 
 
 def _is_command_payload(document: Mapping[str, Any]) -> bool:
-    """Whether the payload is that of the command itself, because the command's type stands beside it."""
+    """Return whether the payload belongs to the command itself, because the command's type is next to it."""
     return document.get("type") == "command:received" and "command" in document

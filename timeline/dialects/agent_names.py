@@ -1,7 +1,7 @@
-"""The names of the agent dialect, and those of the log that they stand for. Both directions read these tables.
+"""Names of the agent dialect and the corresponding names of the log. Both directions read these tables.
 
-The dialect has camel case names and times in milliseconds. The fields of `agent:` events are flat in the event. Other
-events keep theirs in `payload`, because some have names of the envelope.
+The dialect has camel case names and times in milliseconds. Fields of `agent:` events are flat in the event. Other
+events keep their fields in `payload`, because some have the same names as fields of the envelope.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from timeline.events import EventType
 
-#: Dialect type → type. `agent:tool` also stands for the start of the call.
+#: Dialect type → log type. `agent:tool` also represents the start of the call.
 TYPES: dict[str, str] = {
     "agent:start": EventType.RUN_STARTED,
     "agent:text": EventType.LLM_TEXT,
@@ -36,7 +36,7 @@ TYPES: dict[str, str] = {
     "child_job.phase": EventType.CHILD_RUN_PHASE,
     "child_job.completed": EventType.CHILD_RUN_COMPLETED,
 }
-#: What a runner reports of a child run: `child_job.` and a word. These words end it, with a status.
+#: Types for child runs: `child_job.` and a word. These words end the child run, with a status.
 CHILD_WORD = r"^child_job\.([a-z][a-z0-9_.]{0,63})$"
 _CHILD = re.compile(CHILD_WORD.strip("^$"), re.ASCII)
 CHILD_ENDS = {
@@ -45,7 +45,7 @@ CHILD_ENDS = {
     **dict.fromkeys(("stopped", "cancelled", "canceled"), "stopped"),
 }
 CHILD_STARTED, CHILD_PHASE, CHILD_COMPLETED = "child_job.started", "child_job.phase", "child_job.completed"
-#: Verbs in the present tense, which runners also send, and what others call a failure.
+#: Present tense verbs, which runners also send, and other names for a failure.
 _VERBS = {
     "start": "started",
     "resume": "resumed",
@@ -56,13 +56,13 @@ _VERBS = {
     "fire": "fired",
     "iterate": "iterated",
 }
-#: Accepted for the iteration of a loop, which is read as that of its edge.
+#: An alternative type for an iteration of a loop; translated like the event of its edge.
 _LOOP = "loop:iterated"
 TOOL, NODE_ERROR = "agent:tool", "node:error"
-#: What a type of the log is called in the dialect. Types that are not here keep their name.
+#: Log type → dialect type. Types that are not listed keep their name.
 DIALECT_TYPES: Mapping[str, str] = {type_: name for name, type_ in TYPES.items()}
 
-#: Dialect type → its fields with another name in the log.
+#: Dialect type → its fields that have another name in the log.
 FIELDS: dict[str, dict[str, str]] = {
     "agent:text": {"content": "text"},
     "agent:text:delta": {"content": "text"},
@@ -87,8 +87,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "command:received": {"command": "type"},
 }
 
-#: Dialect error type → the error types of the log that it stands for. The first one is stored if it is received. Every
-#: other type of the log has the same name in the dialect.
+#: Dialect error type → the log's error types for it. A received dialect type is stored as the first one. Other error
+#: types have the same name in both.
 ERROR_TYPES: dict[str, tuple[str, ...]] = {
     "error_tool_use": ("tool_error",),
     "error_max_turns": ("max_turns", "max_steps", "error_max_turns"),
@@ -101,7 +101,7 @@ DIALECT_ERROR_TYPES: Mapping[str, str] = {type_: name for name, types in ERROR_T
 
 
 def dialect_type(sent: object) -> str | None:
-    """Return the type of this dialect that a sent type means; None if it is of another vocabulary."""
+    """Return the dialect type for a received type; None for types of another vocabulary."""
     if not isinstance(sent, str):
         return None
     if sent in TYPES:
@@ -118,11 +118,11 @@ def dialect_type(sent: object) -> str | None:
 
 
 def child_word(sent: object) -> str | None:
-    """Return what a type says of a child run, such as "progress"; None for other types."""
+    """Return the word for a child run in a type, such as "progress"; None for other types."""
     match = _CHILD.fullmatch(sent) if isinstance(sent, str) else None
     return match[1] if match else None
 
 
 def error_type(type_: object) -> str:
-    """Return what an error type of the log is called in the dialect."""
+    """Return the dialect name of a log error type."""
     return DIALECT_ERROR_TYPES.get(str(type_), str(type_)) if type_ else "error"

@@ -1,7 +1,7 @@
-"""Translates events of the log into the agent dialect, each under its sequence number.
+"""Translates events of the log into the agent dialect, with the same sequence numbers.
 
-Events of the log are short: what the dialect promises whole comes from the rows, as `WholeTexts`. A failure that the
-log tells with an event of another type becomes an `agent:error` beside it, under the same number.
+Events of the log contain previews; `WholeTexts` supplies the whole texts that the dialect promises, from the rows. A
+failure that the log reports in an event of another type also becomes an `agent:error` with the same sequence number.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from timeline.models import Event
 
 Fields = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Characters of an event ID to which something is added: an ID has at most 128.
+#: Maximum length of an event ID before a suffix is added. The limit with suffix is 128.
 MAX_ID = 120
 _NO_USAGE = {"inputTokens": 0, "outputTokens": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class WholeTexts:
-    """What rows say of a run, and of the calls, messages and child runs that its events refer to."""
+    """Stored data of a run, and of the calls, messages and child runs that its events refer to."""
 
     #: Fields of `agent:start` and `agent:complete`.
     start: Fields = field(default_factory=dict)
     complete: Fields = field(default_factory=dict)
-    #: Fields of `agent:tool`, by the ID of the call's row.
+    #: Fields of `agent:tool`, by the row ID of the call.
     calls: Mapping[UUID, Fields] = field(default_factory=dict)
-    #: Contents of system and user messages.
+    #: Contents of system and user messages, by ID.
     contents: Mapping[UUID, str] = field(default_factory=dict)
-    #: Prompts of child runs.
+    #: Prompts of child runs, by ID.
     prompts: Mapping[UUID, Any] = field(default_factory=dict)
-    #: The sequence numbers of ends and pauses of the run whose failure is in an `error` event just before.
+    #: Sequence numbers of failed ends and pauses whose failure an immediately preceding `error` event reports.
     reported: frozenset[int] = frozenset()
-    #: Whether the log is that of a flow, which is no agent.
+    #: Whether the log belongs to a flow, which has no agent.
     is_flow: bool = False
 
 
 def agent_events(event: Event, whole: WholeTexts) -> list[Fields]:
-    """Return an event in the agent dialect, and its failure as an `agent:error` if no other event tells it.
+    """Return an event in the agent dialect, plus an `agent:error` for a failure that no other event reports.
 
-    The fields of `agent:` events are flat; the others keep theirs in `payload`. `nodeId` is the ID of the agent
-    outside flows, or of the run if the agent has none.
+    Fields of `agent:` events are flat; other events keep theirs in `payload`. `nodeId` is the ID of the agent outside
+    flows, or of the run if the agent has none.
     """
     own = _envelope(event) | _own_fields(event, whole)
     failure = None if whole.is_flow else failure_of(event, whole.reported)
@@ -82,7 +82,7 @@ def _envelope(event: Event) -> Fields:
 
 
 def _own_fields(event: Event, whole: WholeTexts) -> Fields:
-    """Return the type and the fields of an event. Those of a flow, and attempts of a tool, have no `agent:` type."""
+    """Return the type and the fields of an event. Flow events and tool attempts have no `agent:` type."""
     flat = None if whole.is_flow or is_of_tool(event) else _FLAT.get(event.type)
     if flat is not None:
         extra = event.payload.get("extra")
@@ -95,7 +95,7 @@ def _own_fields(event: Event, whole: WholeTexts) -> Fields:
 
 
 def payload_of(event: Event, whole: WholeTexts) -> Fields:
-    """Return the payload of an event with camel case names, its sentence as `message`, and whole texts."""
+    """Return the payload of an event with camel case names, its description as `message`, and whole texts."""
     if events.is_custom(event.type):
         return dict(event.payload)
     payload = {to_camel(name): value for name, value in event.payload.items()}
@@ -104,7 +104,7 @@ def payload_of(event: Event, whole: WholeTexts) -> Fields:
 
 
 def _whole_fields(event: Event, whole: WholeTexts) -> Fields:
-    """Return what rows say in place of the previews in a payload."""
+    """Return the whole texts that replace the previews in a payload."""
     if event.type == EventType.RUN_CREATED:
         return {"prompt": whole.start["prompt"]} if whole.start.get("prompt") else {}
     ref = event.ref_id
@@ -119,7 +119,7 @@ def _whole_fields(event: Event, whole: WholeTexts) -> Fields:
 def _start(event: Event, whole: WholeTexts) -> Fields:
     prompt = event.payload.get("prompt") or whole.start.get("prompt") or ""
     return {
-        # What is known at the start, so that all readers get the same.
+        # Only fields known at the start, so that all readers get the same.
         "sessionId": event.payload.get("session_id") or str(event.log_id),
         **_present(model=event.payload.get("model") or whole.start.get("model") or None),
         "prompt": prompt,
@@ -139,7 +139,7 @@ def _tool(event: Event, whole: WholeTexts) -> Fields:
     if output is None:
         output = event.payload.get("output", event.payload.get("preview"))
     if error:
-        # The stored output of a failed call is its whole error.
+        # The stored output of a failed call is its complete error.
         error = output if isinstance(output, str) else error
         output = None
     more = _present(
@@ -180,19 +180,19 @@ def _complete(event: Event, whole: WholeTexts) -> Fields:
 
 
 def _as_text(result: object) -> str:
-    """Return a result as text: the JSON of one that is none."""
+    """Return a result as text; other values as JSON."""
     if result is None or isinstance(result, str):
         return result or ""
     return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
 
 
 def _present(**fields: Any) -> Fields:
-    """Return the fields that have a value: an optional field is left out, not null."""
+    """Return the fields that have a value: missing optional fields are omitted, not null."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _dollars(cost: object) -> float | None:
-    """Return a cost as a number; None for what is none, as a runner may send it after the end of its run."""
+    """Return a cost as a number; None for an invalid cost, which a runner may send after the end of its run."""
     try:
         amount = float(str(cost))
     except ValueError:

@@ -1,4 +1,4 @@
-"""JSON Schemas of an event as it is sent: in the log's own vocabulary, and in the agent dialect."""
+"""JSON Schemas of an event as sent, in the log's own vocabulary and in the agent dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-#: What `events.wire_fields` adds to events of tools.
+#: Fields that `events.wire_fields` adds to tool events.
 _TOOL_FIELDS: Schema = {"tool": _nullable(_TEXT), "argsSummary": _nullable(_TEXT), "durationMs": _nullable(_COUNT)}
 _SHARED: Schema = {
     "seq": {"type": "integer", "minimum": 1},
@@ -53,7 +53,7 @@ _TOKENS: Schema = dict.fromkeys(
     ("inputTokens", "outputTokens", "cacheCreationInputTokens", "cacheReadInputTokens"), _COUNT
 )
 _USAGE: Schema = {"type": "object", "properties": _TOKENS, "required": ["inputTokens", "outputTokens"]}
-#: Fields of `agent:` events, by their type. They stand beside the envelope.
+#: Fields of `agent:` events by type. They are on the same level as the envelope.
 _FLAT: dict[str, Schema] = {
     "agent:start": {"sessionId": _TEXT, "model": _TEXT, "prompt": {"anyOf": [_TEXT, {"type": "array"}]}},
     "agent:text": _TEXT_FIELDS,
@@ -80,7 +80,7 @@ _FLAT: dict[str, Schema] = {
         "numTurns": _COUNT,
     },
 }
-#: Fields that are left out if they have no value, by the type; of texts, all are but their content.
+#: Fields that are omitted if they have no value, by type. In text events, everything but the content is optional.
 _OPTIONAL: dict[str, frozenset[str]] = {
     "agent:start": frozenset({"model"}),
     **dict.fromkeys(
@@ -107,10 +107,10 @@ def events_schema() -> Schema:
 
 @cache
 def agent_schema() -> Schema:
-    """Return the schema of an event in the agent dialect, as it is read."""
+    """Return the schema of an event in the agent dialect, as clients receive it."""
     definitions: Schema = {}
     names = {type_: str(DIALECT_TYPES.get(type_, type_)) for type_ in REGISTRY}
-    # A flow, which is no agent, has the first two under the log's names; an attempt of a tool is the last one.
+    # Flow events keep the log's names for the first two types, and tool attempts for the last.
     names |= {type_: type_ for type_ in (EventType.RUN_STARTED, EventType.RUN_COMPLETED, EventType.ERROR)}
     variants = [_flat(name, fields) for name, fields in _FLAT.items()]
     variants += [
@@ -123,7 +123,7 @@ def agent_schema() -> Schema:
 
 
 def _payload(type_: str, definitions: Schema, *, by_alias: bool) -> Schema:
-    """Return the schema of a payload. What it refers to is added to `definitions`."""
+    """Return the schema of a payload. Referenced schemas are added to `definitions`."""
     schema = REGISTRY[type_].model_json_schema(by_alias=by_alias)
     definitions |= schema.pop("$defs", {})
     return schema
@@ -135,7 +135,7 @@ def _flat(name: str, fields: Schema) -> Schema:
 
 
 def _named(name: str) -> Schema:
-    """Return the schema of a type: of a child run, any word may follow."""
+    """Return the schema of a type; child run types may end with any word."""
     if name != CHILD_PHASE:
         return {"const": name}
     return {"type": "string", "pattern": CHILD_WORD, "not": {"enum": [CHILD_STARTED, CHILD_COMPLETED]}}

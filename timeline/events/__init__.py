@@ -48,7 +48,7 @@ class Custom(Payload):
     """The payload of a custom event: any object, optionally with `message`."""
 
     model_config = ConfigDict(extra="allow", alias_generator=None)
-    # JSON was parsed before; to validate its values again would take longer than to store them.
+    # Already parsed from JSON: validating the values again would take longer than storing them.
     __pydantic_extra__: dict[str, Any]
 
     def describe(self) -> str:
@@ -113,9 +113,9 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
 
 
 def wire_fields(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
-    """Return what the wire form of an event adds to its payload: `message`, and of tool calls what a list shows.
+    """Return the fields that the wire form adds to a payload: `message`, and a summary of tool calls.
 
-    Of payloads stored under older rules, what is unknown is null.
+    Fields that are unknown in payloads stored under older rules are null.
     """
     added: dict[str, JSON] = {} if "message" in payload else {"message": describe(type_, payload)}
     return added | tool.summary(payload) if type_ in (EventType.TOOL_START, EventType.TOOL_END) else added
@@ -148,7 +148,7 @@ def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
 
 def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[PayloadFault]:
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    # Where a field may have several forms, each has its errors: what is deepest is said of the form that was meant.
+    # If a field accepts several forms, pydantic reports errors for each. The deepest one belongs to the intended form.
     fields = list(dict.fromkeys(item["loc"][0] for item in errors if item["loc"]))
     errors.sort(key=lambda item: (fields.index(item["loc"][0]), -len(item["loc"])) if item["loc"] else (-1, 0))
     return [_problem(cls, payload, item) for item in errors[:MAX_PROBLEMS]]

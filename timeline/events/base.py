@@ -37,7 +37,7 @@ class Payload(BaseModel):
     event_type: ClassVar[str] = ""
 
     message: str = ""
-    #: What a runner has sent beside the fields of the type, by its own names.
+    #: Additional fields from an external runner, under their own names.
     extra: dict[str, JsonValue] | None = None
 
     def describe(self) -> str:

@@ -49,10 +49,9 @@ class ChildRunStarted(_ChildRun):
 
 @register(EventType.CHILD_RUN_PHASE)
 class ChildRunPhase(_ChildRun):
-    """What a child run does: any word of a runner as `phase`, such as "progress".
+    """The phase of a child run: a word from the runner as `phase`, such as "progress".
 
-    `paused`: the child run has paused for the given `reason`, and its parent continues without its result.
-    It can be resumed.
+    `paused`: the child run has paused for the given `reason`, and can be resumed. Its parent continues without it.
     """
 
     phase: Name

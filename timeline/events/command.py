@@ -47,7 +47,7 @@ _ALIASES = {"recover": "resume"}
 
 @register(EventType.POLICY_APPLIED)
 class PolicyApplied(Payload):
-    """A policy was applied. `attempt` counts up to `attempts`; without `attempts` there is no limit."""
+    """A policy was applied. `attempt` counts up to `attempts`; without `attempts` it is unlimited."""
 
     trigger: str | None = None
     action: str | None = None

@@ -81,9 +81,10 @@ class ApprovalRequested(_Approval):
 
 @register(EventType.APPROVAL_RESOLVED)
 class ApprovalResolved(_Approval):
-    """A call was approved or denied, or nobody decided. `diff` contains the changes of the approver to the arguments.
+    """A call was approved or denied, or its approval expired or was cancelled.
 
-    `always`: the approval holds for all later calls of the tool in the run.
+    `diff` contains the changes of the approver to the arguments. `always`: the approval holds for all later calls of
+    the tool in the run.
     """
 
     diff: JsonValue = None

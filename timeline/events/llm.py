@@ -96,8 +96,8 @@ class LlmTurnEnd(Payload):
 
     `tool_calls` is a number from the engine, and the list of calls from external runners. `cost_source` is absent if
     the cost was computed from published prices. `tier` is what changes the price, such as `fast` or `batch`.
-    `cache_write_1h_tokens` are part of `cache_write_tokens`. `repeated`: another run counts the call, which was copied
-    from there, or there; so the event has neither tokens nor a cost.
+    `cache_write_1h_tokens` are part of `cache_write_tokens`. `repeated`: the call was copied from or to another run,
+    which counts it, so the event has neither tokens nor a cost.
     """
 
     attempt: Count | None = None
@@ -154,7 +154,7 @@ class LlmTurnAbandoned(Payload):
 
 @register(EventType.LLM_USAGE)
 class LlmUsage(Payload):
-    """A program reported tokens of a model that none of its answers has, such as those of calls of its own."""
+    """A program reported tokens that none of its model responses includes, such as those used by internal calls."""
 
     model: str
     input_tokens: Count | None = None
@@ -172,9 +172,9 @@ class LlmUsage(Payload):
 
 @register(EventType.LLM_USAGE_MOVED)
 class LlmUsageMoved(Payload):
-    """Model calls that two runs report are counted in another one of them now: in the original, once it is known.
+    """Model calls that two runs report are now counted in the other run: in the original, once it is known.
 
-    The tokens and the cost are those of the whole run after that. `run_id` is the other run.
+    The tokens and the cost are the run's totals after the change. `run_id` is the other run.
     """
 
     run_id: Name

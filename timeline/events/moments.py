@@ -1,4 +1,4 @@
-"""Times of events, which runners set by clocks of their own: any time that a calendar has."""
+"""Times of events. Runners set them by their own clocks, so they may be any time that a calendar has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def moved(at: datetime, by: timedelta) -> datetime:
-    """Return a time moved by a duration; the first or the last time of the calendar if it would leave it."""
+    """Return a time moved by a duration, limited to the first and last time of the calendar."""
     try:
         return at + by
     except OverflowError:
@@ -18,7 +18,7 @@ def moved(at: datetime, by: timedelta) -> datetime:
 
 
 def parse_moment(text: object) -> datetime | None:
-    """Return the ISO 8601 time in a payload in UTC; None if it is not one, or lies beyond the calendar."""
+    """Return the ISO 8601 time in a payload in UTC; None if it is invalid or beyond the calendar."""
     try:
         at = parse_datetime(str(text or ""))
         if at is None or at.tzinfo is None:

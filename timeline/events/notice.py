@@ -1,4 +1,4 @@
-"""Payloads of notices: errors, budget warnings, a trimmed context, and what an import has left out."""
+"""Payloads of notices: errors, budget warnings, a trimmed context, and lines that an import left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Error(Payload):
 
 
 def budget_standing(used: Decimal | str | int, limit: Decimal | str | int) -> str:
-    """Return what is to be said of a budget of which most is used: "nearly used up", "used up" or "exceeded"."""
+    """Return the phrase for a budget of which most is used: "nearly used up", "used up" or "exceeded"."""
     try:
         used, limit = Decimal(used), Decimal(limit)
         return "nearly used up" if used < limit or not limit else "used up" if used == limit else "exceeded"
@@ -75,7 +75,7 @@ class ContextTrimmed(Payload):
 class ImportLeftOut(Payload):
     """A line of the file that the run was imported from was left out, or a part of it, because it is damaged.
 
-    `has_more`: there are damaged lines after it that have no events of their own.
+    `has_more`: further damaged lines follow, which have no events.
     """
 
     file: str | None = None

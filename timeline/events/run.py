@@ -57,7 +57,8 @@ class RunStarted(Payload):
     """The run started. From an external runner, the first event, which creates the run.
 
     `prompt` is a text, or a list of messages with `role` and `content`, with which the conversation begins.
-    `parent_run_id` makes the run a child of another one: our ID or the runner's own. It counts in the first event only.
+    `parent_run_id` makes the run a child of another one: this site's ID of it, or the runner's. Only the first event
+    sets it.
     """
 
     worker: str | None = None
@@ -169,9 +170,10 @@ class RunRolledBack(Payload):
 
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
-    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: the run has earlier answers, but no transcript of them can be continued here, so the session is a new one.
-    `cause`: why, if it is known: `earlier_checkpoint`, because a fork leaves out what its origin has done after it."""
+    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues. `lost`:
+    the run has earlier answers, but no transcript of them can be continued here, so the session is new. `cause`: the
+    reason, if known: `earlier_checkpoint`, because a fork omits what its origin did after the checkpoint.
+    """
 
     session_id: str
     program: Name

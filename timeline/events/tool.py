@@ -12,7 +12,7 @@ from timeline.events.base import Count, Millis, Moment, Name, Payload, by, regis
 from timeline.events.vocabulary import EventType
 from timeline.preview import preview
 
-#: Bytes of the arguments that stand for a call in a list.
+#: Bytes of the arguments in the summary of a call.
 SUMMARY_BYTES = 120
 
 
@@ -109,7 +109,7 @@ def args_summary(arguments: object) -> str:
 
 
 def summary(payload: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return what a list shows of a call, from the payload of its start or end."""
+    """Return the summary of a call for lists, from the payload of its start or end."""
     arguments = payload.get("args_summary", payload.get("arguments"))
     return {
         "tool": cast("JsonValue", payload.get("tool_name")),

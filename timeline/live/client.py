@@ -1,4 +1,4 @@
-"""The clients of streams: the frames that they are sent, heartbeats, and the end of a stream."""
+"""Clients of streams: their frames, heartbeats, and the end of a stream."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Feed(Protocol):
     def topic(self) -> Topic: ...
 
     async def take(self) -> bytes:
-        """Return the next frame, or nothing if there is no news."""
+        """Return the next frame, or nothing if nothing is new."""
 
     @property
     def last_frame(self) -> bytes | None:

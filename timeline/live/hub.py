@@ -25,9 +25,9 @@ from timeline.notify import log_channel, project_channel
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
-#: Seconds between two looks for events of other processes. Without Redis nobody tells of them.
+#: Seconds between polls for events of other processes. Without Redis, polling is the only source.
 POLL_S, UNTOLD_POLL_S = 1.0, 0.3
-#: The same for the runs of a list: those that it does not show yet, and those whose status has changed.
+#: The poll interval for lists of runs: new runs, and runs whose status changed.
 UNTOLD_RUNS_S = 0.5
 READ_THREADS = 2
 
@@ -68,9 +68,9 @@ class Hub:
             asyncio.create_task(_every(TICK_S, self._tick)),
             asyncio.create_task(_every(poll_s, self._poll_heads)),
         ]
-        #: The logs that were there when other processes were last looked at, by project.
+        #: Known logs at the last poll, by project.
         self._recent: dict[UUID, set[UUID]] = {}
-        #: The newest event then, by the ID of its row, and how many runs each list had heard of.
+        #: At the last poll: the row ID of the newest event, and how many runs each list was notified of.
         self._newest_event: int | None = None
         self._told: dict[UUID, int] = {}
         if not settings.REDIS_URL:
@@ -146,7 +146,7 @@ class Hub:
         channel = log_channel(log_id)
         topic = self._topics.get(channel)
         if topic is None:
-            # It starts at the end of the log as seen by the first client's view, and reads from there.
+            # The topic starts at the end of the log as the first client's view saw it, and reads from there.
             listener = await self._bus.listen(channel)
             topic = LogTopic(log_id, last_seq, listener, self._reader, incarnation=incarnation)
             self._start(channel, topic)
@@ -209,7 +209,7 @@ class Hub:
             topic.wake()
 
     async def _poll_heads(self) -> None:
-        """Look for new events that nobody has told of."""
+        """Poll for new events that no process sent a notification for."""
         positions = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
         if not positions:
             return
@@ -218,7 +218,7 @@ class Hub:
             topic.update_head(heads.get(log_id), position_at_query=position, incarnation=incarnation)
 
     async def _poll_runs(self) -> None:
-        """Look for runs of other processes that a list does not show yet, or shows with an earlier status."""
+        """Poll for runs of other processes that are missing in a list, or displayed with an outdated status."""
         topics = {topic.project_id: topic for topic in self._topics.values() if isinstance(topic, ProjectTopic)}
         if topics:
             await self._note_new_logs(topics)
@@ -237,7 +237,7 @@ class Hub:
             self._recent[project_id] = ids
 
     async def _note_moves(self, topics: dict[UUID, ProjectTopic]) -> None:
-        """Tell of runs that have moved since the last look, without those that this process has told of since then."""
+        """Notify lists of runs whose status changed since the last poll, except runs already notified."""
         self._newest_event, moved = await self._reader.moves(list(topics), self._newest_event)
         for project_id, topic in topics.items():
             told = set(topic.ids_since(self._told.get(project_id, topic.position)))

@@ -21,7 +21,8 @@ from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
 T = TypeVar("T")
-#: New logs are looked for among those of the last so many seconds, at most so many: what creates one may take a while.
+#: New logs are searched for among the logs of the last 60 s, at most 500: the transaction that creates one may take a
+#: while.
 RECENT_S, MAX_RECENT = 60.0, 500
 #: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
 IDLE_CONNECTION_S = 0.25
@@ -47,18 +48,18 @@ class LogReader:
         return await self._submit(lambda: (incarnations.current(), _heads(log_ids)))
 
     async def new_logs(self, project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return the recently created logs of some projects, and the project of each."""
+        """Return the recently created logs of some projects, with the project of each."""
         return await self._submit(lambda: _new_logs(project_ids))
 
     async def moves(self, project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UUID, UUID]]:
-        """Return the newest event, by the ID of its row, and the logs with an event of their run after `after`.
+        """Return the row ID of the newest event, and the logs with a run event after `after`, with the project of each.
 
-        With the project of each. None: only the newest event.
+        With `after` None, return only the ID.
         """
         return await self._submit(lambda: _moves(project_ids, after))
 
     def close(self) -> None:
-        """Let the threads end after the pending reads. Does not wait for them."""
+        """Stop the threads after the pending reads. Does not wait for them."""
         for _ in range(self._threads):
             self._requests.put(None)
 
@@ -101,7 +102,7 @@ def _page(log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation
 
 
 def _new_logs(project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-    # An ID begins with the milliseconds at which it was made.
+    # An ID begins with the milliseconds at which it was created.
     begin = UUID(int=round((database_clock.timestamp() - RECENT_S) * 1000) << 80)
     rows = Log.objects.filter(project__in=project_ids, pk__gte=begin).order_by("-pk")
     return dict(rows.values_list("pk", "project_id")[:MAX_RECENT])
@@ -111,10 +112,10 @@ def _moves(project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UU
     newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
     if after is None or newest <= after:
         return newest, {}
-    # On PostgreSQL, one that commits after an event with a higher ID is missed. A page looks for itself every 5 s.
+    # On PostgreSQL, an event that commits after an event with a higher ID is missed. A page itself polls every 5 s.
     moved = Event.objects.filter(pk__gt=after, pk__lte=newest, type__startswith="run.").order_by("pk")
     rows = list(moved.values_list("pk", "log")[:MAX_RECENT])
-    # Not joined: SQLite would begin with all logs of the projects.
+    # Not a join: SQLite would start with all logs of the projects.
     logs = Log.objects.filter(pk__in={log_id for _, log_id in rows}, project__in=project_ids)
     projects = dict(logs.values_list("pk", "project_id")) if rows else {}
     return rows[-1][0] if len(rows) == MAX_RECENT else newest, projects

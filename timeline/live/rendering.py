@@ -38,14 +38,14 @@ class Rendering:
     render: Callable[[UUID, Sequence[Event]], Sequence[Piece]]
     #: Whether the pieces of a frame are merged into one message per name.
     is_merged: bool = False
-    #: Events by which a reader may be behind; beyond that, its page is reloaded. None: no limit.
+    #: Number of events that a reader may lag behind; beyond that, its page is reloaded. None: no limit.
     max_behind: int | None = None
-    #: Whether a stream closes after an event. By default, it goes on to the end of the log.
+    #: Returns whether a stream closes after an event. By default, it continues to the end of the log.
     closes_after: Callable[[Event], bool] = lambda _: False
-    #: Returns the message that tells a reader why its stream ends or starts again: `end`, `stream-reset` with the last
+    #: Returns the message that gives the reason why a stream ends or restarts: `end`, `stream-reset` with the last
     #: sequence number as JSON, or `auth-revoked`.
     notice: Callable[[str, str, StreamCursor | None], bytes] = encode_notice
-    #: Whether streams end after a while, because their clients reopen them by themselves.
+    #: Whether streams end after a while, because their clients reopen them automatically.
     is_reopened: bool = True
 
     def items(self, log_id: UUID, batch: Sequence[Event], incarnation: int = 0) -> list[Item]:
@@ -95,7 +95,7 @@ class Item:
 
 
 def _is_last(event: Event) -> bool:
-    """Whether a log ends with this event. An abandoned run may be reopened: its stream stays open."""
+    """Return whether a log ends with this event. An abandoned run may be reopened, so its stream stays open."""
     return event.type in events.TERMINAL_TYPES and event.payload.get("reason") != ABANDONED
 
 

@@ -49,7 +49,7 @@ class LiveServer:
     """The ASGI application: streams (paths of STREAMS), lifespan events, and Django for other requests."""
 
     def __init__(self, django: Application, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """`beside`: what runs beside the site, from its start to its end."""
+        """Store the applications. The context manager `beside` is active while the server runs."""
         self._django = django
         self._beside = beside
         self._bodies = Bodies()

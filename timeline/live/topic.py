@@ -201,14 +201,14 @@ class ProjectTopic(Topic):
             self.note([*values, *([""] if overflow else [])])
 
     def note(self, run_ids: Sequence[str]) -> None:
-        """Tell all clients of runs."""
+        """Notify all clients of changed runs."""
         self._run_ids.extend(run_ids)
         self.position += len(run_ids)
         if run_ids:
             self.wake()
 
     def has_told(self, run_id: str) -> bool:
-        """Whether a run is among those last told of, as one of this process is."""
+        """Return whether a run is among the last ones notified. Runs of this process always are."""
         return run_id in self._run_ids
 
     def ids_since(self, position: int) -> list[str]:

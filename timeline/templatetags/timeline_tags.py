@@ -47,7 +47,7 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 
 @register.simple_tag
 def tick(since: datetime, until: datetime | None = None) -> str | SafeString:
-    """Render the time since `since`, counting up. With `until`, where a replay stands, it does not count."""
+    """Render the time since `since`, counting up. With `until`, the position of a replay, it does not count."""
     elapsed = display.format_duration(database_clock.seconds_between(since, until or database_clock.now()))
     if until is not None:
         return elapsed
@@ -64,7 +64,7 @@ def countdown(until: datetime) -> SafeString:
 
 @register.simple_tag
 def payload_box(text: Any) -> str | SafeString:
-    """Render what a program wrote in its box; nothing without a text. A box that may scroll is reached by keyboard."""
+    """Render text of a program in a box; nothing without a text. A box that may scroll is reachable by keyboard."""
     if not text:
         return ""
     box = _SCROLLING_BOX if display.may_scroll(str(text)) else _BOX

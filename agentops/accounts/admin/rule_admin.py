@@ -15,7 +15,7 @@ from agentops.admin_base.pages import RecordAdmin
 
 @admin.register(RedactionRule)
 class RedactionRuleAdmin(RecordAdmin):
-    """Redaction rules. Nothing of a secret is shown."""
+    """Redaction rules. No part of a secret is displayed."""
 
     text_fields = ("name",)
     loaded = (

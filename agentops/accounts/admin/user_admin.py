@@ -25,7 +25,7 @@ else:
 
 
 class SuperusersOnly:
-    """Require a superuser for changes: whoever may change users or groups could make themselves a superuser."""
+    """Require a superuser for changes: permission to change users or groups would allow becoming a superuser."""
 
     #: The audit actions of creating, changing and deleting.
     names: tuple[AuditAction, AuditAction, AuditAction]
@@ -70,7 +70,7 @@ class PersonAdmin(SuperusersOnly, _UserAdmin):
     actions = ("end_sessions",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Return all users for superusers, and the members of their own projects for others."""
+        """Return all users for superusers; for others, the members of their projects."""
         people, scope = with_addresses(super().get_queryset(request)), scope_of(request)
         if scope.sees_all:
             return people

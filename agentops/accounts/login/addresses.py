@@ -1,7 +1,7 @@
 """The e-mail address of a user: changing it, and verifying it by a link that is sent to it.
 
-An address that is not verified is only a text. It gets no mail but this link, and nothing is granted to it. The
-link is signed, valid for a day and once, for one account and one address, and only while its user is logged in.
+An unverified address is only text: it gets no mail except this link, and no permissions. The link is signed, valid for
+a day and once, for one account and one address, and only while its user is logged in.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def is_email(text: str) -> bool:
 
 
 def with_addresses(people: QuerySet[User]) -> QuerySet[User]:
-    """Return users with what `is_verified` needs."""
+    """Return the users with the data that `is_verified` needs."""
     return people.select_related("email_address")
 
 
 def is_verified(user: Any) -> bool:
-    """Return whether the user has verified the address that they have now."""
+    """Return whether the user has verified their current address."""
     address: EmailAddress | None = getattr(user, "email_address", None) if user.email else None
     return address is not None and address.verified_at is not None and address.email == user.email.lower()
 
 
 def change_address(user: User, email: str, *, actor: Actor) -> None:
-    """Set the address of a user, or remove it; it is not verified then. Raise InvalidEmail."""
+    """Set or remove the address of a user, which is then unverified. Raise InvalidEmail."""
     email = clean_email(email) if email.strip() else ""
     with transaction.atomic():
         locked = get_user_model().objects.select_for_update().get(pk=user.pk)
@@ -119,7 +119,7 @@ def send_link(user: User) -> bool:
 
 
 def check_link(user: User, token: str) -> str:
-    """Return the address that a link verifies. Raise AddressLinkInvalid or AddressLinkExpired."""
+    """Return the address in a verification link. Raise AddressLinkInvalid or AddressLinkExpired."""
     try:
         user_id, email, nonce = signing.loads(token, salt=SALT)
     except (signing.BadSignature, ValueError, TypeError):
@@ -149,7 +149,7 @@ def verify(user: User, token: str, *, actor: Actor) -> str:
 
 
 def mark_verified(user: User, email: str, *, actor: Actor) -> None:
-    """Note that the user has received a link at the address, in the caller's transaction. Raise AddressTaken."""
+    """Record that the user received a link at the address, in the caller's transaction. Raise AddressTaken."""
     for other in EmailAddress.objects.filter(email=email).exclude(pk=user.pk).select_related("user"):
         if other.user.email.lower() != email:
             other.delete()  # of an account that has another address now

@@ -35,7 +35,7 @@ class LoginForm(AuthenticationForm):
     """The login form."""
 
     error_messages = {"invalid_login": REFUSED, "inactive": REFUSED}
-    #: Of an attempt that was refused without being tried: seconds until another one is allowed.
+    #: Seconds until another attempt is allowed, if this one was refused without checking the password.
     retry_after_s = 0
     password = forms.CharField(
         max_length=MAX_PASSWORD,
@@ -52,7 +52,7 @@ class LoginForm(AuthenticationForm):
         attempts = _Attempts(self.request, name.casefold())
         self.retry_after_s = attempts.wait_s()
         if self.retry_after_s:
-            # Without a hash: that a login is refused depends on what was tried, not on whether the name exists.
+            # Refused without hashing: the refusal depends on earlier attempts, not on whether the name exists.
             raise self.get_invalid_login_error()
         try:
             cleaned = super().clean()
@@ -73,7 +73,8 @@ class _Attempts:
         address, browser = address_of(request), browser_id(request, name)
         network = wide_network_of(address, settings.AGENTOPS_LOGIN_IPV4_PREFIX, settings.AGENTOPS_LOGIN_IPV6_PREFIX)
         of_networks = Throttle("login-network", limit=settings.AGENTOPS_LOGIN_ATTEMPTS, seconds=NETWORK_SECONDS)
-        #: The counters with what they count by. That of the network comes first: what it refuses begins no others.
+        #: Counters and the values they count by. The network's counter comes first: an attempt that it refuses does not
+        #: count in the others.
         self._counters: list[tuple[Throttle | Slowdown, tuple[str, ...]]] = []
         if browser is None and of_networks.limit:
             self._counters.append((of_networks, (network,)))
@@ -88,7 +89,7 @@ class _Attempts:
         return next((wait for counter, parts in self._counters if (wait := counter.wait_s(*parts))), 0)
 
     def forget(self) -> None:
-        """Reset the counters of the user after a success. Those of others count one attempt less."""
+        """Reset the counters of the user after a success. Counters shared with other users are reduced by one."""
         for counter, parts in self._counters:
             if counter is FAILURES:
                 FAILURES.forget(*parts)
@@ -96,15 +97,13 @@ class _Attempts:
                 counter.forget_one(*parts)
 
     def forget_one(self) -> None:
-        """Count one attempt less, which was not tried."""
+        """Subtract this attempt from the counters, because the password was not checked."""
         for counter, parts in self._counters:
             counter.forget_one(*parts)
 
 
 def _note_failure(name: str, address: str) -> None:
-    """Write an audit entry, also for unknown usernames, to take the same time. Those are not stored: they may be
-    passwords.
-    """
+    """Write an audit entry. Unknown usernames cause the same work, but are not stored: they may be passwords."""
     account = get_user_model().objects.filter(username=name).first()
     actor = f"user:{name}" if account else "anonymous"
     record(actor, AuditAction.LOGIN_FAILED, project=None, obj=account, ip=address)

@@ -1,4 +1,4 @@
-"""The hashers of passwords: Django's, of which a process runs two at a time.
+"""The password hashers: Django's, limited to two concurrent hashes in a process.
 
 A hash by Argon2 takes 100 MiB and both cores of a small machine for a tenth of a second.
 """
@@ -14,7 +14,7 @@ from django.contrib.auth.hashers import Argon2PasswordHasher, ScryptPasswordHash
 
 from agentops.accounts.errors import AccessError
 
-#: Hashes at a time, and further threads that may wait for one. More would occupy all threads of a web process.
+#: Concurrent hashes, and further threads that may wait for one. More would occupy all threads of a web process.
 AT_ONCE, MOST_WAITING = 2, 2
 #: Seconds that a thread waits.
 LONGEST_WAIT_S = 10
@@ -25,7 +25,7 @@ _places = threading.BoundedSemaphore(AT_ONCE)
 
 
 class HashersBusy(AccessError):
-    """The process checks as many passwords as it may. Nothing was tried."""
+    """The process is already checking the maximum number of passwords. This password was not checked."""
 
     code = "passwords_busy"
     status = 429

@@ -89,7 +89,8 @@ def note(session: SessionBase) -> None:
 
 
 def end_sessions(user: AbstractBaseUser, *, actor: Actor, keep: str | None = None) -> int:
-    """End all sessions of a user but `keep` and return their number. Open streams end at once (projects.revocation).
+    """End all sessions of a user but `keep` and return their number. Open streams end at once
+    (agentops.accounts.revocation).
 
     Scans all sessions, because their rows do not contain the user.
     """

@@ -1,6 +1,6 @@
 """Counters of attempts in Redis, which all processes share.
 
-Redis is not trusted: who can write to it can delete a counter, or raise it. So each process also counts by itself.
+Redis is not trusted: a client with write access can delete or raise a counter. So each process also counts separately.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SharedCounts:
         return time.monotonic() < self._down_until
 
     def _note(self, error: Exception) -> int:
-        """Log why nothing was counted. Without an answer, leave Redis alone for a while: each attempt would wait."""
+        """Log why an attempt was not counted. After a timeout, skip Redis for a while: each attempt would wait."""
         cause = error.__cause__ or error
         log.warning("attempts: Redis does not count (%s); this process counts alone", type(cause).__name__)
         if isinstance(cause, (OSError, TimeoutError)) or "Connection" in type(cause).__name__:

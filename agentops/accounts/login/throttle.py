@@ -1,4 +1,4 @@
-"""Limits on attempts, for all processes together where they share a Redis."""
+"""Limits on attempts, shared by all processes if they use the same Redis."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from django.conf import settings
 
 from agentops.accounts.errors import AccessError
 
-#: Counters of a process. The oldest are dropped, so there is room for more names than anyone can try in the time.
+#: Maximum number of counters in a process. The oldest are dropped, so this exceeds the number of names anyone can try
+#: in the time.
 MOST = 100_000
 
 
 class AttemptCounts(Protocol):
-    """Counters that end by themselves, by their keys."""
+    """Counters by key, which expire automatically."""
 
     def add(self, key: str, seconds: int, amount: int = 1) -> int:
-        """Add to a counter, which ends `seconds` after it was begun. Return its value."""
+        """Add to a counter, which expires `seconds` after its first use. Return its value."""
 
     def value(self, key: str) -> int:
         """Return the value of a counter; 0 without one."""
 
     def left_s(self, key: str) -> float:
-        """Return the seconds until a counter ends."""
+        """Return the seconds until a counter expires."""
 
     def clear(self, key: str) -> None:
         """Delete a counter."""
@@ -37,7 +38,7 @@ class ProcessCounts:
     """The counters of this process."""
 
     def __init__(self) -> None:
-        #: Key → value, and when the counter ends. The one that was begun first comes first.
+        #: Key → value, and when the counter expires. The oldest counter comes first.
         self._counts: dict[str, tuple[int, float]] = {}
         self._lock = threading.Lock()
 
@@ -76,13 +77,13 @@ OWN = ProcessCounts()
 
 # --- Throttles ---
 
-#: How much further the counters of a process may go than those of all: a success that resets the shared ones, and those
-#: of the process that it came to, does not reset those of the others.
+#: Multiple of the limit at which a process's own counters refuse: a success resets the shared counters and those in the
+#: same process, but not the counters of other processes.
 OWN_SHARE = 2
 
 
 class TooManyAttempts(AccessError):
-    """An attempt was refused, and nothing was tried. Says when to try again."""
+    """An attempt was refused without checking anything. Has the time of the next allowed attempt."""
 
     code = "too_many_attempts"
     status = 429
@@ -105,10 +106,10 @@ class Throttle:
         return self.wait_s(*parts) > 0
 
     def wait_s(self, *parts: str) -> int:
-        """Count this attempt. Return 0, or above the limit the seconds until attempts are allowed again.
+        """Count this attempt. Return 0, or the seconds until attempts are allowed again if it exceeds the limit.
 
-        Counted before the result is known, so that concurrent attempts cannot exceed the limit. A Redis that is not
-        available locks nobody out.
+        Counted before the result is known, so that concurrent attempts cannot exceed the limit. If Redis is not
+        available, attempts are still allowed.
         """
         key = _key(self.name, parts)
         for counts, share in _counters():
@@ -129,7 +130,7 @@ class Throttle:
 class Slowdown:
     """Free attempts, then single attempts with growing pauses, up to `longest_pause` seconds.
 
-    For counters of a name over all addresses, where a fixed limit would let attackers lock the owner out.
+    For counters of a name over all addresses, where attackers could use a fixed limit to lock the owner out.
     """
 
     def __init__(self, name: str, *, free: int, seconds: int, longest_pause: int) -> None:
@@ -164,7 +165,7 @@ class Slowdown:
 
 
 def _counters() -> Iterator[tuple[AttemptCounts, int]]:
-    """Yield the counters, and how much further than the limit each may go."""
+    """Yield the counters, and the factor by which each may exceed the limit."""
     if settings.REDIS_URL:
         # Imported here because the library takes 0.1 seconds to load, and commands do not need it.
         from agentops.accounts.login.shared_counts import shared_counts
@@ -176,7 +177,7 @@ def _counters() -> Iterator[tuple[AttemptCounts, int]]:
 
 
 def _left_s(counts: AttemptCounts, key: str, longest: int) -> int:
-    """Return the seconds until a counter ends. Delete one that would outlast its time: a stranger has written it."""
+    """Return the seconds until a counter expires. Delete a counter with an excessive time: it was written by others."""
     left = counts.left_s(key)
     if 0 < left <= longest:
         return ceil(left)

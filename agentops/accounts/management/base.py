@@ -28,7 +28,7 @@ EXIT_INVALID = 7
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
-#: Every code with which a command ends, and its meaning.
+#: All exit codes of commands, with their meaning.
 EXIT_CODES = {
     0: "Done.",
     EXIT_NOT_COMPLETED: "A check found something, or a run that was waited for did not complete.",
@@ -44,14 +44,14 @@ EXIT_CODES = {
     EXIT_PIPE: "The reader of the output closed the pipe.",
 }
 
-# 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
+# 4 (ambiguous) has no corresponding HTTP status: such errors have an `exit_code`.
 EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
-# All whitespace but a space that stands alone; control characters and lone surrogates.
+# All whitespace but single spaces; control characters and lone surrogates.
 _BREAKS = re.compile(r"\s{2,}|[^\S ]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-#: What a subcommand does: a method that takes the options, or "module.function" of a function that takes the command
-#: and the options. The function's module is imported when the subcommand is chosen and not before.
+#: The implementation of a subcommand: a method with the options as argument, or the path "module.function" of a
+#: function with the command and the options as arguments. The module is imported only when the subcommand is used.
 Handler = Callable[[dict[str, Any]], None] | str
 
 
@@ -65,7 +65,7 @@ def operator() -> str:
 
 
 def ask(question: str) -> str:
-    """Return the line that somebody enters at a terminal; empty at the end of the input, such as by Ctrl-D."""
+    """Return the line entered at a terminal; empty at the end of the input, for example after Ctrl-D."""
     try:
         return input(question).strip()
     except EOFError:
@@ -88,7 +88,7 @@ class AgentopsCommand(BaseCommand):
         *("--traceback", "--no-color", "--force-color", "--skip-checks"),
     }
     _at_command_line = False
-    #: Whether the log tells of runs by default: of processes that serve a site, not of what a person calls.
+    #: Whether run events are logged by default: by the processes of a site, but not by interactive commands.
     logs_runs = False
 
     def subcommands(self, add: AddSubcommand) -> None:

@@ -7,10 +7,10 @@ from django.db import models
 
 
 class EmailAddress(models.Model):
-    """What is known about the e-mail address of a user (agentops.accounts.login.addresses).
+    """The verification state of a user's e-mail address (agentops.accounts.login.addresses).
 
-    The address itself is `User.email`. A row about another address says nothing, so that an address that was changed,
-    also by a program or in the administration, is not verified.
+    The address itself is `User.email`. A row with another address is ignored, so a changed address is not verified,
+    even if it was changed by a program or in the administration.
     """
 
     user = models.OneToOneField(

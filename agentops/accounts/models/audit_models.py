@@ -65,7 +65,7 @@ class AuditEntry(models.Model):
         indexes = [
             # The audit log of a project, newest first.
             models.Index(fields=["project", "-created_at"], name="audit_of_project"),
-            # The same of one actor, and of one action.
+            # The same for one actor, and for one action.
             models.Index(fields=["project", "actor", "-created_at"], name="audit_of_actor"),
             models.Index(fields=["project", "action", "-created_at"], name="audit_of_action"),
         ]

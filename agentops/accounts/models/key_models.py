@@ -1,4 +1,4 @@
-"""API keys, and the responses that are stored for keys of idempotency."""
+"""API keys, and the stored responses for idempotency keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 from agentops.accounts.models.project_models import Project
 from agentops.base.database_clock import StampField
 
-#: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the keys.
+#: Sent by QuerySet.update(), which does not send post_save. `ids` are the IDs of the keys.
 keys_changed = Signal()
 
 
@@ -88,7 +88,7 @@ class ApiKey(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The stored response of a request with an `Idempotency-Key`. A repeated request gets it without any effect.
+    """The stored response of a request with an `Idempotency-Key`. A repeated request returns it and has no effect.
 
     Written in the transaction of the request.
     """

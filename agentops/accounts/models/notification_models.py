@@ -25,7 +25,7 @@ class Notification(models.Model):
         PAUSED = "paused"
         #: A tool call waits for approval.
         APPROVAL = "approval"
-        #: An alert rule has found something.
+        #: An alert rule has fired.
         ALERT = "alert"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -36,7 +36,7 @@ class Notification(models.Model):
     title = models.CharField(max_length=200)
     text = models.TextField(blank=True)
     created_at = models.DateTimeField()
-    #: When all recipients had been sent the e-mail, even if there are none.
+    #: When the e-mail had been sent to all recipients; also set without any recipients.
     emailed_at = models.DateTimeField(null=True)
     #: When the e-mail is due; null after it was sent or given up.
     email_due_at = models.DateTimeField(null=True)
@@ -67,7 +67,7 @@ class Notification(models.Model):
 
 
 class NotificationReceipt(models.Model):
-    """When a user read a notification and was sent it by e-mail. Without a row, neither."""
+    """When a user read a notification and was sent it by e-mail. A missing row means neither."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
     notification = models.ForeignKey(Notification, models.CASCADE, related_name="receipts", db_index=False)

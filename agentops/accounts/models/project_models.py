@@ -13,7 +13,7 @@ from agentops.accounts.errors import ProjectNotFound
 from agentops.accounts.names import NOT_A_UUID, SLUG
 from agentops.base.database_clock import StampField
 
-#: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the members' users.
+#: Sent by QuerySet.update(), which does not send post_save. `ids` are the IDs of the members' users.
 memberships_changed = Signal()
 
 
@@ -21,7 +21,8 @@ class ProjectQuerySet(models.QuerySet["Project"]):
     """Projects."""
 
     def locked(self, project: Project) -> Project:
-        """Return a project as it is now, and serialize changes to it. Raise ProjectNotFound if it is being deleted.
+        """Lock a project and return its current row, to serialize changes. Raise ProjectNotFound if it is being
+        deleted.
 
         NO KEY does not block inserts of rows that refer to the project.
         """
@@ -35,7 +36,7 @@ _AllProjects = models.Manager.from_queryset(ProjectQuerySet)
 
 
 class ProjectManager(_AllProjects["Project"]):
-    """The default manager of projects. It hides those that are being deleted."""
+    """The default manager of projects. It hides projects that are being deleted."""
 
     def get_queryset(self) -> ProjectQuerySet:
         """Return the projects that are not being deleted."""
@@ -59,14 +60,14 @@ class Project(models.Model):
     max_running = models.PositiveIntegerField(null=True, blank=True)
     #: Whether events leave the site: to the sinks of the whole site, and to the project's own ones.
     exports_telemetry = models.BooleanField(default=True, db_default=True, editable=False)
-    #: When that was switched on again. The sinks of the whole site get nothing of runs that began before.
+    #: When the export was last enabled again. The sinks of the whole site get nothing of runs that began before.
     telemetry_since = models.DateTimeField(null=True, editable=False)
     #: Whether prompts, messages and tool outputs are masked before they are stored and sent to a model.
     masks_model_input = models.BooleanField(default=True, db_default=True, editable=False)
     #: Raised with each change of the redaction rules and of `masks_model_input`, so that other processes see it.
     redaction_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     created_at = StampField(auto_now_add=True)
-    #: If set, the project is being deleted: nobody sees it, and workers delete its rows (runs.upkeep.project_removal).
+    #: If set, the project is being deleted: it is hidden, and workers delete its rows (runs.upkeep.project_removal).
     removed_at = models.DateTimeField(null=True, editable=False)
     #: While it is being deleted: its former `slug`, by whom (`by`), and the number of deleted rows by table (`rows`).
     removal = models.JSONField(null=True, editable=False)
@@ -120,9 +121,9 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """An invitation to a project, for somebody without an account. A signed link accepts it (projects.invitations).
+    """An invitation of an e-mail address to a project. A signed link accepts it (agentops.accounts.invitations).
 
-    It is deleted when it is accepted or withdrawn; the audit log keeps both.
+    It is deleted when it is accepted or withdrawn; the audit log records both.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -150,7 +151,7 @@ class RedactionRule(models.Model):
     """A redaction rule of a project. It is added and removed, never changed (agentops.accounts.redaction_rules)."""
 
     class Kind(models.TextChoices):
-        """What a rule says."""
+        """The type of a rule."""
 
         #: Mask this value, in all its encodings.
         SECRET = "secret"  # noqa: S105
@@ -164,7 +165,7 @@ class RedactionRule(models.Model):
     kind = models.CharField(max_length=9, choices=Kind.choices)
     #: The kind in the marks of the rule, as in [REDACTED:<name>:<digest>].
     name = models.CharField(max_length=32)
-    #: Of a secret: its encrypted value, and the ID of the key (redaction_rules/sealing.py). Nothing shows it again.
+    #: Of a secret: its encrypted value, and the ID of the key (redaction_rules/sealing.py). It is never displayed.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
     #: Of a format: see agentops.base.redaction.token_formats.TokenFormat.

@@ -1,4 +1,4 @@
-"""The redaction rules as a process knows them: loaded once, and again within seconds of a change by any process."""
+"""The redaction rules in memory: loaded once, and again within seconds of a change by any process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from agentops.base.redaction.redact import BUILT_IN, Redactor
 from agentops.base.redaction.token_formats import TokenFormat
 
 log = logging.getLogger(__name__)
-#: Seconds after which a process looks whether a rule has changed: one query of the projects that have rules.
+#: Seconds between checks for changed rules: one query of the projects that have rules.
 REFRESH_S = 2.0
-#: Redactors of sets of projects that are kept ready.
+#: Maximum number of cached redactors of sets of projects.
 _MAX_REDACTORS = 256
 
 
@@ -46,7 +46,7 @@ class RuleSet:
         )
 
     def __or__(self, other: RuleSet) -> RuleSet:
-        """Return the rules of both projects. What masks less counts if both have it."""
+        """Return the rules of both projects. Settings that reduce masking apply only if both have them."""
         formats = tuple(dict.fromkeys((*self.formats, *other.formats)))
         masks_model_input = self.masks_model_input or other.masks_model_input
         secrets, exceptions = {**self.secrets, **other.secrets}, self.exceptions & other.exceptions
@@ -54,7 +54,7 @@ class RuleSet:
 
 
 class _Snapshot:
-    """The rules of all projects at a time, by the project's ID. Projects without rules are not in it."""
+    """The rules of all projects at one time, by project ID. Projects without rules are omitted."""
 
     def __init__(self, versions: Mapping[UUID, int], rules: Mapping[UUID, RuleSet]) -> None:
         self.versions = versions
@@ -67,7 +67,7 @@ class _Snapshot:
             return BUILT_IN
         redactor = self._redactors.get(project_ids)
         if redactor is None:
-            # Of all projects, some have no rules, and so no exceptions.
+            # Among all projects, some have no rules, and so no exceptions.
             sets = [RuleSet(), *self.rules.values()] if project_ids is None else map(self._rules_of, project_ids)
             redactor = reduce(or_, sets).redactor()
             if len(self._redactors) >= _MAX_REDACTORS:
@@ -80,13 +80,13 @@ class _Snapshot:
 
 
 class RuleCache:
-    """The rules of all projects, for all threads of the process."""
+    """The rules of all projects, shared by all threads of the process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._snapshot = _Snapshot({}, {})
         self._fresh_until = 0.0
-        #: Whether the rules are those of the database, as of some time.
+        #: Whether the rules were loaded from the database at least once.
         self._is_loaded = False
         self._lock = threading.Lock()
 
@@ -102,8 +102,8 @@ class RuleCache:
     def current(self) -> _Snapshot:
         """Return the rules, at most REFRESH_S seconds old where this thread can query the database.
 
-        While a thread looks for changes, the others go on with the rules so far. Before the rules were read for the
-        first time there are none, so the others wait, and read them if that has failed: what they mask may be stored.
+        While a thread checks for changes, the others use the rules loaded so far. Before the first load they wait, and
+        load the rules themselves if that failed: text masked without rules may be stored.
         """
         is_due = not self._is_loaded or self._clock() >= self._fresh_until
         if is_due and _can_query() and self._lock.acquire(blocking=not self._is_loaded):
@@ -115,19 +115,19 @@ class RuleCache:
         return self._snapshot
 
     def expire(self) -> None:
-        """Look for changed rules at the next use."""
+        """Check for changed rules at the next use."""
         self._fresh_until = 0.0
 
     def assume_none(self) -> None:
-        """Forget all rules, and do not look for any until `expire` is called: for a new, empty database."""
+        """Forget all rules, and do not check for any until `expire` is called: for a new, empty database."""
         self._snapshot, self._fresh_until, self._is_loaded = _Snapshot({}, {}), float("inf"), True
 
     def _refresh(self) -> None:
-        # First, so that a change during the queries is looked for again.
+        # First, so that a change during the queries is detected again.
         self._fresh_until = self._clock() + REFRESH_S
         try:
             columns = ("pk", "redaction_version", "masks_model_input")
-            # Those too that are being deleted: their rules mask what is left of them.
+            # Including projects that are being deleted: their rules mask the remaining rows.
             projects = list(Project._base_manager.filter(redaction_version__gt=0).values_list(*columns))
             versions = {pk: version for pk, version, _ in projects}
             if versions == self._snapshot.versions:
@@ -140,12 +140,13 @@ class RuleCache:
             )
             self._is_loaded = True
         except Error as error:
-            # Whoever needs the database fails by itself; a text that is only shown keeps the rules known so far.
+            # Callers that need the database fail anyway; texts that are only displayed are masked with the rules loaded
+            # so far.
             log.warning("the redaction rules could not be loaded: %s", type(error).__name__)
 
 
 def load(project_ids: list[UUID], unmasked: Collection[UUID]) -> dict[UUID, RuleSet]:
-    """Return the rules of those of the projects that have any, or are `unmasked`: mask no model input."""
+    """Return the rules of projects that have any. Projects in `unmasked` do not mask model input."""
     rows: dict[UUID, list[RedactionRule]] = {}
     for rule in RedactionRule.objects.filter(project__in=project_ids).order_by("pk"):
         rows.setdefault(rule.project_id, []).append(rule)
@@ -155,7 +156,7 @@ def load(project_ids: list[UUID], unmasked: Collection[UUID]) -> dict[UUID, Rule
 
 
 def rule_set_of(rules: list[RedactionRule]) -> RuleSet:
-    """Return the rules as the redactor takes them. A secret that cannot be decrypted is left out, and logged."""
+    """Return the rules for the redactor. A secret that cannot be decrypted is omitted, and logged."""
     secrets: dict[str, str] = {}
     formats, exceptions = [], []
     for rule in rules:
@@ -177,14 +178,14 @@ def secret_of(rule: RedactionRule) -> str:
 
 
 def owner_of(project_id: UUID, name: str) -> str:
-    """Return what a sealed secret is bound to, so that it cannot be copied to another rule."""
+    """Return the owner that a sealed secret is bound to, so that it cannot be copied to another rule."""
     return f"{project_id}:{name}"
 
 
 def _can_query() -> bool:
     """Return whether this thread has a connection that is open and not in a failed transaction.
 
-    A thread without one, such as that of a tool, would keep the one that is opened here.
+    In a thread without one, such as a tool's thread, a connection opened here would stay open.
     """
     if connection.connection is None or (connection.in_atomic_block and connection.needs_rollback):
         return False

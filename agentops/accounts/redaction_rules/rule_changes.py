@@ -20,14 +20,14 @@ from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
 from agentops.base.redaction.registered_secrets import MIN_SECRET
 from agentops.base.redaction.token_formats import ALPHABETS
 
-#: Rules of a project: each costs time with every text.
+#: Maximum number of rules of a project: each costs time with every text.
 MAX_RULES = 100
 MAX_SECRET = 4096
 MIN_PREFIX, MAX_PREFIX = 3, 64
 MIN_LENGTH, MAX_LENGTH = 8, 512
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,31}")
 _PREFIX = re.compile(r"[!-~]+")
-#: They mean something in JSON, HTML and URLs, so that the prefix would be written in several ways.
+#: Characters with a meaning in JSON, HTML and URLs: the prefix could be written in several ways.
 _NOT_IN_PREFIX = frozenset("\"'\\<>&%")
 _FEWEST_CHARACTERS = 4
 
@@ -75,7 +75,7 @@ def add_exception(project: Project, kind: str, *, actor: Actor) -> RedactionRule
 
 
 def remove_rule(project: Project, name: str, *, actor: Actor) -> None:
-    """Remove a rule. What it masked in stored texts stays masked. Raise RuleNotFound."""
+    """Remove a rule. Secrets already masked in stored texts stay masked. Raise RuleNotFound."""
     with transaction.atomic():
         _lock(project)
         # PostgreSQL rejects NUL.
@@ -87,7 +87,7 @@ def remove_rule(project: Project, name: str, *, actor: Actor) -> None:
 
 
 def set_model_input_masking(project: Project, is_masked: bool, *, actor: Actor) -> None:
-    """Set whether texts are masked before they are stored and sent to a model. They are masked when shown anyway."""
+    """Set whether texts are masked before they are stored and sent to a model. Displayed texts are always masked."""
     with transaction.atomic():
         _lock(project)
         if (
@@ -126,12 +126,12 @@ def _add(project: Project, rule: RedactionRule, actor: Actor, *, secret: str = "
 
 
 def _lock(project: Project) -> None:
-    """Serialize changes to the rules of a project, and let all processes see them after the commit."""
+    """Serialize changes to the rules of a project, and make all processes reload them after the commit."""
     Project.objects.filter(pk=project.pk).update(redaction_version=F("redaction_version") + 1)
     after_commit(rule_cache.CACHE.expire)
 
 
 def _audit_values(rule: RedactionRule) -> dict[str, Any]:
-    """Return what the audit log shows of a rule: nothing of a secret."""
+    """Return the values of a rule for the audit log, without any part of a secret."""
     fields = ("prefix", "alphabet", "least", "most") if rule.kind == RedactionRule.Kind.FORMAT else ()
     return {"kind": str(rule.kind), "name": rule.name, **{field: getattr(rule, field) for field in fields}}

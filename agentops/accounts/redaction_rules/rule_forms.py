@@ -12,9 +12,9 @@ from agentops.accounts.redaction_rules import rule_changes
 from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
 from agentops.base.redaction.token_formats import ALPHABETS
 
-#: Characters of a text to test.
+#: Maximum length of a text to test.
 MAX_TEXT = 65_536
-#: Alphabet → what the form calls it.
+#: Alphabet → label in the form.
 ALPHABET_NAMES = {
     "digits": "digits",
     "hex": "hexadecimal digits",

@@ -30,7 +30,7 @@ class RuleRow:
     rule: RedactionRule
     #: The mark that replaces a secret; empty for other kinds of rules.
     mark: str = ""
-    #: A secret that cannot be decrypted, and so is not masked.
+    #: Whether the secret cannot be decrypted, and so is not masked.
     is_unreadable: bool = False
 
     @property
@@ -40,7 +40,7 @@ class RuleRow:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A part of the tested text that was masked. It says where, not what."""
+    """A masked part of the tested text: its position, not its content."""
 
     line: int
     column: int
@@ -52,7 +52,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A tested text: masked, and what was."""
+    """The result of a test: the masked text and its matches."""
 
     masked: str
     matches: list[Match]

@@ -1,4 +1,4 @@
-"""Encryption of values that the site has to read and nobody may see: AES-256-GCM with keys from the settings.
+"""Encryption of values that the site uses but never displays: AES-256-GCM with keys from the settings.
 
 A key is derived from each of AGENTOPS_ENCRYPTION_KEYS, and from SECRET_KEY. The first one encrypts, all decrypt. The
 database holds neither of them.
@@ -21,7 +21,7 @@ _PURPOSE = b"agentops redaction rules 1"
 
 
 class Unreadable(ValueError):
-    """A value cannot be decrypted: its key is no longer in the settings, or it was altered."""
+    """A value cannot be decrypted: its key was removed from the settings, or the value was altered."""
 
 
 def seal(plain: str, owner: str) -> tuple[bytes, str]:

@@ -26,9 +26,9 @@ from agentops.base.http.methods import require_http_methods, require_POST
 
 
 class OwnPasswordForm(PasswordChangeForm):
-    """Django's form, with a limit on attempts and on the length of what is hashed."""
+    """Django's form, with a limit on attempts and on the length of passwords to hash."""
 
-    #: Seconds until another attempt is allowed, of one that was refused without being tried.
+    #: Seconds until another attempt is allowed, if this one was refused without checking the password.
     retry_after_s = 0
 
     def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
@@ -72,7 +72,7 @@ def index(request: HttpRequest) -> HttpResponse:
         user = form.save()
         after = {"name": user.get_username(), "fields": ["password"]}
         record(principal, AuditAction.USER_CHANGED, project=None, obj=user, after=after)
-    # The other sessions have the hash of the old password, and so are not valid any more.
+    # This invalidates the other sessions, which contain the hash of the old password.
     update_session_auth_hash(request, user)
     messages.success(request, "Password changed. You are logged out everywhere else.")
     return see_other("account")

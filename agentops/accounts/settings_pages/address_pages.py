@@ -22,7 +22,7 @@ from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http.methods import require_http_methods, require_POST
 
-#: Guesses of a user's password with a stolen session, from any address: to change it, or the e-mail address.
+#: Attempts to guess a user's password with a stolen session, from any address: to change it, or the e-mail address.
 TRIES = Throttle("password-change", limit=5, seconds=15 * 60)
 TOO_MANY = "Too many attempts. Wait 15 minutes."
 
@@ -42,7 +42,7 @@ class AddressForm(forms.Form):
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "maxlength": None}),
     )
-    #: Seconds until another attempt is allowed, of one that was refused without being tried.
+    #: Seconds until another attempt is allowed, if this one was refused without checking the password.
     retry_after_s = 0
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
@@ -102,7 +102,7 @@ def send(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def verify(request: HttpRequest, token: str) -> HttpResponse:
-    """Show the link of an e-mail, and verify the address by POST: programs that check mails open links too."""
+    """Show the link of an e-mail, and verify the address by POST, because mail scanners open links too."""
     principal, user = _signed_in(request)
     try:
         if request.method != "POST":
@@ -122,7 +122,7 @@ def _signed_in(request: HttpRequest) -> tuple[Principal, User]:
 
 
 def _send(request: HttpRequest, user: User) -> None:
-    """Send a link, and tell the user."""
+    """Send a link, and show a message to the user."""
     try:
         is_sent = addresses.send_link(user)
     except TooManyAttempts as refusal:

@@ -24,12 +24,12 @@ from agentops.base.http.methods import require_safe
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 
 PAGE_SIZE = 50
-#: Entries of a file: they are read into memory.
+#: Maximum number of entries in a file: they are read into memory.
 MAX_FILE = 10_000
-#: Characters of a value on the page and in a file.
+#: Maximum length of a value on the page and in a file.
 MAX_VALUE = 2000
 COLUMNS = ("time", "who", "via", "ip", "action", "object_type", "object_id", "before", "after")
-#: What the field for actions suggests: the words before the dot of all actions of a project.
+#: Suggestions in the field for actions: the part before the dot of all actions in a project.
 FAMILIES = (
     *("agent.", "alert.", "alert_rule.", "flow.", "flow_run.", "import.", "invitation.", "key.", "member.", "project."),
     *("redaction_rule.", "retention.", "run.", "saved_view.", "schedule.", "secrets.", "sink.", "transcript."),
@@ -42,7 +42,7 @@ class ShownEntry:
 
     entry: AuditEntry
     actor: str
-    #: What was changed: the type without its app, and the ID.
+    #: The changed object: the type without its app, and the ID.
     kind: str
     object_id: str
     before: str
@@ -119,7 +119,7 @@ def _line(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value as JSON; empty for none."""
+    """Return a value as JSON; empty for None."""
     if value is None:
         return ""
     masked = REDACTOR.clean(json.loads(json.dumps(value, cls=DjangoJSONEncoder)))[0]

@@ -27,9 +27,9 @@ class AuditFilterForm(forms.Form):
 
 @dataclass(frozen=True)
 class AuditFilter:
-    """What is searched for; empty values match everything."""
+    """The filter values; empty values match everything."""
 
-    #: A name, with or without what the actor is: "ada" or "user:ada".
+    #: A name, with or without the kind of actor: "ada" or "user:ada".
     who: str = ""
     #: An action, or the part of it before the dot, with the dot.
     action: str = ""
@@ -54,13 +54,13 @@ class AuditFilter:
 
 
 def filter_of(query: QueryDict) -> tuple[AuditFilterForm, AuditFilter | None]:
-    """Return the form of a query and the filter that it states; None if it is invalid."""
+    """Return the form of a query and its filter; None instead of the filter if it is invalid."""
     form = AuditFilterForm(query)
     return form, AuditFilter(**form.cleaned_data) if form.is_valid() else None
 
 
 def older_than(rows: QuerySet[AuditEntry], project: Project, entry_id: UUID) -> QuerySet[AuditEntry]:
-    """Return the rows that are older than an entry of the project; none if there is no such entry."""
+    """Return the rows that are older than an entry of the project; none if the entry does not exist."""
     created_at = AuditEntry.objects.filter(project=project, pk=entry_id).values_list("created_at", flat=True).first()
     if created_at is None:
         return rows.none()

@@ -30,13 +30,13 @@ TAKEN = "This name is taken. Choose another one, or log in if it is yours."
 
 
 class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
-    """A new account. The address is that of the invitation."""
+    """A new account. Its address is taken from the invitation."""
 
     class Meta(BaseUserCreationForm.Meta):
         fields = ("username",)
 
     def clean_username(self) -> str:
-        """Refuse a name that somebody has, in whatever case."""
+        """Refuse a name that is taken, ignoring case."""
         name: str = self.cleaned_data["username"]
         if get_user_model().objects.filter(username__iexact=name).exists():
             raise forms.ValidationError(TAKEN)
@@ -53,7 +53,7 @@ class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: HttpRequest, token: str) -> HttpResponse:
-    """Show an invitation; accept it with the account of the session, or with a new one."""
+    """Show an invitation; accept it with the account of the session, or with a new account."""
     link = invitations.read_link(token)
     if request.method != "POST":
         return _page(request, link.invitation, None if request.user.is_authenticated else _form())

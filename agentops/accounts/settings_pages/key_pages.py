@@ -1,4 +1,4 @@
-"""The API keys of a project: list, create, rotate, revoke. A key is shown once, when it is created."""
+"""The API keys of a project: list, create, rotate, revoke. A key is displayed once, when it is created."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
 
 PAGE_SIZE = 50
-#: A run that begins and ends, as a runner reports it.
+#: Events of a short run, as a runner sends them.
 _EVENTS = (
     '{"events":[{"runId":"hello","type":"run.started","event_id":"1"},'
     '{"runId":"hello","type":"run.completed","event_id":"2"}]}'
 )
-#: State of a key → the status that its badge looks like.
+#: State of a key → the run status whose badge it uses.
 BADGES = {KeyState.ACTIVE: "completed", KeyState.EXPIRED: "paused", KeyState.REVOKED: "stopped"}
 
 
@@ -125,7 +125,7 @@ def _page(
 
 
 def _show(request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiKey | None = None) -> HttpResponse:
-    """Show a new key with a command that uses it. Nothing on the way keeps the page."""
+    """Show a new key with a command that uses it. The page must not be cached."""
     context = {
         **settings_context(entry),
         "key": new.key,

@@ -93,7 +93,7 @@ def withdraw(request: HttpRequest, project: str) -> HttpResponse:
     try:
         email = invitations.withdraw(entry.project, invitation_id, actor=principal)
     except InvitationNotFound:
-        # Accepted meanwhile, or a second click.
+        # The invitation was accepted in between, or the button was clicked twice.
         messages.info(request, "This invitation does not exist any more.")
     else:
         messages.success(request, f"Invitation of {email} withdrawn. Its link is not valid any more.")
@@ -101,7 +101,7 @@ def withdraw(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _add(request: HttpRequest, principal: Principal, entry: EnteredProject, form: NewMemberForm) -> None:
-    """Add a user, or invite an address, and tell the user. For an address, whether or not an account has it."""
+    """Add a user, or invite an address, and show a message. It does not reveal whether an account has the address."""
     who, role = form.cleaned_data["who"], form.cleaned_data["role"]
     if not is_email(who):
         user = memberships.find_user(who)
@@ -126,7 +126,7 @@ def _member(entry: EnteredProject, name: str) -> User:
 
 
 def _is_shut_out(principal: Principal, entry: EnteredProject) -> bool:
-    """Return whether the user has given up their own right to this page."""
+    """Return whether the user has just lost access to this page by their own change."""
     try:
         enter(principal, entry.project.pk, Action.MANAGE)
     except AccessError:

@@ -1,4 +1,4 @@
-"""What the settings pages share: their context, errors of refusals at their fields, redirects, and times of a form."""
+"""Shared parts of the settings pages: context, form errors, redirects, and parsing of parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CHOICES = 200
 
 
 def settings_context(entry: EnteredProject) -> dict[str, Any]:
-    """Return what all settings pages need."""
+    """Return the context that all settings pages need."""
     return {
         "section": "settings",
         "project": entry.project,
@@ -28,7 +28,7 @@ def settings_context(entry: EnteredProject) -> dict[str, Any]:
 
 
 def add_refusal(form: forms.Form, refusal: AccessError, fields: Mapping[str, str]) -> None:
-    """Show a refusal at the field that `fields` has for its code, otherwise above the form."""
+    """Add a refusal to the form field that `fields` has for its code, otherwise to the form."""
     form.add_error(fields.get(refusal.code), sentence(refusal))
 
 

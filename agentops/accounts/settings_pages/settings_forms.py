@@ -1,4 +1,4 @@
-"""The forms of the settings pages. The values themselves are checked by the functions that use them."""
+"""The forms of the settings pages. The functions that use the values check them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentops.accounts.models import Role, Scope
 from agentops.accounts.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
 from agentops.base import database_clock
 
-#: Code of a refusal → the field that it is shown at.
+#: Code of a refusal → the form field that displays it.
 PROJECT_FIELDS = {
     "slug_taken": "slug",
     "invalid_slug": "slug",
@@ -57,7 +57,7 @@ class ProjectDetailsForm(forms.Form):
 
 
 class ProjectSettingsForm(ProjectDetailsForm):
-    """What an admin changes of a project on the first page of its settings."""
+    """The general settings of a project."""
 
     max_running = forms.IntegerField(
         min_value=1,
@@ -113,7 +113,7 @@ class NewKeyForm(forms.Form):
 
 
 class RotationForm(forms.Form):
-    """When the old key stops working."""
+    """The time until the old key expires."""
 
     hours = forms.ChoiceField(label="The old key expires", choices=OVERLAPS, initial="24")
 
@@ -123,10 +123,10 @@ class RotationForm(forms.Form):
 
 
 def member_form(data: Any = None) -> NewMemberForm:
-    """Return the form with IDs of its own, because pages have several forms."""
+    """Return the form with unique element IDs, because pages have several forms."""
     return NewMemberForm(data, auto_id="member-%s")
 
 
 def key_form(data: Any = None) -> NewKeyForm:
-    """Return the form with IDs of its own, because pages have several forms."""
+    """Return the form with unique element IDs, because pages have several forms."""
     return NewKeyForm(data, auto_id="key-%s")

@@ -1,1 +1,1 @@
-"""Celery's broker: Redis, or the memory of the worker's process, and which messages a worker may take from it."""
+"""Celery's broker: Redis, or the memory of the worker's process, and the limits on messages that a worker may take."""

@@ -1,4 +1,4 @@
-"""What waits in the queues of the broker. A broker that does not answer has nothing to say: its errors are raised."""
+"""The messages waiting in the broker's queues. If the broker does not respond, its errors are raised."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.utils.module_loading import import_string
 
 from agentops.base.broker.messages import run_ids_in
 
-#: Loaded when it is used: importing Celery takes half a second.
+#: Loaded on demand: importing Celery takes half a second.
 CELERY_APP = "agentops.celery.app"
 
 
 def oldest(queue: str, priority: int, number: int) -> list[UUID]:
-    """Return the runs that the first messages of a queue and priority name, in order."""
+    """Return the run IDs of the first messages of a queue and priority, in order."""
     with _channel() as channel:
         return run_ids_in(channel.oldest(queue, priority, number))
 

@@ -1,4 +1,4 @@
-"""The broker of a worker without Redis: the memory of its process. A message wakes the worker at once."""
+"""The broker of a worker without Redis: queues in the memory of its process. A message wakes the worker at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kombu.transport import memory
 from agentops.base.broker import places
 from agentops.base.broker.queues import PRIORITIES
 
-#: Guards all queues of the process; notified when there is a message, or a place for one.
+#: Guards all queues of the process; notified when a message arrives or a place becomes free.
 _changed = threading.Condition()
 
 
 def notify() -> None:
-    """Let the consumers of this process look at their queues again."""
+    """Make the consumers of this process check their queues again."""
     with _changed:
         _changed.notify_all()
 
@@ -38,7 +38,7 @@ class MessageHeap:
         heapq.heappush(self._heap, (priority, next(self._numbers), message))
 
     def take(self, priorities: set[int]) -> Any:
-        """Remove and return the first message, if it has one of these priorities. Raises `queue.Empty`."""
+        """Remove and return the first message if it has one of these priorities. Raises `queue.Empty`."""
         if not self._heap or self._heap[0][0] not in priorities:
             raise Empty
         return heapq.heappop(self._heap)[2]
@@ -66,7 +66,7 @@ class MessageHeap:
 
 
 class MemoryChannel(memory.Channel):
-    """kombu's channel in memory, with priorities, and only for messages that have a place."""
+    """kombu's in-memory channel, with priorities, which only delivers messages that have a free place."""
 
     max_priority = max(PRIORITIES)
 
@@ -98,8 +98,8 @@ class MemoryChannel(memory.Channel):
         return size
 
     def take(self) -> tuple[Any, str]:
-        """Remove and return the next message that has a place, with its queue. Raises `queue.Empty`."""
-        # A queue of remote control, or of its answers, is read always.
+        """Remove and return the next message for which a place is free, with its queue. Raises `queue.Empty`."""
+        # Queues of remote control, and of its replies, are always read.
         own = [queue for queue in self._active_queues if not queue.endswith(".pidbox")]
         for queue in set(self._active_queues) - set(own):
             if self.queues.get(queue):
@@ -112,7 +112,7 @@ class MemoryChannel(memory.Channel):
         raise Empty
 
     def oldest(self, queue: str, priority: int, number: int) -> list[Any]:
-        """Return the first messages of a queue and priority, which stay there."""
+        """Return the first messages of a queue and priority without removing them."""
         with _changed:
             return self._queue_for(queue).oldest(priority, number)
 
@@ -123,12 +123,12 @@ class MemoryChannel(memory.Channel):
 
 
 class MemoryTransport(memory.Transport):
-    """kombu's transport in memory, which waits for the next message instead of polling."""
+    """kombu's in-memory transport, which waits for the next message instead of polling."""
 
     Channel = MemoryChannel
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
-        """Deliver one message. Raises `socket.timeout` if there is none within so many seconds."""
+        """Deliver one message. Raises `socket.timeout` without a message within `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         with _changed:
             while (found := self._take()) is None:

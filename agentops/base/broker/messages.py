@@ -1,8 +1,8 @@
-"""The messages that a worker accepts from Redis. One that no process of the site would write is refused.
+"""The messages that a worker accepts from Redis. A message that no process of the site would write is refused.
 
-Who can write to Redis can put any message into a queue. Celery and kombu trust what they read: a malformed message ends
-the worker, others stop it, change its configuration, or make it run further tasks. So each message is checked here, and
-written again from the values that it may have.
+A client that can write to Redis can put any message into a queue. Celery and kombu trust each message: a malformed
+message ends the worker; other messages stop it, change its configuration, or make it run further tasks. So each message
+is checked here, and a new one is built from the accepted values.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from agentops.base.broker.queues import PRIORITIES
 
-#: Commands of `celery inspect` that neither change a worker nor show its settings, as `conf` and `report` do.
+#: Commands of `celery inspect` that neither change a worker nor show its settings, unlike `conf` and `report`.
 INSPECTIONS = (
     *("active", "active_queues", "clock", "ping", "query_task"),
     *("registered", "reserved", "revoked", "scheduled", "stats"),
 )
 
 
-#: Of the database's columns: after a restore, epochs of runs are seconds since 2020.
+#: Maximum of an integer column in the database: after a restore, epochs of runs are seconds since 2020.
 MAX_INTEGER = 2**31 - 1
 
 
@@ -93,7 +93,7 @@ class _Command(_Strict):
     reply_to: _ReplyTo | None = None
 
 
-#: Arguments, keyword arguments, and what Celery would do afterwards, which is dropped.
+#: Arguments, keyword arguments, and Celery's follow-up tasks, which are dropped.
 _Body = tuple[list[str], dict[Short, Annotated[int, Field(ge=0, le=MAX_INTEGER)]], Any]
 _BODY: TypeAdapter[_Body] = TypeAdapter(_Body)
 

@@ -1,8 +1,8 @@
-"""The places of a worker process: how many tasks of runs, and of upkeep, it executes at the same time.
+"""The places of a worker process: the maximum number of run tasks, and of upkeep tasks, that it executes at once.
 
-The transports ask before they read a message. So a busy worker takes none that another one could begin now, and no
-task of upkeep takes a place of a run. Of each kind there is one place more, which only messages of the first priority
-may take: runs of dead workers, and the short tasks of upkeep.
+The transports check for a free place before they read a message. So a busy worker does not take a message that another
+worker could process now, and upkeep tasks do not use places of runs. Each kind has one extra place, which only messages
+of the first priority may take: runs of dead workers, and short upkeep tasks.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from celery.worker import state
 
 from agentops.base.broker.queues import FIRST, PRIORITIES, UPKEEP
 
-#: Places for tasks of upkeep, without the one for the first priority.
+#: Places for upkeep tasks, without the extra one for the first priority.
 UPKEEP_PLACES = 2
 
 
 @dataclass
 class Places:
-    """How many messages of each kind this process may work on; any number where nothing was set."""
+    """The number of messages of each kind that this process may work on; None: unlimited."""
 
     runs: int | None = None
     upkeep: int | None = None
-    #: Whether messages may be taken: not before the process is ready to execute them.
+    #: Whether messages may be taken. False until the process is ready to execute them.
     is_open: bool = True
-    #: Called when a place has become free.
+    #: Called when a place becomes free.
     watchers: list[Callable[[], None]] = field(default_factory=list)
 
     def total(self) -> int:
-        """Return the number of places, with those for the first priority."""
+        """Return the number of places, including the extra ones for the first priority."""
         return sum(count + 1 for count in (self.runs, self.upkeep) if count)
 
     def readable(self, queues: Iterable[str]) -> list[tuple[str, int]]:
-        """Return the queues and priorities of which a message may be taken now, in the order of reading."""
+        """Return the queues and priorities that messages may be taken from now, in the order of reading."""
         if self.runs is None or self.upkeep is None:
             return [(queue, priority) for priority in PRIORITIES for queue in queues]
         if not self.is_open:
@@ -59,22 +59,22 @@ class Places:
         return [(kind, count or 0, taken.count(kind)) for kind, count in ((False, self.runs), (True, self.upkeep))]
 
     def open(self) -> None:
-        """Let the transports take messages."""
+        """Allow the transports to take messages."""
         self.is_open = True
         self.announce()
 
     def announce(self) -> None:
-        """Let the transports look again: a place is free."""
+        """Make the transports check the queues again, because a place is free."""
         for watcher in self.watchers:
             watcher()
 
 
-#: Those of this process.
+#: The places of this process.
 here = Places()
 
 
 def requests() -> list[Any]:
-    """Return the requests on which this process works: no scheduled ones, which wait for their time."""
+    """Return the requests that this process is working on, without scheduled ones, which wait for their time."""
     working = list(state.requests.values())
     return [each for each in working if each not in state.scheduled_requests and not hasattr(each, "has_ended")]
 
@@ -84,7 +84,7 @@ def _queue_of(request: Any) -> str:
 
 
 def _note_end(task_id: str = "", **_: Any) -> None:
-    """Free the place of a task that has ended in a thread. Celery itself would not wake the event loop."""
+    """Free the place of a task that ended in a thread. Celery itself does not wake the event loop."""
     request = state.requests.get(task_id)
     if request is not None:
         with suppress(AttributeError):
@@ -95,12 +95,12 @@ def _note_end(task_id: str = "", **_: Any) -> None:
 signals.task_postrun.connect(_note_end)
 
 
-#: The event loop that reads from Redis, and its process. Celery forgets it after an error of the connection.
+#: The event loop that reads from Redis, and its process. Celery forgets the loop after a connection error.
 _loop: tuple[Any, int] | None = None
 
 
 def use_loop(loop: Any) -> None:
-    """Wake this event loop when a place has become free; otherwise it looks at the places once a second."""
+    """Wake this event loop when a place becomes free; otherwise it checks the places once a second."""
     global _loop
     _loop = loop, os.getpid()
 

@@ -17,11 +17,11 @@ from agentops.base.broker.messages import checked_command, checked_task
 from agentops.base.broker.queues import PRIORITIES
 
 log = logging.getLogger(__name__)
-#: The ending of the queue of remote control that each worker has.
+#: Suffix of each worker's remote control queue.
 CONTROL = ".celery.pidbox"
-#: The beginning of the queues of events.
+#: Prefix of event queues.
 EVENTS = "celeryev."
-#: What a malformed value raises in kombu. Errors of the connection are others.
+#: Exceptions that kombu raises for a malformed value, not for connection errors.
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -30,9 +30,9 @@ class RedisChannel(redis.Channel):
 
     max_priority = max(PRIORITIES)
     priority_steps = list(PRIORITIES)
-    #: The queues and priorities that the waiting BRPOP asks for.
+    #: The queues and priorities of the pending BRPOP.
     _asked: frozenset[tuple[str, int]] = frozenset()
-    #: The connection that sends BRPOP, and its number on the server, unless the server keeps that to itself.
+    #: The connection that sends BRPOP, and its ID on the server, or None if the server does not report it.
     _numbered: tuple[Any, int | None] | None = None
 
     def _brpop_start(self, timeout: float | None = None) -> None:
@@ -51,18 +51,18 @@ class RedisChannel(redis.Channel):
 
     @property
     def is_asking(self) -> bool:
-        """Whether a BRPOP waits for a message."""
+        """Whether a BRPOP is waiting for a message."""
         return bool(self._in_poll)
 
     def _number_of(self, connection: Any) -> int | None:
         connection.send_command("CLIENT", "ID")
-        # An account, or a proxy, may not know the command. Then BRPOP ends by its timeout.
+        # An account's permissions, or a proxy, may reject the command. Then BRPOP ends by its timeout.
         with suppress(self.ResponseError):
             return int(connection.read_response())
         return None
 
     def ask_again(self) -> None:
-        """End the BRPOP that waits, if a place has become free for messages that it does not ask for."""
+        """End the pending BRPOP if a place became free for messages that it does not wait for."""
         if (
             not self.is_asking
             or self._numbered is None
@@ -75,7 +75,7 @@ class RedisChannel(redis.Channel):
             client.client_unblock(self._numbered[1])
 
     def oldest(self, queue: str, priority: int, number: int) -> list[Any]:
-        """Return the first messages of a queue and priority, which stay there."""
+        """Return the first messages of a queue and priority without removing them."""
         with self.conn_or_acquire() as client:
             texts = client.lrange(self._q_for_pri(queue, priority), -number, -1)  # type: ignore[no-untyped-call]
         messages = []
@@ -108,7 +108,7 @@ class RedisChannel(redis.Channel):
 
 
 class RedisTransport(redis.Transport):
-    """kombu's transport, which passes on checked messages only."""
+    """kombu's transport, which only passes on checked messages."""
 
     Channel = RedisChannel
 
@@ -132,14 +132,14 @@ class RedisTransport(redis.Transport):
 
 
 def _is_for_monitors(queue: str) -> bool:
-    """Whether a queue holds answers to `celery inspect`, or events for a monitor such as Flower.
+    """Return whether a queue holds replies to `celery inspect`, or events for a monitor such as Flower.
 
-    No worker reads such answers, and none believes the events of others.
+    No worker reads such replies, and workers ignore the events of others.
     """
     is_worker = places.here.runs is not None
     return queue.endswith(f".reply{CONTROL}") or (queue.startswith(EVENTS) and not is_worker)
 
 
 def _note_dropped(error: Exception) -> None:
-    """Log why a message was dropped, without its content: who wrote it may not be trusted with the log either."""
+    """Log why a message was dropped, without its content, which may come from an attacker."""
     log.warning("dropped a message from Redis that is not ours (%s)", type(error).__name__)

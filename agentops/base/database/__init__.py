@@ -1,2 +1,1 @@
-"""The database: Django's PostgreSQL backend with a pool that is usable at once after a restart of the server, bulk SQL,
-migrations."""
+"""The database: a PostgreSQL backend with a pool that works right after a server restart, bulk SQL, and migrations."""

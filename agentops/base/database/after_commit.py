@@ -1,4 +1,4 @@
-"""What is done after a commit, and must not fail it: whoever has committed would take it for a failed transaction."""
+"""Calls after a commit. Their errors must not reach the caller, to whom the transaction would seem to have failed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from django.db import transaction
 
 
 def after_commit(call: Callable[..., object], *args: Any, **named: Any) -> None:
-    """Call `call` once the current transaction has committed, at once without one. An error is logged, not raised."""
+    """Call `call` after the current transaction commits, or at once without one. An error is logged, not raised."""
 
     def made() -> None:
         call(*args, **named)
 
-    # Django's message about an error names the function by this. functools.partial has none: the error would get out.
+    # Django's message about an error names the function by this. A functools.partial has none, so Django's own logging
+    # would raise.
     made.__qualname__ = getattr(call, "__qualname__", repr(call))
     transaction.on_commit(made, robust=True)

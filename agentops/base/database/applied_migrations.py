@@ -1,4 +1,4 @@
-"""Compare the migrations that a database records with those of this version, before any other statement."""
+"""Compares the migrations recorded in a database with the migrations of this version, before any other statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.db.migrations.recorder import MigrationRecorder
 log = logging.getLogger(__name__)
 #: A migration: the label of its app, and its name.
 Key = tuple[str, str]
-#: Names that a message lists before it counts the rest.
+#: Number of names that a message lists; it counts the rest.
 LISTED = 3
 #: The date of the first version whose databases can be upgraded; docs/guides/upgrade.md names its commit.
 OLDEST = "2026-11-22"
@@ -46,7 +46,7 @@ class UnusableSchema(Exception):
     """A database that this version can neither migrate nor use. The text names the migrations and says what to do."""
 
     code = "unusable_schema"
-    #: Of a command: see agentops.accounts.management.base.
+    #: Exit code of a command: see agentops.accounts.management.base.
     exit_code = 7
 
 
@@ -58,7 +58,7 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
     """
     loader = _loader()
     if loader.replacements:
-        # Where migrations were squashed, the graph depends on what is applied.
+        # If migrations were squashed, the graph depends on the applied migrations.
         loader = MigrationLoader(connection)
     applied = set(MigrationRecorder(connection).applied_migrations())
     known = set(loader.disk_migrations or ())
@@ -81,7 +81,7 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
 
 @cache
 def _loader() -> MigrationLoader:
-    """Return the migrations of this version, as they were on the disk at the first call."""
+    """Return the migrations of this version, as they were on disk at the first call."""
     return MigrationLoader(None)
 
 
@@ -105,14 +105,14 @@ def _why_unknown(unknown: set[Key], known: set[Key]) -> str:
 
 
 def _tables_without_record(connection: BaseDatabaseWrapper, applied: set[Key], known: set[Key]) -> set[str]:
-    """Return the tables of apps that have migrations, but none that is applied."""
+    """Return the tables of apps that have migrations, none of which is recorded as applied."""
     unrecorded = {label for label, _ in known} - {label for label, _ in applied}
     expected = {model._meta.db_table for label in unrecorded for model in apps.get_app_config(label).get_models()}
     return expected.intersection(connection.introspection.table_names()) if expected else set()
 
 
 def _in_order(loader: MigrationLoader) -> list[Key]:
-    """Return all migrations of this version, each after those that it depends on."""
+    """Return all migrations of this version in dependency order."""
     graph = loader.graph
     return list(dict.fromkeys(key for leaf in graph.leaf_nodes() for key in graph.forwards_plan(leaf)))
 
@@ -136,7 +136,7 @@ def is_migrated() -> bool:
     except UnusableSchema as error:
         log.error("the worker does not start: %s", error)
     except Exception:
-        # If this thread ended, the worker would take no run, and nothing would say why.
+        # If this thread ended, the worker would execute no run, without any error message.
         log.exception("the migrations of the database cannot be read")
     else:
         if not missing:

@@ -1,4 +1,4 @@
-"""The backend; Django looks for it under this name."""
+"""The PostgreSQL backend; Django requires this module name."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from django.db.backends.postgresql import base
 from django.db.backends.utils import CursorWrapper
 from psycopg import Connection, Error
 
-#: Seconds after a check in which a connection is only looked at, without a query: busy sites save one for each request.
-#: The look notices what a check does, such as a restart of the server. Only a proxy that keeps connections whose server
-#: is gone deceives it, and the first statement then fails.
+#: Seconds after a check for which a connection is checked without a query, which saves busy sites one per request. This
+#: detects the same as a query, such as a restart of the server, except behind a proxy that keeps connections to a lost
+#: server: there, the first statement fails.
 FRESH_S = 10.0
-#: Uses of a statement by one connection, of those that may be prepared, after which the server keeps its plan.
+#: Executions of a statement by one connection after which the server keeps its plan, if the statement may be prepared.
 PREPARE_AFTER = 5
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Checks each connection of the pool before it is used, without a pause between two of them.
+    """Checks each pooled connection before use, without pauses between checks.
 
-    Django's own setting for that, CONN_HEALTH_CHECKS, has to be off: the pool then checks, and waits 1, 2, 4, … seconds
+    Django's own setting for this, CONN_HEALTH_CHECKS, has to be off: the pool then checks, and waits 1, 2, 4, … seconds
     after each dead connection. After a restart of the server all are dead, and four of them exceed the pool's timeout.
     """
 
@@ -29,7 +29,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return {**super().get_connection_params(), "prepare_threshold": PREPARE_AFTER}
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
-        """Return a connection that works. Raises `OperationalError` if the pool has none within its timeout."""
+        """Return a working connection. Raises `OperationalError` if the pool has none within its timeout."""
         connection: Connection[Any] = super().get_new_connection(conn_params)
         while self.pool and not self._works(connection):
             self.pool.putconn(connection)  # which discards it
@@ -37,7 +37,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def close_pool(self) -> None:
-        """Close the pool, if there is one. Threads may do so at the same time, as those of a worker that forks do."""
+        """Close the pool, if it exists. May run in several threads at once, for example in a worker that forks."""
         pool = cast("Any", self)._connection_pools.pop(self.alias, None)
         if pool is not None:
             pool.close()
@@ -48,7 +48,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         Other statements are not prepared: Django's own cursors send the values as a part of the text.
         """
         self.ensure_connection()
-        # The stubs know neither: Django's own cursors are made of the same two.
+        # The stubs declare neither. Django's own cursors are created from the same two.
         wrapper, new_cursor = cast("Any", self), cast("Any", base.ServerBindingCursor)
         with self.wrap_database_errors:
             return cast("CursorWrapper", wrapper._prepare_cursor(new_cursor(self.connection)))
@@ -66,7 +66,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 def _is_quiet(connection: Connection[Any]) -> bool:
-    """Return whether nothing has arrived that was not asked for: the server announces its end, and so does its host."""
+    """Return whether no unrequested data arrived: the server, or its host, announces when it closes a connection."""
     if connection.closed:
         return False
     poll = select.poll()

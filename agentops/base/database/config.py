@@ -8,7 +8,7 @@ from typing import Any
 
 from agentops.base.env import BadSetting, Reader
 
-#: Connections that a worker needs beside one for each run: for the run of a dead worker, upkeep, its leases, and
+#: Connections that a worker needs in addition to one per run: for the run of a dead worker, upkeep, its leases, and
 #: Celery's own threads.
 SPARE = 7
 
@@ -16,7 +16,7 @@ SPARE = 7
 def database_config(
     env: Reader, *, home: Path, process_name: str, lease_s: float, pool: int, concurrency: int
 ) -> dict[str, Any]:
-    """Return Django's entry for the database of DATABASE_URL. Raises `BadSetting`.
+    """Return Django's database settings for DATABASE_URL. Raises `BadSetting`.
 
     `lease_s`: seconds of a lease. `pool`: connections of a process, 0 for no pool. `concurrency`: runs of a worker.
     """
@@ -33,8 +33,8 @@ def _sqlite(path: Path) -> dict[str, Any]:
     except OSError as error:
         text = f"DATABASE_URL must name a file in a directory that this user may write to ({error.strerror})"
         raise BadSetting(text) from None
-    # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
-    # FULL: a commit that was acknowledged survives a power cut. recursive_triggers: REPLACE fires DELETE triggers.
+    # IMMEDIATE: a transaction that reads first and writes later cannot fail half-way. FULL: an acknowledged commit
+    # survives a power failure. recursive_triggers: REPLACE fires DELETE triggers.
     options = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -46,16 +46,17 @@ def _sqlite(path: Path) -> dict[str, Any]:
 def _postgresql(
     config: dict[str, Any], process_name: str, lease_s: float, pool: int, concurrency: int
 ) -> dict[str, Any]:
-    # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
-    # that is tried again, not a hang.
+    # A suspended process must not lock rows for longer than its lease. Waiting too long for a lock is an error that is
+    # retried, not a hang.
     timeouts = f"-c idle_in_transaction_session_timeout={round(lease_s * 1000)} -c lock_timeout=5000"
-    # PostgreSQL would compile statements for which it expects much work. That takes up to 0.3 s, more than they run.
+    # PostgreSQL would JIT-compile statements that it expects to be expensive. That takes up to 0.3 s, more than they
+    # run.
     options = {**config.get("OPTIONS", {}), "application_name": process_name, "options": f"{timeouts} -c jit=off"}
     if pool:
         if pool < concurrency + SPARE:
             raise BadSetting(f"AGENTOPS_DB_POOL must be at least {SPARE} more than AGENTOPS_CONCURRENCY")
         options["pool"] = {"min_size": 0, "max_size": pool, "timeout": 15}
-    # The client library would read the password from the environment, which workers clean (runs/environment.py).
+    # The client library would read the password from the environment, which workers clear (runs/environment.py).
     password = config.get("PASSWORD") or os.environ.get("PGPASSWORD", "")
-    # After a restart of the server every pooled connection is dead; this backend checks each before its use.
+    # After a restart of the server every pooled connection is dead; this backend checks each before use.
     return {"ENGINE": "agentops.base.database", "PASSWORD": password, "OPTIONS": options}

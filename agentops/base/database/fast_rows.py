@@ -1,4 +1,4 @@
-"""Fast INSERTs and SELECTs of model instances, without the ORM's query compiler: every batch of events makes some."""
+"""Fast INSERTs and SELECTs of model instances without the ORM's query compiler, for batches of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models.base import ModelState
 
 M = TypeVar("M", bound=models.Model)
-#: From so many rows on, COPY is faster than INSERT on PostgreSQL: twice as fast with ten rows or more.
+#: Number of rows from which COPY is used instead of INSERT on PostgreSQL: with ten rows or more it is twice as fast.
 COPY_FROM = 4
 
 
@@ -24,7 +24,7 @@ def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
     if not rows:
         return
     table, group, fields = _insert_statement(type(rows[0]))
-    # Not the proxy: fields ask it for several attributes per value.
+    # Not the proxy: fields read several of its attributes per value.
     database = connections[DEFAULT_DB_ALIAS]
     values = [
         [
@@ -45,7 +45,7 @@ def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
 def _insert_statement(
     model: type[models.Model],
 ) -> tuple[str, str, list[tuple[str, models.Field[Any, Any], frozenset[type]]]]:
-    """Return the table with its columns, the places of a row, and of each field the types that it does not convert."""
+    """Return the table with its columns, the placeholders of a row, and each field with its unconverted types."""
     fields = [f for f in model._meta.concrete_fields if not isinstance(f, models.AutoField)]
     quote = connection.ops.quote_name
     columns = ", ".join(quote(str(f.column)) for f in fields)
@@ -54,7 +54,7 @@ def _insert_statement(
 
 
 def _types_as_is(field: models.Field[Any, Any]) -> frozenset[type]:
-    """Return the types of values that the field gives to the database as they are. To ask it for each takes longer."""
+    """Return the types of values that the field does not convert for the database. Asking it per value takes longer."""
     kind = field.target_field if isinstance(field, models.ForeignKey) else field
     if isinstance(kind, models.CharField | models.TextField):
         return frozenset({NoneType, str})
@@ -66,9 +66,9 @@ def _types_as_is(field: models.Field[Any, Any]) -> frozenset[type]:
 
 
 def select(model: type[M], condition: str, parameters: Sequence[object]) -> list[M]:
-    """Return the instances for which a condition is true: SQL, with what may follow it, such as ORDER BY.
+    """Return the instances that match a condition: SQL, optionally followed by clauses such as ORDER BY.
 
-    Column names stand alone in it. Filters of the model's manager do not apply.
+    Column names are unqualified. Filters of the model's manager do not apply.
     """
     found = select_joined((model,), f"{model._meta.db_table} WHERE {condition}", parameters)
     return [cast("M", instance) for (instance,) in found]
@@ -87,9 +87,9 @@ def select_joined(
 
 
 def prepared_cursor() -> CursorWrapper:
-    """Return a cursor for statements that requests or steps repeat: PostgreSQL plans each once for a connection.
+    """Return a cursor for repeated statements of requests or steps: PostgreSQL plans each once per connection.
 
-    A plan that was made while a table was small is kept until the table is analysed: it may read all of it.
+    A plan made while a table was small is kept until the table is analysed: it may read the whole table.
     """
     database: Any = connections[DEFAULT_DB_ALIAS]
     cursor: CursorWrapper = database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
@@ -99,7 +99,7 @@ def prepared_cursor() -> CursorWrapper:
 def locked(condition: str, *, key: bool = True) -> str:
     """Return the condition of a SELECT that locks its rows, if the database has row locks.
 
-    Unless `key` is set, other rows may refer to them meanwhile.
+    Unless `key` is set, other transactions may still insert rows that refer to them.
     """
     if not connection.features.has_select_for_update:
         return condition
@@ -111,13 +111,13 @@ def _column_value(value: object) -> Any:
 
 
 class _Shape:
-    """Where the columns of a model are in a row, and how they are converted."""
+    """The positions of a model's columns in a row, and their conversions."""
 
     def __init__(self, model: type[models.Model], begin: int) -> None:
         fields = model._meta.concrete_fields
         self._model, self._names = model, [field.attname for field in fields]
         self._span = slice(begin, begin + len(fields))
-        #: The place of a column, its expression, and the functions that convert its value.
+        #: The position of a column, its expression, and the functions that convert its value.
         self._converters: list[tuple[int, Any, list[Callable[[Any, Any, Any], Any]]]] = []
         for place, field in enumerate(fields):
             expression = field.get_col(model._meta.db_table)
@@ -131,7 +131,7 @@ class _Shape:
         for place, expression, functions in self._converters:
             for convert in functions:
                 values[place] = convert(values[place], expression, database)
-        # As from_db does. The constructor of models, which also takes names, would take longer than the query.
+        # As in from_db. The model's constructor, which also accepts names, would take longer than the query.
         instance = self._model.__new__(self._model)
         instance.__dict__.update(zip(self._names, values, strict=True))
         instance._state = ModelState()

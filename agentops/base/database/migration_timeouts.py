@@ -1,4 +1,4 @@
-"""The timeout of a connection that migrates. Receivers of Django's signals before and after migrations."""
+"""The timeouts of a connection during migrations, set by receivers of Django's migration signals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import connections
 
-#: Seconds that a migration may compute between two statements of its transaction. Other transactions may be idle for
-#: a lease at most, which is short: a starved machine exceeds it.
+#: Seconds that a migration may compute between two statements of its transaction. Other transactions may only be idle
+#: for the duration of a lease, which a migration on an overloaded machine exceeds.
 IDLE_S = 600
 
 

@@ -1,4 +1,4 @@
-"""An operation for migrations: SQL for one of the two databases."""
+"""A migration operation: SQL for only one of the two databases."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.db.migrations.operations import RunSQL
 
 
 class VendorSQL(RunSQL):
-    """Statements for one vendor, one by one, and how to undo them; the other database is left alone.
+    """Separate statements for one vendor, and their reverse; does nothing on the other database.
 
-    Unlike RunPython it needs no models, which Django would build anew for each such migration.
+    Unlike RunPython it needs no models, which Django would rebuild for each such migration.
     """
 
     def __init__(self, vendor: str, forwards: list[str], backwards: list[str]) -> None:

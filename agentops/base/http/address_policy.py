@@ -23,7 +23,7 @@ def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
     return tuple(map(ipaddress.ip_network, texts))
 
 
-#: The range of public IPv6 addresses. Mapped, translated, compatible and local addresses lie outside.
+#: The range of public IPv6 addresses. Mapped, translated, compatible and local addresses are outside.
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 # IANA's registries of special-purpose addresses, and multicast. `is_global` is true for several of these, and differs
 # between Python versions.
@@ -33,7 +33,7 @@ SPECIAL_PURPOSE = _networks(
     "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
     "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 )  # fmt: skip
-#: Metadata services of clouds, on a public and on a private address.
+#: Metadata services of cloud providers, on a public and on a private address.
 METADATA = _networks("168.63.129.16/32", "fd00:ec2::254/128")
 # What `allow_private` allows. Metadata services and multicast stay forbidden.
 PRIVATE_NETWORKS = _networks("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
@@ -56,9 +56,9 @@ class UrlNotAllowed(Exception):
 
 @dataclass(frozen=True)
 class HttpPolicy:
-    #: Host names, or `*.example.com` for everything below it. None: any public host.
+    #: Host names, or `*.example.com` for all its subdomains. None: any public host.
     allowed_hosts: Sequence[str] | None = None
-    #: Where this installation can be reached. Always forbidden.
+    #: The addresses of this installation. Always forbidden.
     own_sites: Sequence[OwnSite] = field(default_factory=own_sites)
     allow_http: bool = False
     #: Loopback and private networks, for a service on the same machine.
@@ -74,7 +74,7 @@ class HttpPolicy:
 
 @dataclass(frozen=True)
 class Target:
-    """A parsed URL: what was checked is what is requested."""
+    """A parsed URL: requests use the checked values."""
 
     scheme: str
     host: str
@@ -173,7 +173,7 @@ def _is_allowed(address: Address, policy: HttpPolicy) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    """Whether the address is known to be public; everything else is forbidden."""
+    """Return whether the address is known to be public; everything else is forbidden."""
     if not address.is_global or _in(address, SPECIAL_PURPOSE):
         return False
     if isinstance(address, ipaddress.IPv4Address):

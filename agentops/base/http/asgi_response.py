@@ -15,15 +15,15 @@ Writer = Callable[[Application, Any, Receive, Send], Awaitable[None]]
 
 #: The body on a WSGI server.
 NOT_HERE = "Only the ASGI processes of this site answer this request. Use `agentops serve`.\n"
-#: Headers of the placeholder itself.
+#: Headers of the placeholder response.
 OWN = {"content-type", "content-length"}
 
 
 class AsgiResponse(HttpResponse):
-    """A response that `application` writes, to a request that has passed all middleware."""
+    """A response written by `application`, to a request that has passed all middleware."""
 
     def __init__(self, body: bytes, application: Writer) -> None:
-        """`application` gets Django's application too, through which it can send requests to this site."""
+        """Create a response. `application` also gets Django's application, for requests to this site."""
         super().__init__(NOT_HERE, content_type="text/plain; charset=utf-8")
         self._body = body
         self._application = application

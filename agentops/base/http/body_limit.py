@@ -1,6 +1,6 @@
 """Read request bodies completely before a thread is used, within limits of size, time, memory and disk space.
 
-agentops.base.http.threaded reads with this module. Its middleware, which the settings name, answers for refused bodies.
+agentops.base.http.threaded reads bodies with this module. The middleware in this module responds to refused bodies.
 Bodies of uploads (UPLOAD_PATHS) may be longer, and are kept in temporary files.
 """
 
@@ -23,19 +23,19 @@ from agentops.base.http.error_pages import answer
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-#: Bytes of the longest body that a view reads. One byte more of a longer body is kept, so that the view notices.
+#: Maximum bytes of a body that a view reads. One byte more of a longer body is kept, so that the view detects it.
 MAX_BYTES = 5 * 1024 * 1024
-#: Bytes of a body that do not count against the memory that all bodies of a process share.
+#: Bytes of a body that do not count towards the memory that all bodies of a process share.
 FREE_BYTES = 64 * 1024
 SHARED_BYTES = 128 * 1024 * 1024
 MIB = 1024 * 1024
-#: The addresses of uploads: the page and the API of imports.
+#: The paths of uploads: the page and the API of imports.
 UPLOAD_PATHS = re.compile(r"/(p|api/projects)/[^/]+/imports")
 #: Bytes that a form adds to the files of an upload.
 FORM_BYTES = MIB
 #: Bytes on disk that all uploads of a process share. Django's forms copy files, so uploads need twice the space.
 SHARED_DISK_BYTES = 128 * MIB + 2 * FORM_BYTES
-#: The key in the ASGI scope of a refused body; its value is one of REFUSALS.
+#: Key in the ASGI scope of a refused body; the value is a key of REFUSALS.
 REFUSED = "agentops.refused"
 LATE, FULL, TOO_LARGE = "request_timeout", "too_many_bodies", "body_too_large"
 RETRY_AFTER_S = 5
@@ -61,16 +61,16 @@ class Bodies:
     """The bodies that one process is reading. Used on its event loop only."""
 
     shared_bytes: int = SHARED_BYTES
-    #: What the bodies of uploads share.
+    #: The shared limits of upload bodies.
     uploads: Bodies | None = None
     _reserved: int = field(default=0, init=False)
 
     async def read(self, scope: Message, receive: Receive) -> RequestBody:
         """Return the whole body. Raises ClientDisconnected.
 
-        A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or for which there is no memory, is dropped and
-        marked in `scope`. One whose Content-Length is too long is not read: the view sees the header. Uploads may take
-        AGENTOPS_UPLOAD_TIMEOUT_S; those that are too long are dropped and marked.
+        A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or exceeds the available memory, is dropped and marked in
+        `scope`. A body with an excessive Content-Length is not read: the view sees the header. Uploads may take
+        AGENTOPS_UPLOAD_TIMEOUT_S; uploads that are too long are dropped and marked.
         """
         if self.uploads is not None and is_upload(scope["method"], scope["path"]):
             body: RequestBody = UploadBody(self.uploads)
@@ -127,7 +127,7 @@ class RequestBody:
         return self._size > self.max_bytes
 
     def take(self, message: Message) -> bool:
-        """Keep a chunk. Returns whether to continue reading."""
+        """Keep a chunk. Return whether to continue reading."""
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         piece = message.get("body", b"")[: self.max_bytes + 1 - self._size]
@@ -144,7 +144,7 @@ class RequestBody:
         self.release()
 
     def exceed(self, scope: Message) -> None:
-        """Note that the body is too long: the view sees one byte too many, or the Content-Length."""
+        """Mark the body as too long: the view sees one byte too many, or the Content-Length."""
 
     def stream(self) -> IO[bytes]:
         self._content.seek(0)
@@ -176,7 +176,7 @@ class UploadBody(RequestBody):
 
 
 class RefusedBodies:
-    """Answer 408 or 503 for a request whose body was dropped, so that no view sees half of it."""
+    """Respond with 408 or 503 to a request whose body was dropped, so that no view sees part of it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

@@ -1,11 +1,11 @@
-"""Client addresses, in the form in which limits count them."""
+"""Client addresses in the form that limits count."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-#: Prefix length of an IPv6 network that one client usually has for itself.
+#: Prefix length of an IPv6 network that usually belongs to a single client.
 IPV6_NETWORK_BITS = 64
 
 
@@ -31,7 +31,7 @@ def network_of(text: str) -> str:
 
 
 def wide_network_of(text: str, ipv4_bits: int, ipv6_bits: int) -> str:
-    """Return the network of an address with a prefix of so many bits; a text that is no address, unchanged."""
+    """Return the network of an address with a prefix of so many bits; other texts are returned unchanged."""
     address = parse_address(text)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), ipv6_bits), strict=False))

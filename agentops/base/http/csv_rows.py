@@ -1,4 +1,4 @@
-"""Rows of CSV for spreadsheets, which must take no text for a formula."""
+"""CSV rows for spreadsheets, which must not interpret texts as formulas."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-#: The first characters of formulas, in NFKC form: spreadsheets of East Asian languages take full-width ones too.
+#: The first characters of formulas, in NFKC form: East Asian spreadsheets also accept full-width ones.
 FORMULA = frozenset("=+-@\N{MINUS SIGN}")
-#: A cell that begins with one of these is quoted too: some spreadsheets split or drop them, and see what follows.
+#: A cell that begins with such a character is also quoted: some spreadsheets split there, or drop it and read on.
 BREAKS = ("\t", "\r", "\n")
-#: Unicode categories of characters that spreadsheets skip at the beginning of a cell: blanks, and invisible ones.
+#: Unicode categories of characters that spreadsheets skip at the start of a cell: blanks, and invisible ones.
 SKIPPED = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 
 
 def csv_cell(value: object) -> str:
-    """Return a JSON value as a cell. A text that a spreadsheet would take for a formula begins with `'`."""
+    """Return a JSON value as a cell. A text that a spreadsheet would interpret as a formula gets the prefix `'`."""
     if value is None:
         return ""
     if isinstance(value, bool | int | float):

@@ -1,4 +1,4 @@
-"""A deadline for calls that cannot be interrupted, and a limit for those that run on after it."""
+"""A deadline for calls that cannot be interrupted, and a limit on calls that continue after it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-#: Seconds between two checks whether to keep waiting.
+#: Seconds between calls of `watch` while waiting.
 WATCH_S = 0.25
-#: Calls of one function that may be overdue. Beyond it, it is not called: each would cost a thread for ever.
+#: Maximum number of overdue calls of one function. At the limit it is not called: each hanging call occupies a thread.
 MAX_OVERDUE = 20
 
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ class _Result(Generic[T]):
 
 
 class TimedCall(Generic[T]):
-    """A function that runs in a new daemon thread, within a time limit that begins now."""
+    """A function that runs in a new daemon thread, with a time limit that starts now."""
 
     def __init__(self, seconds: float | None, function: Callable[[], T], *, name: str) -> None:
         self._answer: SimpleQueue[_Result[T] | BaseException] = SimpleQueue()
@@ -53,9 +53,10 @@ class TimedCall(Generic[T]):
             self._answer.put(NotStarted(str(error)))
 
     def wait(self, watch: Callable[[], None] | None = None, late: Callable[[T], None] | None = None) -> T:
-        """Return or raise what the function does, or raise `DeadlineExceeded` or `NotStarted`.
+        """Return the result of the function or raise its exception, or raise `DeadlineExceeded` or `NotStarted`.
 
-        `watch` is called every 0.25 s. If it raises, waiting ends. A result that comes after the wait goes to `late`.
+        `watch` is called every 0.25 s. If it raises, waiting ends. A result that arrives after that is passed to
+        `late`.
         """
         try:
             result = _await_answer(self._answer, self._until, watch)
@@ -67,13 +68,13 @@ class TimedCall(Generic[T]):
         raise result
 
     def abandon(self, late: Callable[[T], None] | None = None) -> None:
-        """Pass the result to `late` when it comes, on that thread or this one. Threads cannot be killed."""
+        """Pass the result to `late` when it arrives, on that thread or this one. Threads cannot be killed."""
         self._late = late
         self._abandoned.set()
         _pass_on_late_result(self._answer, late)
 
     def elapsed_s(self) -> float:
-        """Return the seconds that the function has run, or took."""
+        """Return the seconds that the function has been running, or took."""
         return (self._ended or time.monotonic()) - self._began
 
     def _work(self, function: Callable[[], T]) -> None:
@@ -95,10 +96,10 @@ def call_within(
     watch: Callable[[], None] | None = None,
     late: Callable[[T], None] | None = None,
 ) -> T:
-    """Call a function in a new daemon thread, and return or raise what it does, or raise `DeadlineExceeded`.
+    """Call a function in a new daemon thread. Return its result or raise its exception or `DeadlineExceeded`.
 
-    A new thread each time, because hanging calls would fill a pool: `NotStarted` is raised if there can be no more. See
-    `TimedCall.wait` for the rest.
+    Each call gets a new thread, because hanging calls would exhaust a pool. `NotStarted` is raised if no thread can be
+    started. See `TimedCall.wait` for the rest.
     """
     return TimedCall(seconds, function, name=name).wait(watch, late)
 
@@ -117,7 +118,7 @@ def _await_answer(
 
 
 def _pass_on_late_result(answer: SimpleQueue[_Result[T] | BaseException], late: Callable[[T], None] | None) -> None:
-    """Pass on a result that nobody waits for any more. Both threads check, because it may arrive at the deadline."""
+    """Pass on a result after the wait has ended. Both threads check, because it may arrive at the deadline."""
     try:
         result = answer.get_nowait()
     except Empty:
@@ -134,7 +135,7 @@ def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | No
 
 
 class OverdueCall:
-    """One call of the function that `key` names, which may outlast its time limit."""
+    """One call of the function named by `key`, which may exceed its time limit."""
 
     def __init__(self, key: Hashable) -> None:
         self._key = key
@@ -148,13 +149,13 @@ class OverdueCall:
             _overdue[self._key] += self._is_overdue
 
     def end(self) -> None:
-        """Note that the call has ended. Called once, in its thread."""
+        """Record that the call has ended. Called once, in its thread."""
         with _lock:
             self._has_ended = True
             _overdue[self._key] -= self._is_overdue
 
 
 def too_many(key: Hashable) -> bool:
-    """Return whether so many calls of a function are overdue that it must not be called."""
+    """Return whether too many calls of a function are overdue, so that it must not be called."""
     with _lock:
         return _overdue[key] >= MAX_OVERDUE

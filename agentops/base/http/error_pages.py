@@ -1,7 +1,7 @@
 """Error pages, and RFC 9457 problem details for programs.
 
-They have the user's top bar, unless the database is down. Nothing else depends on the request, so that the page of an
-unknown object is that of one the user may not see.
+They have the user's top bar, unless the database is down. Nothing else depends on the request, so the page for an
+unknown object equals the page for an invisible one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentops.base.http import request_ids
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
-#: The prefixes of what programs request: the API, OTLP and MCP.
+#: Prefixes of paths that programs request: the API, OTLP and MCP.
 API = ("/api/", "/v1/", "/mcp")
 TITLES = {
     400: "Bad request",
@@ -38,7 +38,7 @@ TITLES = {
     500: "Internal server error",
     503: "Service unavailable",
 }
-#: The same text always: the requested object may exist and belong to someone else.
+#: Always the same text: the requested object may exist and belong to someone else.
 NOT_FOUND = "This page does not exist, or you do not have access to it."
 
 
@@ -70,7 +70,7 @@ def answer(
 
 
 def _page(request: HttpRequest, status: int, context: Mapping[str, Any]) -> str:
-    # Without a database there is no navigation, and no time to wait for it.
+    # Without a database, the top bar cannot be rendered, and must not delay the response.
     if status != 503:
         try:
             return render_to_string("error.html", {**_navigation(request), **context})
@@ -121,7 +121,7 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 500. Django has logged the traceback with the same request ID."""
+    """Respond with 500. Django has logged the traceback with the same request ID."""
     text = "The error was logged. To report it, give the request ID to the operator of this site."
     try:
         return answer(request, 500, "internal_error", text)

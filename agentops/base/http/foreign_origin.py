@@ -1,4 +1,4 @@
-"""Refuse requests that a browser sends from a page of another site."""
+"""Refuses requests that a browser sends from a page of another site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ForeignOrigin(Exception):
 
 
 def refuse_foreign(request: HttpRequest) -> None:
-    """Raise `ForeignOrigin` if a browser sends the request from another site, which the Origin header shows."""
+    """Raise `ForeignOrigin` if a browser sends the request from another site, according to its Origin header."""
     origin = request.headers.get("Origin")
     if origin and origin != f"{request.scheme}://{request.get_host()}":
         raise ForeignOrigin("pages of another site cannot send this request")

@@ -1,6 +1,6 @@
-"""The client's address and scheme behind proxies: only headers of configured proxies are believed.
+"""The client's address and scheme behind proxies: only headers of configured proxies are trusted.
 
-agentops.asgi wraps the application with it, instead of what each server offers.
+agentops.asgi wraps the application with it, instead of using the features of each server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Proxies:
     def client_of(self, forwarded_for: str) -> str | None:
         """Return the client's address: the last one in X-Forwarded-For that is not a configured proxy.
 
-        The client itself may have sent everything to the left of it.
+        Everything to the left of it may be forged by the client.
         """
         client = None
         for part in reversed(forwarded_for.split(",")):
@@ -68,7 +68,7 @@ class ForwardedClient:
     def _read_headers(self, scope: Scope) -> None:
         host = (scope.get("client") or ("", 0))[0]
         if host not in self._proxies:
-            # Django would believe that the request came over HTTPS.
+            # Django would assume that the request came over HTTPS.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"x-forwarded-proto"]
             return
         values = [value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for"]

@@ -22,7 +22,7 @@ from agentops.base.http.deadline import DeadlineExceeded, NotStarted, call_withi
 Resolver = Callable[[str], Sequence[str]]
 
 WRITE_CHUNK = 16 * 1024
-# Set from the URL and the body only.
+# Set only from the URL and the body.
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
@@ -40,12 +40,12 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """An answer with any status. Redirects are not followed."""
+    """A response with any status. Redirects are not followed."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: Whether the body was longer than the policy reads.
+    #: Whether the body was longer than the limit of the policy.
     truncated: bool
 
 
@@ -58,7 +58,7 @@ def system_addresses(host: str) -> list[str]:
 
 
 def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> tuple[Target, list[Address]]:
-    """Return where the URL leads, without sending anything. Raises `UrlNotAllowed`.
+    """Return the target of the URL and its addresses, without sending anything. Raises `UrlNotAllowed`.
 
     Valid for one request only, because DNS changes.
     """
@@ -78,7 +78,7 @@ def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresse
 
 
 def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> HttpAnswer:
-    """Send one request, to the addresses that were checked. Raises `UrlNotAllowed` or `HttpFailed`."""
+    """Send one request to the checked addresses. Raises `UrlNotAllowed` or `HttpFailed`."""
     clock = _Clock(policy.total_timeout_s)
     target, addresses = locate(request.url, policy, resolver=resolver)
     pool = httpcore.ConnectionPool(
@@ -127,7 +127,7 @@ def _read(response: httpcore.Response, cap: int) -> HttpAnswer:
 
 
 def _decompress(body: bytes, cap: int) -> tuple[bytes, bool]:
-    """Return the decompressed body, at most `cap` bytes. Some servers compress without being asked."""
+    """Return the decompressed body, at most `cap` bytes. Some servers compress unrequested."""
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
         return stream.decompress(body, cap), bool(stream.unconsumed_tail)
@@ -141,7 +141,7 @@ def _public_authorities() -> ssl.SSLContext:
 
 
 class _Clock:
-    """The time left for the whole request: a server that sends a byte per second would pass any limit per read."""
+    """The time left for the whole request: a server that sends a byte per second would satisfy any limit per read."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""`/healthz`: this process is alive. `/readyz`: it can do its work.
+"""`/healthz`: this process is running. `/readyz`: it can serve requests.
 
 Details are for loopback and for clients with AGENTOPS_HEALTH_TOKEN; others get one word.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATHS = ("/healthz", "/readyz")
 METHODS = ("GET", "HEAD")
 PLAIN = "text/plain; charset=utf-8"
-#: Seconds after which the database counts as not answering.
+#: Seconds after which the database is considered unavailable.
 WITHIN_S = 2.0
 MIN_FREE = 0.05
 #: Seconds for which a result is reused.
@@ -45,7 +45,7 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement. Without one that is not required, the process only works more slowly."""
+    """A requirement. If an optional check fails, the process only works more slowly."""
 
     name: str
     check: Callable[[], None]
@@ -74,7 +74,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def libraries() -> None:
-    """Check that the libraries of the models of the site's agents are loaded. By name: this package is below agents."""
+    """Check that the model libraries of the site's agents are loaded. By name: this package cannot import agents."""
     import_string("runs.management.site.warm_up.load_vendors")()
 
 
@@ -123,7 +123,7 @@ class Readiness:
             return self._last_results[1]
 
     def migrations(self) -> None:
-        """Check that the schema is that of this version. Checked until it is; a later update starts another process."""
+        """Check that the schema is up to date. Not repeated after success: an update starts a new process."""
         if self._is_migrated:
             return
         try:
@@ -146,7 +146,7 @@ class Readiness:
         except NotReady as error:
             problem = str(error)
         except Exception as error:
-            # Its text may contain an address or a name.
+            # The text may contain an address or a name.
             problem = type(error).__name__
             log.warning("not ready: %s: %s", check.name, error)
         took = round((time.monotonic() - begun) * 1000)

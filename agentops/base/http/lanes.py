@@ -1,4 +1,4 @@
-"""A share of the threads for each credential and each project or user, so that one sender does not hold up the others.
+"""A limit on concurrent requests per credential and per project or user, so that one sender cannot block the others.
 
 A credential is an API key, a runner secret, or the session of a browser.
 """
@@ -18,9 +18,9 @@ from django.conf import settings
 from django.http import parse_cookie
 
 Message = dict[str, Any]
-#: Credentials whose projects and users are remembered.
+#: Number of credentials whose projects and users are remembered.
 MAX_KNOWN = 10_000
-#: The project of a request's key, and the user of its session. Set where they are authenticated.
+#: The project of a request's key, and the user of its session. Set by authentication.
 sender_project: ContextVar[Hashable] = ContextVar("sender_project", default=None)
 sender_user: ContextVar[Hashable] = ContextVar("sender_user", default=None)
 
@@ -42,7 +42,7 @@ class Credential(NamedTuple):
 
 
 class Lanes:
-    """Let so many requests with one credential, and of one project or user, pass at once; the others wait in order.
+    """Limit concurrent requests per credential, and per project or user; further requests wait in order.
 
     Whether a credential is valid, and for which project or user, is known after its first request. Until then, all
     unknown keys share one lane, and all unknown sessions another one. Used on one event loop only.
@@ -51,31 +51,32 @@ class Lanes:
     def __init__(self, per_credential: int, per_project: int) -> None:
         self._per_credential, self._per_project = per_credential, per_project
         self._lanes: dict[Hashable, _Lane] = {}
-        #: The project or user of each credential; the one that was used last at the end.
+        #: The project or user of each credential, in the order of last use.
         self._owners: OrderedDict[Credential, Hashable] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of lanes with requests that pass or wait."""
+        """Return the number of lanes with running or waiting requests."""
         return len(self._lanes)
 
     @asynccontextmanager
     async def enter(self, scope: Message) -> AsyncIterator[Sequence[Credential]]:
-        """Wait until the request may pass. Yields its credentials: none, at once, for a request without any.
+        """Wait until the request may run. Yields its credentials; a request without any never waits.
 
-        A request with several needs a place in the lanes of each: another header must not let a session pass.
+        A request with several credentials needs a place in the lanes of each, so another header cannot bypass the
+        limit.
         """
         credentials = list(_credentials(scope))
         async with AsyncExitStack() as places:
             for credential in credentials:
                 await places.enter_async_context(self._lane(credential, self._per_credential))
             for credential in credentials:
-                # Looked up after the wait for the first lane, in which the owner may have become known.
+                # Read after waiting for the first lane: the owner may be known by then.
                 name = (credential.kind, self._owners.get(credential))
                 await places.enter_async_context(self._lane(name, self._per_project))
             yield credentials
 
     def learn(self, credentials: Sequence[Credential], *, project: Hashable = None, user: Hashable = None) -> None:
-        """Note the project of a key and the user of a session; None if it has turned out to be valid for none."""
+        """Store the project of a key and the user of a session; None if the credential was invalid."""
         for credential in credentials:
             owner = user if credential.kind is CredentialKind.SESSION else project
             if owner is None:
@@ -101,7 +102,7 @@ class Lanes:
 class _Lane:
     def __init__(self, width: int) -> None:
         self.places = asyncio.Semaphore(width)
-        #: Those that pass and those that wait.
+        #: Running and waiting requests.
         self.requests = 0
 
 
@@ -109,7 +110,7 @@ def _credentials(scope: Message) -> Iterator[Credential]:
     """Yield the credentials of a request in the order of their kinds."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     for kind in CredentialKind:
-        # Joined and read as Django does, so that the lane belongs to the session that Django takes.
+        # Joined and parsed as in Django, so that the lane belongs to the session that Django uses.
         value = b",".join(value for name, value in headers if name == kind.value)
         if kind is CredentialKind.SESSION:
             value = parse_cookie(value.decode("latin1")).get(settings.SESSION_COOKIE_NAME, "").encode()

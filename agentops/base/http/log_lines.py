@@ -1,5 +1,7 @@
-"""The forms of a log line: text that ends with `name=value`, or one JSON object. Records cannot forge lines or show
-secrets."""
+"""Formats of a log line: text that ends with `name=value` pairs, or a JSON object.
+
+Records cannot forge lines or reveal secrets.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from agentops.base.redaction.redact import EVERYWHERE as REDACTOR
 
 # Control characters except the tab: terminals interpret them, and line breaks would forge log lines.
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-#: What every record has. Anything else was given as `extra`, and says what the line is about.
+#: Attributes of every record. All others were passed as `extra` and describe the event.
 _USUAL = {*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName"}
-#: Extras of Django and uvicorn, which are whole objects or said already.
+#: Extras of Django and uvicorn that are whole objects or duplicate the message.
 _SKIPPED = {"request", "server_time", "status_code", "sql", "params", "alias", "duration", "color_message"}
 _PLAIN = re.compile(r"[^\s\"=]+")
 
@@ -26,7 +28,7 @@ class LogLine(logging.Formatter):
     """Formats a record as one line and its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record, without the traceback of a 4xx: a client's mistake needs none."""
+        """Format the record, without the traceback of a 4xx, which is a client error."""
         if 400 <= getattr(record, "status_code", 0) < 500:
             record = copy.copy(record)
             record.exc_info = record.exc_text = None
@@ -43,7 +45,7 @@ class JsonLine(logging.Formatter):
     """Formats a record as a JSON object: `ts`, `level`, `logger`, `message`, its facts, and `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record, without the traceback of a 4xx: a client's mistake needs none."""
+        """Format the record, without the traceback of a 4xx, which is a client error."""
         is_refusal = 400 <= getattr(record, "status_code", 0) < 500
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         document: dict[str, Any] = {
@@ -60,7 +62,7 @@ class JsonLine(logging.Formatter):
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a record is about: its extras, and the ID of the request."""
+    """Return the facts of a record: its extras, and the ID of the request."""
     extras = {name: value for name, value in vars(record).items() if name not in _USUAL and name not in _SKIPPED}
     request_id = {"request_id": request_ids.current()} if request_ids.current() else {}
     return {**{name: value for name, value in extras.items() if value is not None}, **request_id}

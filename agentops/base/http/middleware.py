@@ -1,4 +1,4 @@
-"""The site's own middleware: security headers, allowed methods, and errors as answers.
+"""The site's own middleware: security headers, allowed methods, and error responses.
 
 All of it is synchronous, like the views.
 """
@@ -40,7 +40,7 @@ PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
 #: Requested by probes under any host name (agentops.base.http.health).
 PROBES = {"/healthz", "/readyz", "/metrics"}
-#: Methods of views that declare none, such as those of the administration.
+#: Methods of views that declare none, such as views of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
 _PORT = re.compile(r":([0-9]+)$")
@@ -62,14 +62,14 @@ class SecureHeaders:
 
 
 class PagePolicy(CSPMiddleware):
-    """django-csp, which would compose the policy anew for each answer, for as long as a query takes."""
+    """django-csp with a cached policy: composing it for each response would take as long as a query."""
 
     def __init__(self, get_response: GetResponse) -> None:
         super().__init__(get_response)
         self._policy = build_policy()
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        # The decorators of views set such attributes, and a nonce is one of the request.
+        # Decorators of views set such attributes. A nonce is specific to the request.
         is_special = any(name.startswith("_csp") for name in vars(response)) or hasattr(request, "_csp_nonce")
         if is_special or settings.DEBUG:
             special: HttpResponseBase = super().process_response(request, response)
@@ -79,7 +79,7 @@ class PagePolicy(CSPMiddleware):
 
 
 class KnownHosts:
-    """Refuse requests for unknown hosts, and without a host. Django would log a traceback for each of them."""
+    """Refuse requests with an unknown host or without one. Django would log a traceback for each of them."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -103,18 +103,18 @@ class KnownHosts:
 
 
 def _has_valid_host(request: HttpRequest) -> bool:
-    """Return whether the Host header is there, as HTTP/1.1 requires, and its port, if it has one, can exist."""
+    """Return whether the Host header exists, as HTTP/1.1 requires, and its port, if any, is valid."""
     host = request.META.get("HTTP_HOST")
     if host is None:
-        # Under WSGI the version that the client speaks is not known.
+        # Under WSGI the HTTP version of the client is unknown.
         return getattr(request, "scope", {}).get("http_version") != "1.1"
     port = _PORT.search(host)
-    # Compared by length first: Python refuses to convert thousands of digits.
+    # Length first: Python refuses to convert thousands of digits.
     return port is None or (len(port[1]) <= 5 and 0 < int(port[1]) <= MAX_PORT)
 
 
 class Methods:
-    """Refuse methods that a URL does not have, before authentication and the CSRF check."""
+    """Refuse methods that a URL does not support, before authentication and the CSRF check."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -144,7 +144,7 @@ def methods_of(view: Any) -> tuple[str, ...]:
 
 
 class Refusals:
-    """Turn exceptions with a `code` and a `status` into answers, for all views."""
+    """Turn exceptions with a `code` and a `status` into responses, for all views."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -168,7 +168,7 @@ class Refusals:
 
 
 def _details(refusal: Exception) -> dict[str, Any]:
-    """Return the further members of problem details: facts about the error, and what is wrong in the request."""
+    """Return the further members of problem details: facts about the error, and the invalid parts of the request."""
     facts = dict(getattr(refusal, "data", {}))
     errors = getattr(refusal, "errors", [])
     if (pointer := facts.pop("pointer", None)) is not None:
@@ -183,7 +183,7 @@ def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:
-    """Redirect pages to the login; a script gets a header that tells it to load the login."""
+    """Redirect pages to the login; a script gets a header that tells it to open the login page."""
     htmx = HtmxDetails(request)
     if "text/event-stream" in request.headers.get("Accept", ""):
         return answer(request, 401, "auth_required", "Your session has ended: log in again.")
@@ -196,7 +196,7 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 
 def _path_of(request: HttpRequest, url: str | None) -> str:
-    """Return the path of a page of this site, or that of the home page."""
+    """Return the path of a page of this site, or the path of the home page."""
     if not url or not url_has_allowed_host_and_scheme(url, {request.get_host()}):
         return "/"
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Who may read what the site says of itself: clients with a token, on loopback, or at an allowed address."""
+"""Access to the site's own health data and metrics: clients with a token, on loopback, or at an allowed address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK = {"127.0.0.1", "::1"}
 
 
 def may_read(request: HttpRequest, token: str, networks: Sequence[str] = ()) -> bool:
-    """Return whether the client has the token, or connects from loopback or one of the networks, without a proxy."""
+    """Return whether the client has the token, or connects from loopback or an allowed network, without a proxy."""
     header = request.headers.get("Authorization", "")
     if token and hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
         return True

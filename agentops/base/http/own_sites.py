@@ -1,7 +1,6 @@
-"""Where this installation can be reached: no request that people define may lead back to it.
+"""The addresses of this installation, which requests defined by users must not reach.
 
-A name that the site is not served under leads to no page of it either: agentops.base.http.middleware.KnownHosts refuses
-it.
+Other names do not lead to a page of the site: agentops.base.http.middleware.KnownHosts refuses them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class OwnSite:
-    """A host name of this installation, an IP address in canonical form, or `.example.com` with all names below."""
+    """A host name of this installation, an IP address in canonical form, or `.example.com` for all its subdomains."""
 
     name: str
     ports: frozenset[int]
@@ -30,10 +29,10 @@ class OwnSite:
 
 
 def own_sites() -> tuple[OwnSite, ...]:
-    """Return the sites that ALLOWED_HOSTS, AGENTOPS_BASE_URL and PORT describe.
+    """Return the sites described by ALLOWED_HOSTS, AGENTOPS_BASE_URL and PORT.
 
-    On the machine itself, services on other ports are not this site. Elsewhere a proxy serves the site on the usual
-    ports too.
+    On the machine itself, services on other ports are not this site. Elsewhere, a proxy also serves the site on the
+    default ports.
     """
     return _own_sites(tuple(settings.ALLOWED_HOSTS), settings.PORT, settings.AGENTOPS_BASE_URL)
 

@@ -1,6 +1,6 @@
-"""HTTP/1.1 for uvicorn with further limits: time and size of headers, connections, time for an answer.
+"""uvicorn's HTTP/1.1 with additional limits: time and size of headers, number of connections, time for a response.
 
-management.site.web_server passes it to uvicorn. Requires loaded settings.
+runs.management.site.web_server passes it to uvicorn. Requires loaded settings.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from agentops.base.http.forwarded import configured_proxies
 
 #: Bytes of the request line and the headers.
 MAX_HEADER_BYTES = 64 * 1024
-#: Seconds that a client may take to receive an answer, or a part that exceeds the buffers.
+#: Seconds that a client may take to receive a response, or a part that exceeds the buffers.
 ANSWER_S = 60.0
-#: Seconds before closing after a refusal: the client may still be sending, and would lose the answer.
+#: Seconds before closing after a refusal: the client may still be sending, and would lose the response.
 LINGER_S = 2.0
-#: The socket option by which closing discards unsent data.
+#: The socket option that makes close() discard unsent data.
 NO_LINGER = struct.pack("ii", 1, 0)
 TEXTS = {
     408: b"The request did not arrive in time.\n",
@@ -38,7 +38,7 @@ _per_address: WeakKeyDictionary[ServerState, Counter[str]] = WeakKeyDictionary()
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. It waits for headers, lets uvicorn read the body and answer, and waits again."""
+    """A connection. It waits for headers, uvicorn reads the body and responds, and it waits again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -68,7 +68,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._stop_answer_timer()
         if self._answering is not None:
-            # Uvicorn informs only the last request of the end; an earlier one would write to a closed connection.
+            # Uvicorn only tells the last request of a disconnect; an earlier one would write to a closed connection.
             self._answering.disconnected = True
         super().connection_lost(exc)
 
@@ -141,7 +141,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._waits_for_headers and self._header_bytes and self._is_idle():
             self._refuse(408)
         else:
-            # It has sent nothing, or its request was answered already.
+            # The client has sent nothing, or its request was answered already.
             self.transport.abort()
 
     # --- Answering ------------------------------------------------------------------------------------------------
@@ -165,12 +165,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_answer_timer()
 
     def _start_answer_timer(self) -> None:
-        """Limit the time for closing, which waits until the client has read everything."""
+        """Limit the time until the connection closes, which requires the client to read everything."""
         if self._answer_timer is None:
             self._answer_timer = self.loop.call_later(ANSWER_S, self._reset)
 
     def _reset(self) -> None:
-        """Close, and let the system discard what the client has not read."""
+        """Close, and discard data that the client has not read."""
         wire = self.transport.get_extra_info("socket")
         if wire is not None:
             with suppress(OSError), socket.fromfd(wire.fileno(), wire.family, wire.type) as same:
@@ -183,11 +183,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer_timer = None
 
     def _refuse(self, status: int) -> None:
-        """Answer without a request, and close."""
+        """Respond to a refused request, and close."""
         self._is_refused = True
         self._stop_header_timer()
         if not self._is_idle():
-            # During another answer, this one would be read as a part of it.
+            # The client would read this response as part of the current one.
             self.transport.abort()
             return
         self._unset_keepalive_if_required()

@@ -17,8 +17,8 @@ CONNECT_S, TOTAL_S = 5.0, 10.0
 def policy_of(url: str) -> HttpPolicy:
     """Return the rules for requests to a URL.
 
-    Public hosts need HTTPS on its usual port or on one of AGENTOPS_TELEMETRY_PORTS. Private addresses, and with them
-    plain HTTP and any port, are allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
+    Public hosts need HTTPS on the default port or on a port in AGENTOPS_TELEMETRY_PORTS. Private addresses, and with
+    them plain HTTP and any port, are allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
     """
     is_private = bool(settings.AGENTOPS_ALLOW_PRIVATE_SINKS)
     ports = list(settings.AGENTOPS_TELEMETRY.ports)

@@ -1,4 +1,4 @@
-"""Request IDs: created here, sent with the answer, and written into every log line (log_lines.py) of the request."""
+"""Request IDs: created here, sent with the response, and written into every log line (log_lines.py) of the request."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError
 
-#: SQLSTATEs of PostgreSQL. psycopg raises a read-only server as an internal error.
+#: SQLSTATEs of PostgreSQL. psycopg raises an internal error for a read-only server.
 PG_DISK_FULL, PG_READ_ONLY = "53100", "25006"
-#: Those of sessions that the server has ended because their transaction was idle, or took, for too long. psycopg raises
-#: them as internal errors, and all others of an ended session (57P01 to 57P05, class 08) as operational ones.
+#: SQLSTATEs of sessions that the server ended because a transaction was idle, or took, too long. psycopg raises
+#: internal errors for these, and operational errors for all other ended sessions (57P01 to 57P05, class 08).
 PG_ENDED_SESSION = frozenset({"25P03", "25P04"})
 #: Free bytes below which an I/O error of SQLite means a full disk.
 MIN_FREE_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ NO_ANSWER = StorageFault(
 
 
 def fault_of(error: BaseException) -> StorageFault | None:
-    """Return what is wrong with the database; None for an error of another kind."""
+    """Return the fault of the database; None for other kinds of errors."""
     if not isinstance(error, Error):
         return None
     cause = error.__cause__

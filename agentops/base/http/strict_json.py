@@ -1,6 +1,6 @@
 """Strict JSON: the parser for all input, from the API, the command line and workers.
 
-The standard parser accepts NaN and infinity, keeps the last of duplicate keys, and recurses as deep as the stack.
+The standard parser accepts NaN and infinity, keeps the last of duplicate keys, and recurses until the stack overflows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ BOM = "\ufeff"
 #: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
 MAX_LITERAL = 4_300
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-#: An escaped an unpaired surrogate, in text without escaped backslashes.
+#: An escaped unpaired surrogate, in text without escaped backslashes.
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-#: Makes all digits zeros.
+#: Translates all digits to zeros.
 _TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _CONTAINERS = frozenset({dict, list})
 _SPACES = b" \t\r\n"
-#: Integers that all parsers read alike.
+#: Integers from the negative of this to this are parsed the same by all parsers.
 _SAFE = 2**53
-#: The keys and indexes from the top to a value.
+#: The keys and indexes from the root to a value.
 Path = tuple[str | int, ...]
 
 
@@ -43,11 +43,11 @@ class Limits:
     keys: int = 1_000
     key: int = 256
     string: int = 200_000
-    #: Integers that every database, and most programs, can hold exactly.
+    #: Integers that every database, and most programs, can store exactly.
     integer: float = 2**63 - 1
     #: Whether lone surrogates are accepted, for the redactor to replace.
     lone_surrogates: bool = True
-    #: Whether NaN and infinity, which Python's own writer makes of such numbers, are read as null.
+    #: Whether NaN and infinity, which Python's own writer outputs, are read as null.
     non_finite: bool = False
 
 
@@ -57,7 +57,7 @@ BODY = Limits()
 FILE = Limits(
     nodes=5_000_000, keys=100_000, key=16_384, string=16 * MIB, integer=math.inf, lone_surrogates=False
 )  # fmt: skip
-#: Limits of imported files: programs write half of a pair where they cut a text, and numbers that are none.
+#: Limits of imported files: programs write half a pair where they truncate a text, and invalid numbers such as NaN.
 IMPORTED = replace(FILE, lone_surrogates=True, non_finite=True)
 
 
@@ -89,7 +89,7 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
 
 
 def has_lone_surrogate(raw: bytes) -> bool:
-    """Whether a text in JSON has an escaped half of a surrogate pair."""
+    """Return whether a JSON text has an escaped half of a surrogate pair."""
     return (b"\\ud" in raw or b"\\uD" in raw) and LONE.search(raw.replace(rb"\\", b"__")) is not None
 
 
@@ -99,8 +99,8 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def _parse_quickly(raw: bytes, limits: Limits) -> Any:
-    """Return the value, or None if the text must be looked at more closely, because it is unusual or invalid."""
-    # At most so many values: what stands inside texts is counted too.
+    """Return the value, or None if the text needs the slower check, because it is unusual or invalid."""
+    # An upper bound of the number of values: characters inside strings are counted too.
     if len(raw) > limits.nodes <= sum(map(raw.count, (b",", b"[", b"{"))):
         return None
     try:
@@ -111,7 +111,7 @@ def _parse_quickly(raw: bytes, limits: Limits) -> Any:
     if found is None:
         return None
     plain = _without_escapes(raw)
-    # Of duplicate keys, one is lost. A text that begins with a colon is counted too, and so looked at closely.
+    # Of duplicate keys, one is lost. A string that begins with a colon is counted too, and causes the slower check.
     if plain.translate(None, _SPACES).count(b'":') != found.keys:
         return None
     is_rare = found.has_floats and _has_rare_number(_skeleton(plain.split(b'"')))
@@ -119,22 +119,24 @@ def _parse_quickly(raw: bytes, limits: Limits) -> Any:
 
 
 def _has_rare_number(skeleton: bytes) -> bool:
-    """Return whether parsers read a number differently: a negative zero, one with an exponent, or with more digits than
-    64 bits hold. An expression would take longer than to parse the document."""
+    """Return whether parsers read a number differently: a negative zero, an exponent, or more digits than 64 bits hold.
+
+    A regular expression would take longer than parsing the document.
+    """
     zeros = skeleton.translate(_TO_ZEROS)
     return b"-0" in skeleton or b"0e" in zeros or b"0E" in zeros or b"0" * 19 in zeros
 
 
 class _Found(NamedTuple):
-    """What a value contains."""
+    """Properties of a parsed value."""
 
-    #: The keys of all objects together.
+    #: The number of keys in all objects.
     keys: int
     has_floats: bool
 
 
 def _look_at(value: Any, limits: Limits, *, has_long_strings: bool) -> _Found | None:
-    """Return what a value contains, or None if it exceeds a limit, or might."""
+    """Return the properties of a value, or None if it exceeds a limit, or might."""
     number, depth, keys, has_floats, members = 0, 0, set[str](), False, [value]
     while members:
         types = set(map(type, members))
@@ -161,7 +163,7 @@ def _look_at(value: Any, limits: Limits, *, has_long_strings: bool) -> _Found | 
 
 
 def _are_safe(members: list[Any]) -> bool:
-    """Return whether all integers are such that all parsers read them alike."""
+    """Return whether all parsers read all integers the same."""
     return all(-_SAFE <= item <= _SAFE for item in members if type(item) is int)
 
 
@@ -206,7 +208,7 @@ def _check_raw(raw: bytes, limits: Limits) -> bool:
     inside = sum(map(skeleton.count, (b",", b"[", b"{"))) - skeleton.count(b"[]") - skeleton.count(b"{}")
     if inside + 1 > limits.nodes:
         raise _too_complex(limits)
-    # The expression alone would take half of the time of reading a document, and most have no surrogates.
+    # The expression alone would take half as long as parsing a document, and most have no surrogates.
     has_surrogates = not limits.lone_surrogates and (b"\\ud" in plain or b"\\uD" in plain)
     if has_surrogates and (lone := LONE.search(plain)):
         _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
@@ -214,18 +216,18 @@ def _check_raw(raw: bytes, limits: Limits) -> bool:
 
 
 def _without_escapes(raw: bytes) -> bytes:
-    """Return the text with other characters for escaped quotes and backslashes: each quote begins or ends a string."""
+    """Return the text with escaped quotes and backslashes replaced, so that each quote begins or ends a string."""
     return raw.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in raw else raw
 
 
 def _skeleton(parts: list[bytes]) -> bytes:
-    """Return the text without spaces and with strings as a quote each. `parts`: the text, split at its quotes."""
+    """Return the text without spaces, with each string reduced to a quote. `parts`: the text, split at its quotes."""
     return b'"'.join(parts[::2]).translate(None, _SPACES)
 
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:
     depth = 0
-    # Too many brackets at any depth.
+    # More brackets than this exceed the limit on values at any depth.
     for bracket in skeleton.translate(None, NOT_BRACKETS)[: 2 * limits.nodes + 2]:
         depth += 1 if bracket in b"[{" else -1
         if depth > limits.depth:

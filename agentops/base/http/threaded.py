@@ -1,6 +1,6 @@
-"""Django behind ASGI: bodies are read on the event loop, and requests are answered in a few threads.
+"""Django behind ASGI: the event loop reads bodies, and a few threads process requests.
 
-Django's own handler starts a thread for each request and switches threads several times; here a request costs one
+Django's own handler starts a thread for each request and switches threads several times; here a request needs one
 switch, and slow clients occupy no thread.
 """
 
@@ -44,7 +44,8 @@ class ThreadedDjango(ASGIHandler):
         self.load_middleware(is_async=False)
         self._bodies = Bodies(uploads=Bodies(SHARED_DISK_BYTES))
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
-        #: Ends what requests still compute: their threads cannot be killed, and the process waits for them.
+        #: Set at the end of the process to stop running computations: their threads cannot be killed, and the process
+        #: waits for them.
         self._ends = threading.Event()
         self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY, settings.AGENTOPS_WEB_THREADS_PER_PROJECT)
 
@@ -54,7 +55,7 @@ class ThreadedDjango(ASGIHandler):
         except ClientDisconnected:
             return
         try:
-            # A new context, because that of a thread would persist between requests.
+            # A new context, because the context of a thread would persist between requests.
             context = contextvars.copy_context()
             respond = partial(context.run, self._respond, scope, body)
             async with self._lanes.enter(scope) as credentials:
@@ -73,7 +74,7 @@ class ThreadedDjango(ASGIHandler):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Let requests compute until the end of the block; then whatever they still compute ends."""
+        """Allow requests to compute until the end of the block; then end their remaining computations."""
         self._ends.clear()
         try:
             yield
@@ -81,7 +82,7 @@ class ThreadedDjango(ASGIHandler):
             self._ends.set()
 
     def _respond(self, scope: Message, body: RequestBody) -> tuple[HttpResponseBase, bytes | None]:
-        """Return the response, with its content unless that comes in pieces."""
+        """Return the response, with its content unless it is streamed."""
         process_ends.set(self._ends)
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
@@ -89,11 +90,11 @@ class ThreadedDjango(ASGIHandler):
         response = self.get_response(request) if request is not None else refusal
         assert response is not None
         if response.streaming:
-            # The database connection belongs to this thread, and the pieces may be made on others.
+            # The database connection belongs to this thread, and other threads may produce the pieces.
             close_old_connections()
             return response, None
         try:
-            # At once: answers are small, and a slow client must not occupy a thread.
+            # At once: responses are small, and a slow client must not occupy a thread.
             return response, b"".join(response)
         finally:
             # Ends the request and returns the database connection of the thread.
@@ -102,7 +103,7 @@ class ThreadedDjango(ASGIHandler):
     async def _send_pieces(
         self, scope: Message, context: contextvars.Context, response: HttpResponseBase, receive: Receive, send: Send
     ) -> None:
-        """Send a long content piece by piece, until the client leaves. A slow client occupies no thread."""
+        """Send long content piece by piece, until the client disconnects. A slow client occupies no thread."""
         loop, gone, pieces = asyncio.get_running_loop(), asyncio.ensure_future(_disconnected(receive)), iter(response)
         make = partial(context.run, _next_piece, pieces)
         try:
@@ -122,7 +123,7 @@ def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
     try:
         return next(pieces, None)
     finally:
-        # Returns the connection of this thread: the next piece may be made by another one.
+        # Returns the connection of this thread: another thread may produce the next piece.
         close_old_connections()
 
 
@@ -133,6 +134,6 @@ async def _send_head(response: HttpResponseBase, send: Send) -> None:
 
 
 async def _disconnected(receive: Receive) -> None:
-    # Before that comes the body of the request, if it was not read.
+    # The body of the request comes first, if it was not read.
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Django's upload handler of this site: files are kept in temporary files without a name."""
+"""Django upload handler that stores files in temporary files without a name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import IO, Any
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 
-#: Bytes of a file that is kept in memory.
+#: Maximum bytes of a file that stays in memory.
 MEMORY_BYTES = 64 * 1024
 
 
 class NamelessFileHandler(FileUploadHandler):
-    """Write a file to the disk without a name, so that it is gone with its process, even if that is killed."""
+    """Write a file to disk without a name, so that it disappears with the process, even if that is killed."""
 
     #: The file that is being received.
     _content: IO[bytes] | None = None
@@ -38,5 +38,5 @@ class NamelessFileHandler(FileUploadHandler):
             self._content.close()
 
     def __del__(self) -> None:
-        # Django does not tell of a form that breaks off within a file.
+        # Django does not report a form that ends within a file.
         self.upload_interrupted()

@@ -1,8 +1,8 @@
 """Requests in UTF-8 only: the `charset` of a request is ignored, and bytes that are not UTF-8 are refused.
 
 Django would decode with any codec of Python, including compressing ones, and fail with a traceback for codecs that are
-not for text. It would replace invalid bytes in URLs and forms by U+FFFD, and so search for or store a text that nobody
-sent. The API refuses other charsets; browsers send forms in UTF-8.
+not for text. It would replace invalid bytes in URLs and forms with U+FFFD, and so search for or store a different text.
+The API refuses other charsets; browsers send forms in UTF-8.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def _path(request: HttpRequest) -> bytes:
     """Return the path as sent, without its escapes."""
     scope = getattr(request, "scope", None)
     if scope is None:
-        # Under WSGI Django escapes only what is not UTF-8.
+        # Under WSGI Django only escapes bytes that are not UTF-8.
         return unquote_to_bytes(request.path_info)
     return unquote_to_bytes(scope.get("raw_path") or scope["path"])
 
 
 def _form(request: HttpRequest) -> bytes:
-    """Return the form of a page, without its escapes; nothing for bodies of the API, and for files."""
+    """Return the form of a page without escapes; nothing for API bodies and files."""
     is_exempt = request.path_info.startswith(API) or is_upload(request.method, request.path_info)
     if request.content_type not in FORMS or is_exempt:
         return b""

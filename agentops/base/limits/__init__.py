@@ -1,1 +1,1 @@
-"""Limits of computation that people define: schemas, expressions, patterns, and files that expand."""
+"""Limits on computation defined by users: schemas, expressions, patterns, and compressed files."""

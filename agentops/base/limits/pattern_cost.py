@@ -1,7 +1,7 @@
-"""How much work a regular expression is: the parts that it has when its repetitions are written out.
+"""The cost of a regular expression: its number of parts after expanding repetitions.
 
-The engine of `agentops.base.limits.patterns` never backtracks, but it follows all parts at once: a text takes a time
-that is proportional to its length and to the number of parts, and `(a{99}){99}` has 9,801 of them.
+The engine of `agentops.base.limits.patterns` never backtracks, but it follows all parts at once: matching takes time
+proportional to the length of the text and to the number of parts, and `(a{99}){99}` has 9,801 of them.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from typing import NamedTuple
 
 #: `{3}`, `{3,}`, `{3,5}`.
 _REPETITION = re.compile(r"\{(\d*)(,?)(\d*)\}")
-#: What follows the bracket of a group: its name, or flags.
+#: The text after the bracket of a group: its name, or flags.
 _GROUP_HEAD = re.compile(r"\?(?:P?<[^>]*>|[A-Za-z-]*:?)")
-#: An escape, with the braces that belong to it.
+#: An escape, including its braces.
 _ESCAPE = re.compile(r"\\(?:[pPxuU]\{[^}]*\}|.)", re.DOTALL)
-#: Escapes of classes that have hundreds of ranges in Unicode.
+#: Escapes of classes with hundreds of ranges in Unicode.
 _UNICODE_CLASS = re.compile(r"\\[dDwWsSpP]|\[:")
 _VERBOSE = re.compile(r"\?[A-Za-z]*x")
-#: Steps for the compilation of one part: any, or one that may be a class of Unicode; and the most for all. The engine
-#: refuses a pattern whose program is larger than 10 MB.
+#: Steps to compile a part, and a part that may be a Unicode class; and the maximum for a pattern. The engine refuses a
+#: pattern whose program is larger than 10 MB.
 COMPILE_PART, COMPILE_UNICODE_PART, MAX_COMPILE = 7, 400, 200_000
-#: How many parts the engine follows through one byte of text in a step, if it follows all of them.
+#: Number of parts that the engine follows through one byte of text in a step, if it follows all of them.
 PARTS_PER_STEP = 33
 
 
 class PatternCost(NamedTuple):
     """The cost of one pattern, in steps of about a microsecond."""
 
-    #: Parts, with repetitions written out.
+    #: Parts after expanding repetitions.
     parts: int
     compile_steps: int
 
     def match_steps(self, subject: str) -> int:
-        """Return the steps that the search in a text takes at most, about."""
-        # Four bytes a character at most. `len` is free, where encoding would copy the text.
+        """Return the approximate maximum of steps that a search in a text takes."""
+        # At most four bytes per character. `len` is free; encoding would copy the text.
         size = len(subject) if subject.isascii() else 4 * len(subject)
         return 1 + self.parts * size // PARTS_PER_STEP
 
 
 class UncountablePattern(ValueError):
-    """The parts of the pattern cannot be counted. The message says why."""
+    """The parts of the pattern cannot be counted. The message gives the reason."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Group:
 
 
 def cost_of(text: str) -> PatternCost:
-    """Return the cost of a pattern in Rust's syntax, rather too high than too low. Raises `UncountablePattern`."""
+    """Return the cost of a pattern in Rust's syntax, rounded up if unsure. Raises `UncountablePattern`."""
     parts = _parts(text)
     part = COMPILE_UNICODE_PART if _UNICODE_CLASS.search(text) else COMPILE_PART
     return PatternCost(parts, min(parts * part, MAX_COMPILE))
@@ -73,7 +73,7 @@ def _parts(text: str) -> int:
         if character == "(":
             head = _GROUP_HEAD.match(text, at + 1)
             if head and _VERBOSE.match(head[0]):
-                # It gives spaces, brackets after them and comments another meaning.
+                # The flag changes the meaning of spaces, following brackets and comments.
                 raise UncountablePattern("a pattern must not have the flag x")
             groups.append(_Group())
             at = head.end() if head else at + 1
@@ -99,7 +99,7 @@ def _parts(text: str) -> int:
 
 
 def _end_of_class(text: str, at: int) -> int:
-    """Return where a class ends that begins at `at`: classes can contain classes."""
+    """Return the end of the class that begins at `at`: classes can contain classes."""
     depth = 0
     while at < len(text):
         character = text[at]
@@ -107,7 +107,7 @@ def _end_of_class(text: str, at: int) -> int:
             at += 1
         elif character == "[":
             depth += 1
-            # A bracket that comes first is one of the characters.
+            # A bracket in the first position is a literal character.
             at += text[at + 1 : at + 2] == "^"
             at += text[at + 1 : at + 2] == "]"
         elif character == "]":

@@ -1,4 +1,4 @@
-"""Regular expressions of definitions: matched in linear time, and only where that time is short."""
+"""Regular expressions of definitions: matched in linear time, and only if that takes little time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentops.base.limits.pattern_cost import PatternCost, UncountablePattern, c
 from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 
 MAX_PATTERN = 200
-#: Parts that a pattern may have, with its repetitions written out.
+#: Maximum parts of a pattern after expanding repetitions.
 MAX_PARTS = 2_000
-#: Steps for one search. It cannot be interrupted, and no other thread runs meanwhile.
+#: Maximum steps of one search. It cannot be interrupted, and blocks all other threads.
 MAX_MATCH_STEPS = 250_000
-#: Steps for all searches of one decision, such as that of a hook about a call.
+#: Maximum steps of all searches for one decision, such as a hook's decision about a call.
 MAX_DECISION_STEPS = 1_000_000
 #: A compiled pattern takes up to 10 MB. Patterns with more compilation steps than this are kept in a small cache.
 DEAR = 5_000
@@ -27,7 +27,7 @@ class InvalidPattern(ValueError):
 
 
 class PatternTooExpensive(WorkExceeded):
-    """The text is too long to be searched for this pattern."""
+    """The text is too long to search for this pattern."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Pattern:
         return self._is_match(subject, budget, whole=True)
 
     def occurs_in(self, subject: str, budget: WorkBudget | None = None) -> bool:
-        """Return whether a part of the subject matches. Raises `PatternTooExpensive`, or `WorkExceeded` of the budget
-        that pays for it."""
+        """Return whether a part of the subject matches. Raises `PatternTooExpensive`, or `WorkExceeded` of `budget`."""
         return self._is_match(subject, budget, whole=False)
 
     def _is_match(self, subject: str, budget: WorkBudget | None, *, whole: bool) -> bool:
@@ -91,7 +90,7 @@ def _cost(text: str) -> PatternCost:
 
 def _compile(text: str, whole: bool) -> SchemaValidator:
     try:
-        # Compiled alone first, so that an unbalanced bracket cannot escape from the group around it.
+        # Compiled separately first, so that an unbalanced bracket cannot end the group around it.
         alone = SchemaValidator(core_schema.str_schema(pattern=text, regex_engine="rust-regex"))
         if not whole:
             return alone

@@ -1,7 +1,7 @@
-"""JSON Schemas that people write: checked before they are stored, and applied without a request and within a budget.
+"""JSON Schemas of users: checked before they are stored, and applied without network requests and within a budget.
 
-A schema belongs to one project, and the processes that apply it serve all of them. So nothing is loaded for it, its
-patterns are matched in linear time, and its work is counted: keywords, members of values, references, messages.
+A schema belongs to one project, but the processes that apply it serve all projects. So no documents are loaded for it,
+its patterns are matched in linear time, and its work is counted: keywords, members of values, references, messages.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from agentops.base.limits.schema_keywords import CountedValidator
 from agentops.base.limits.schema_work import SchemaWork, new_work
 from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 
-#: The code of refusals, at every entry point.
+#: Error code for schemas that are too expensive, in all APIs.
 TOO_EXPENSIVE = "schema_too_expensive"
 Path = tuple[str | int, ...]
 _NO_DOCUMENTS: Registry[Any] = Registry()
-#: What holds values, not schemas.
+#: Keywords that contain values, not schemas.
 _VALUES = frozenset({"const", "default", "enum", "examples"})
-#: What holds schemas by the names that people give to them, which may be those of keywords.
+#: Keywords that contain schemas by user-defined names, which may equal keywords.
 _BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 class InvalidSchema(ValueError):
-    """Not a JSON Schema, or one that cannot be used here. `path` leads to the invalid part."""
+    """The schema is invalid or unsupported. `path` leads to the invalid part."""
 
     def __init__(self, text: str, path: Path = ()) -> None:
         super().__init__(text)
@@ -37,21 +37,21 @@ class InvalidSchema(ValueError):
 
 
 class ExpensiveSchema(InvalidSchema):
-    """A schema that is too large to be checked."""
+    """The schema is too large to check."""
 
 
 class SchemaUnusable(ValueError):
-    """The schema cannot be applied: a reference leads nowhere, or back to itself without end."""
+    """The schema cannot be applied: a reference is unresolvable or endlessly recursive."""
 
 
 class SchemaTooExpensive(SchemaUnusable):
-    """To check the value would take more work than one check may do."""
+    """Checking the value exceeds the budget of one check."""
 
 
 def check_schema(schema: Any, budget: WorkBudget | None = None) -> None:
-    """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that would take too much work.
+    """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that exceeds the budget.
 
-    `budget` pays for the work. None: a new budget is made.
+    The work counts towards `budget`. None: a new budget is used.
     """
     try:
         with new_work(budget) as work:
@@ -66,7 +66,7 @@ def check_schema(schema: Any, budget: WorkBudget | None = None) -> None:
 def fault_of(schema: Mapping[str, Any], value: Any) -> ValidationError | None:
     """Return the first thing that is wrong with a value, or None. Raises `SchemaUnusable`, or its `SchemaTooExpensive`.
 
-    Of the branches of `anyOf`, the one that fits best is named.
+    For `anyOf`, it reports the branch that fits best.
     """
     try:
         with new_work() as work:
@@ -75,7 +75,7 @@ def fault_of(schema: Mapping[str, Any], value: Any) -> ValidationError | None:
     except WorkExceeded as error:
         raise SchemaTooExpensive(f"the schema is too expensive for this value: the check {error}") from None
     except Exception as error:
-        # The library has no base class for references to nowhere, endless recursion and the like.
+        # The library has no base class for unresolvable references, endless recursion and similar errors.
         raise SchemaUnusable(f"the schema cannot be applied: {str(error)[:200]}") from error
     fault: ValidationError | None = best_match([] if first is None else [first])
     return fault
@@ -86,7 +86,7 @@ def _first(validator: Any, value: Any) -> ValidationError | None:
 
 
 def _check_parts(work: SchemaWork, schema: Any) -> None:
-    """Check what the library does not: references to other documents, and patterns."""
+    """Check references to other documents, and patterns, which the library does not check."""
     for path, keyword, value in _keywords(work, schema):
         if keyword in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
             raise InvalidSchema("a schema must not refer to other documents", path)

@@ -1,6 +1,6 @@
-"""The keywords of JSON Schema, counted: the validator class of jsonschema with a budget of work.
+"""JSON Schema keywords with a work budget: a validator class based on jsonschema.
 
-Replaced are the keywords whose work the library does at once, and where one error is enough.
+It replaces keywords whose work the library does in one go, and keywords for which one error is enough.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jsonschema.validators import extend
 from agentops.base.limits import schema_work
 from agentops.base.limits.unevaluated import unevaluated_items, unevaluated_properties
 
-#: Steps of a keyword, and of a visit of a subschema.
+#: Steps of a keyword, and of visiting a subschema.
 KEYWORD, VISIT = 4, 4
-#: Members of a schema that a keyword looks through in a step, and characters of a message that are written.
+#: Schema members that a keyword processes per step, and characters of a message that are written per step.
 MEMBERS_PER_STEP, CHARACTERS_PER_STEP = 4, 20
-#: Characters that are compared in a step, if texts are equal.
+#: Characters compared per step, if texts are equal.
 EQUAL_PER_STEP = 4_096
 MAX_SHOWN = 80
 Errors = Iterator[ValidationError]
@@ -52,7 +52,7 @@ def _one_of(validator: Any, subschemas: Any, value: Any, schema: Any) -> Errors:
 
 
 def _first_errors(validator: Any, subschemas: Any, value: Any) -> Iterator[ValidationError | None]:
-    """Yield the first error under each of the subschemas, None for one that allows the value."""
+    """Yield the first error for each subschema; None for a subschema that allows the value."""
     for index, subschema in enumerate(subschemas):
         yield next(validator.descend(value, subschema, schema_path=index), None)
 
@@ -118,7 +118,7 @@ def _unique_items(validator: Any, is_required: Any, value: Any, schema: Any) -> 
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value whose JSON is the same as that of each equal value: 1.0 equals 1, but true does not."""
+    """Return a value whose JSON is the same for all equal values: 1.0 equals 1, but true does not."""
     budget = schema_work.current().budget
     budget.spend(2)
     if isinstance(value, str):
@@ -206,7 +206,7 @@ def _counted_descent(self: Any, instance: Any, schema: Any, **options: Any) -> E
 
 
 def _evolve(self: Any, **changes: Any) -> Any:
-    """Return the validator of another schema. The library would take that of `$schema`, which counts nothing."""
+    """Return the validator of another schema. The library would use the class of `$schema`, which counts nothing."""
     return CountedValidator(
         changes.get("schema", self.schema), registry=self._registry, _resolver=changes.get("_resolver", self._resolver)
     )

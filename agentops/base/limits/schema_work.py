@@ -1,4 +1,4 @@
-"""The work of one check against a schema: its budget, and what is kept while it lasts."""
+"""The work of one check against a schema: its budget, and its caches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from agentops.base.limits.work_budget import WorkBudget
 
 #: Steps of one check. A step takes about a microsecond; a keyword that is applied to a value, five.
 MAX_STEPS = 2_000_000
-#: A second limit, for what the steps count too low.
+#: A second limit, because the step counts may be too low.
 CPU_S = 5.0
-#: Steps after which a check waits until no other one in this process does so much. Threads that compute at once would
-#: each take the interpreter from those that answer other requests.
+#: Steps after which a check waits for other long checks in this process. Several computing threads would take the
+#: interpreter from the threads that serve other requests.
 TURN_AFTER = 200_000
-#: The steps of a reference.
+#: Steps of a reference.
 REFERENCE = 20
-#: The steps of a look for an anchor, for each object and list of the schema: the library searches all of it.
+#: Steps of an anchor lookup, for each object and list of the schema: the library searches all of it.
 SEARCH = 4
 
 
@@ -30,24 +30,24 @@ class SchemaWork:
     """One check."""
 
     budget: WorkBudget
-    #: The steps of a look for an anchor.
+    #: Steps of an anchor lookup.
     search_steps: int = 0
-    #: Whether references are resolved from places inside of the schema, so that each searches it.
+    #: Whether references are resolved from places inside the schema, so that each lookup searches it.
     has_ids: bool = False
-    #: Compiled patterns by their texts: a cache of the process may be too small for one schema.
+    #: Compiled patterns by text: a cache of the process may be too small for one schema.
     _patterns: dict[str, Pattern] = field(default_factory=dict)
 
-    #: Whether the others that are long wait for this check.
+    #: Whether other long checks are waiting for this one.
     has_turn: bool = False
 
     def take_turn(self) -> None:
-        """Wait for the other long checks, if this one has become long."""
+        """Wait for other long checks, if this check has become long."""
         if self.budget.spent > TURN_AFTER and not self.has_turn:
             _turn.acquire()
             self.has_turn = True
 
     def measure(self, schema: Any) -> None:
-        """Note the size of the schema. Raises `WorkExceeded`."""
+        """Store the size of the schema. Raises `WorkExceeded`."""
         waiting = [schema]
         while waiting:
             current = waiting.pop()
@@ -67,7 +67,7 @@ class SchemaWork:
         return pattern
 
     def spend_reference(self, reference: str, resolver: Any) -> None:
-        """Count the resolution of a reference. One to an anchor searches the whole schema, for each of its scopes."""
+        """Count the resolution of a reference. An anchor lookup searches the whole schema, for each of its scopes."""
         self.budget.spend(REFERENCE + reference.count("/"))
         if self.has_ids or not (reference == "#" or reference.startswith("#/")):
             self.budget.spend(self.search_steps * (1 + sum(1 for _ in resolver.dynamic_scope())))
@@ -87,14 +87,14 @@ def current() -> SchemaWork:
 
 
 def new_budget(steps: int | None = None) -> WorkBudget:
-    """Return the budget of a check, or of several: so many steps, by default `MAX_STEPS`."""
+    """Return the budget of one or several checks; by default `MAX_STEPS` steps."""
     limit = MAX_STEPS if steps is None else steps
     return WorkBudget(limit, "steps", cpu_s=CPU_S, watch=lambda: current().take_turn())
 
 
 @contextmanager
 def new_work(budget: WorkBudget | None = None) -> Iterator[SchemaWork]:
-    """Begin a check that `budget` pays for (None: a new budget). A generator must not suspend within."""
+    """Begin a check that counts towards `budget` (None: a new budget). A generator must not yield within."""
     work = SchemaWork(budget or new_budget())
     token = _current.set(work)
     try:

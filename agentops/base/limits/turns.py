@@ -1,4 +1,4 @@
-"""Turns of projects in the queues of a worker: a backlog of one project holds up only that project."""
+"""Fair turns for projects in a worker's queues: a backlog of one project only delays that project."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 def rounds(waiting: Callable[[], Iterable[K]]) -> Iterator[K]:
-    """Yield each project that is waiting, once; then look again which ones are. Ends when none is waiting.
+    """Yield each waiting project once, then query the waiting projects again. Ends when none is waiting.
 
-    A project that begins to wait gets its turn in the next round: at the latest after one turn of each other one.
+    A project that starts to wait gets its turn in the next round: at the latest after one turn of each other project.
     """
     while projects := list(waiting()):
         yield from projects

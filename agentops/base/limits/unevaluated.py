@@ -1,4 +1,4 @@
-"""`unevaluatedProperties` and `unevaluatedItems`: which members of a value no other keyword has evaluated.
+"""`unevaluatedProperties` and `unevaluatedItems`: the members of a value that no other keyword evaluates.
 
 The library follows references without a count, matches patterns with backtracking, and searches lists.
 """
@@ -17,7 +17,7 @@ Errors = Iterator[ValidationError]
 
 
 def unevaluated_properties(validator: Any, subschema: Any, value: Any, schema: Any) -> Errors:
-    """Yield an error for each property that only `subschema` is about, and that it does not allow."""
+    """Yield an error for each property that no other keyword evaluates and `subschema` does not allow."""
     if not isinstance(value, dict):
         return
     evaluated = _evaluated(validator, value, _without(schema, "unevaluatedProperties"))
@@ -27,7 +27,7 @@ def unevaluated_properties(validator: Any, subschema: Any, value: Any, schema: A
 
 
 def unevaluated_items(validator: Any, subschema: Any, value: Any, schema: Any) -> Errors:
-    """Yield an error for each item that only `subschema` is about, and that it does not allow."""
+    """Yield an error for each item that no other keyword evaluates and `subschema` does not allow."""
     if not isinstance(value, list):
         return
     evaluated = _evaluated(validator, value, _without(schema, "unevaluatedItems"))
@@ -41,7 +41,7 @@ def _without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
 
 
 def _evaluated(validator: Any, value: Any, schema: Any) -> set[Any]:
-    """Return the names or indexes of the members that a schema is about. Those of subschemas count if they apply."""
+    """Return the names or indexes of the members that a schema evaluates, including subschemas that apply."""
     budget = schema_work.current().budget
     budget.spend(STEPS)
     if not isinstance(schema, Mapping):

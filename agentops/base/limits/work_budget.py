@@ -1,7 +1,7 @@
-"""A budget of work: computation that people define is counted while it runs, and ends when its budget is spent.
+"""A work budget: computation defined by users is counted while it runs, and ends when it exceeds the budget.
 
-A process serves many projects. What one of them defines (a schema, an expression, a compressed file) must not decide
-how long the others wait, so the code that executes it calls `WorkBudget.spend` before each part of the work.
+A process serves many projects. The definitions of one project (a schema, an expression, a compressed file) must not
+delay other projects, so the code that executes them calls `WorkBudget.spend` before each part of the work.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from threading import Event
 
-#: How often a budget looks at the clock, and calls `watch`, before it is spent.
+#: Number of times a budget checks the clock, and calls `watch`, before it is used up.
 CHECKS = 256
 
 
-#: Set when the work of this context has to end, because its process does. None: nothing ends it.
+#: Set when the work of this context must end because its process ends. None: nothing ends it.
 process_ends: ContextVar[Event | None] = ContextVar("the end of the process", default=None)
 
 
 class WorkExceeded(Exception):
-    """The work is over its budget, or its process ends. The message says which, for use after "it"."""
+    """The work exceeded its budget, or its process ends. The message says which, for use after "it"."""
 
 
 class WorkBudget:
-    """How much work one computation may do: `limit` units, and seconds of CPU time.
+    """The budget of one computation: `limit` units, and seconds of CPU time.
 
-    The limit comes first: the same input is refused on every machine. The time is a second limit for what the units
-    count too low. It is CPU time of the calling thread, so a busy machine refuses nothing. `watch` is called at each
-    look at the clock, and ends the work by raising. Use a budget in one thread only.
+    Normally the unit limit applies first, so the same input is refused on every machine. The time is a second limit,
+    for work that the units underestimate. It is CPU time of the calling thread, so load on the machine does not cause
+    refusals. `watch` is called with each check of the clock, and ends the work by raising. Use a budget in one thread
+    only.
     """
 
     def __init__(
@@ -44,17 +45,17 @@ class WorkBudget:
 
     @property
     def left(self) -> int:
-        """The units that can still be spent."""
+        """The units left."""
         return max(self.limit - self.spent, 0)
 
     def spend(self, units: int = 1) -> None:
-        """Count work that is about to be done. Raises `WorkExceeded`; so does every later call."""
+        """Count work before doing it. Raises `WorkExceeded`; so does every later call."""
         self.spent += units
         if self.spent > self._next_check:
             self.check()
 
     def check(self) -> None:
-        """Look at the clock and call `watch` now, for work that is not counted in units. Raises `WorkExceeded`."""
+        """Check the clock and call `watch` now, for work that is not counted in units. Raises `WorkExceeded`."""
         if self.spent > self.limit:
             raise WorkExceeded(f"takes more than {self.limit} {self.unit}")
         if self._cpu_end is not None and time.thread_time() > self._cpu_end:

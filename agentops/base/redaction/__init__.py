@@ -1,1 +1,1 @@
-"""Redaction: replaces secrets, NUL and unpaired surrogates before a text is stored or shown."""
+"""Redaction: replaces secrets, NUL and unpaired surrogates before a text is stored or displayed."""

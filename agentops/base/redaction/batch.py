@@ -1,8 +1,8 @@
 """Redaction of many JSON values at once: one search over all of them for signs of secrets.
 
-Few values contain a secret, but a search for each kind of secret in each string costs more than to store it. Here all
-values are searched at once, as one JSON text, for what every secret has: the prefix of a token, or a name before a
-value. Only the values with such a sign are then redacted one by one.
+Few values contain a secret, but searching each string for each kind of secret costs more than storing it. Here all
+values are searched at once, as one JSON text, for signs that every secret has: the prefix of a token, or a name before
+a value. Only values with such a sign are then redacted one by one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from agentops.base.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor, si
 from agentops.base.redaction.secret_names import each
 from agentops.base.redaction.secret_signs import signs
 
-#: Replaced although no secret, or looked at more closely: NUL, and marks, behind which another secret may show.
+#: Signs of other replacements: NUL, and existing marks, which another secret may follow.
 _OTHER_SIGNS = ("\\u0000", "[REDACTED:")
 
 
 def clean_all(values: Sequence[JSON], redactor: Redactor) -> list[tuple[JSON, frozenset[str]]]:
-    """Redact JSON values. The result is that of `redactor.clean` for each of them."""
+    """Redact JSON values. The result equals calling `redactor.clean` for each value."""
     try:
         suspects = suspects_among([to_json(value).decode() for value in values], redactor)
     except PydanticSerializationError:  # an unpaired surrogate, or too deep
@@ -31,7 +31,7 @@ def clean_all(values: Sequence[JSON], redactor: Redactor) -> list[tuple[JSON, fr
 
 
 def clean_texts(texts: Sequence[str], redactor: Redactor) -> list[tuple[str, frozenset[str]]]:
-    """Redact JSON values that are given, and returned, as JSON texts without spaces."""
+    """Redact JSON values, passed and returned as JSON texts without spaces."""
     suspects = suspects_among(texts, redactor)
     return [_clean_text(text, redactor) if index in suspects else (text, NOTHING) for index, text in enumerate(texts)]
 
@@ -55,7 +55,7 @@ def suspects_among(texts: Sequence[str], redactor: Redactor) -> set[int] | range
 
 
 def _in_ascii(text: str) -> str:
-    # The signs are in ASCII. In JSON, the characters of a sign stay together, and what follows is at most escaped.
+    # The signs are ASCII. JSON keeps the characters of a sign together, and at most escapes the following text.
     return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Values in forms are masked. A mark that comes back unchanged stands for the secret that it has replaced."""
+"""Masked values in forms. A mark that a form returns unchanged represents the secret it replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MaskedSecrets:
             self._learn(value, masked(value))
 
     def restore(self, value: Any) -> Any:
-        """Return a copy of a value with the secrets in the places of their marks. Other marks stay."""
+        """Return a copy of a value with its marks replaced by their secrets. Unknown marks stay."""
         if isinstance(value, str):
             return MARK.sub(lambda match: self._secrets.get(match[0], match[0]), value) if self._secrets else value
         if isinstance(value, Mapping):

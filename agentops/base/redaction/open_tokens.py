@@ -1,4 +1,4 @@
-"""Tokens that the end of a text cuts: what a stream holds back."""
+"""Tokens truncated by the end of a text, which a stream holds back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentops.base.redaction.vendor_tokens import PREFIXES, START, WIDE_PREFIXES
 #: The prefixes of the other shapes.
 _OTHERS = ("sk-", "aok_", "eyJ")
 _WORD = ascii_letters + digits + "_-"
-#: What most tokens consist of, what those of `WIDE_PREFIXES` consist of, and what the latter have besides.
+#: The characters of most tokens, the characters of `WIDE_PREFIXES` tokens, and the additional characters of the latter.
 _NARROW, _WIDE = _WORD + ".", _WORD + r".+/=%\:~"
 _SEPARATORS = frozenset(_WIDE) - frozenset(_NARROW)
 _TERRAFORM = ".atlasv1."
@@ -34,17 +34,17 @@ _TELEGRAM = re.compile(r"(?<=[0-9]:)A(?:A[A-Za-z0-9_-]*+)?\Z", re.ASCII)
 _AZURE = re.compile(r"(?<=[0-9])Q(?:~[A-Za-z0-9_.~-]*+)?\Z", re.ASCII)
 _BEFORE_TERRAFORM = re.compile(r"(?<=[A-Za-z0-9]{14})", re.ASCII)
 _HEADS = frozenset(prefix[:length] for prefix in (*PREFIXES, *_OTHERS) for length in range(1, len(prefix)))
-#: Last character → lengths of starts of prefixes that end in it, longest first.
+#: Last character → lengths of incomplete prefixes that end in it, longest first.
 _LENGTHS = {
     end: sorted({len(head) for head in _HEADS if head[-1] == end}, reverse=True) for end in map(chr, range(128))
 }
 
 
 def unfinished(text: str) -> int:
-    """Return the position of a token, or of the start of a prefix, that the end of the text cuts, or its length."""
+    """Return the position of a token, or of an incomplete prefix, at the end of the text; otherwise its length."""
     first = size = len(text)
     run = len(text.rstrip(_NARROW))
-    # All characters behind the prefix can belong to the token.
+    # All characters after the prefix can belong to the token.
     if run < size and (match := _PREFIX.search(text, run)):
         first = match.start()
     if text[run - 1 : run] in _SEPARATORS:
@@ -70,7 +70,7 @@ def _wide(text: str) -> int:
 
 
 def _terraform(text: str, run: int) -> int:
-    """Return the position of the last full stop but one, or the last one, if such a token can begin there."""
+    """Return the position of the second-last or last full stop, if such a token can begin there."""
     last = text.rfind(".")
     begin = last - len(_TERRAFORM) + 1 if text.endswith(_TERRAFORM, run, last + 1) else last
     is_open = begin < last or _TERRAFORM.startswith(text[last:])

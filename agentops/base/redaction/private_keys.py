@@ -1,4 +1,4 @@
-"""Private keys in PEM: whole, cut, and while they arrive."""
+"""Private keys in PEM format: complete, truncated, and while they arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEADERS = rf"(?:{_GAP}{{1,4}}[A-Z][A-Za-z-]{{2,20}}: [^\n\\]{{1,120}}+){{0,4}}"
 #: Lines of Base64 and the gaps between them.
 _LINES = r"(?:[\s,:+\"'A-Za-z0-9/=]{1,64}+|\\[nr]){0,1024}"
 _BODY = rf"{_HEADERS}{_GAP}{{0,8}}[A-Za-z0-9+/=]{{16,76}}+{_LINES}"
-#: With its end in sight, or as far as it looks like a key: previews and streams cut keys in the middle.
+#: Up to the end of the key, or as long as the text looks like one: previews and streams truncate keys.
 PATTERN = re.compile(rf"-----BEGIN {_LABEL}(?:(?:[^-]|-(?!----)){{0,16384}}-----END {_LABEL}|{_BODY})")
 _LINE = re.compile(r"[A-Za-z0-9+/=]{16}")
 _OPEN_LABEL = r"(?: [A-Z ]{0,48}-{0,4})?"
@@ -29,6 +29,6 @@ def is_key(text: str) -> bool:
 
 
 def unfinished(text: str) -> int:
-    """Return the position of a key, or of its first line, that the end of the text cuts, or the length of the text."""
+    """Return the position of a key, or of its first line, that the end of the text truncates, or the text's length."""
     match = _OPEN.search(text) if "-" in text else None
     return match.start() if match else len(text)

@@ -1,8 +1,8 @@
 """The projects whose redaction rules apply to the current request, command or step of a run.
 
-Whoever lets a caller into a project names it here: the checks of access, the worker that drives a run, and whoever
-renders a stream. Texts of a place that names no project are redacted with the rules of all projects, so what is
-forgotten shows too little, never too much.
+Code that gives access to a project adds it here: permission checks, the worker that executes a run, and the renderer of
+a stream. Without a project in scope, texts are redacted with the rules of all projects, so an omission masks too much,
+never too little.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from uuid import UUID
 
-#: None: no project is known.
+#: None: the project is unknown.
 _projects: ContextVar[frozenset[UUID] | None] = ContextVar("redaction_projects", default=None)
 
 
@@ -27,13 +27,13 @@ def add(project_id: UUID) -> None:
 
 
 def clear() -> None:
-    """Forget the projects, at the start of a request: threads serve several."""
+    """Clear the scope at the start of a request: threads serve several projects."""
     _projects.set(None)
 
 
 @contextmanager
 def limited_to(*project_ids: UUID) -> Iterator[None]:
-    """Have these projects in scope, or none yet, and what was in scope before afterwards."""
+    """Replace the scope by these projects, or by an empty one, within the context."""
     token = _projects.set(frozenset(project_ids) or None)
     try:
         yield

@@ -32,7 +32,7 @@ MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
 _MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
 _MARK_LENGTH = 52
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Identifiers: no known secret is that short and in lower case.
+# Identifiers: no known secret is both that short and lower-case.
 _PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
 
 
@@ -43,7 +43,7 @@ def mark(kind: str, original: str) -> str:
 
 
 def is_masked_form(masked: str, original: str) -> bool:
-    """Return whether a text with marks can be the original one, with secrets in their places."""
+    """Return whether a text with marks can be the masked form of the original one."""
     first, *between = MARK.split(masked)
     if not between or not original.startswith(first):
         return False
@@ -86,7 +86,7 @@ class Redactor:
         return max(site_secrets().longest, self._registered.longest, self._tokens.longest)
 
     def fixed(self) -> Redactor:
-        """Return the redactor for a text that takes several calls."""
+        """Return a redactor for a text that is redacted in several calls."""
         return self
 
     @property
@@ -95,7 +95,7 @@ class Redactor:
         return self if self._masks_model_input else BARE
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
-        """Return the redacted text, and what was replaced: a subset of `nul`, `surrogate` and `redacted`.
+        """Return the redacted text, and the kinds of replacements: a subset of `nul`, `surrogate` and `redacted`.
 
         `before` and `after` are the surroundings of the text. They are searched but not returned.
         """
@@ -294,16 +294,17 @@ class ScopedRedactor(Redactor):
 
 
 class ModelInputRedactor(ScopedRedactor):
-    """Redacts what is stored and sent to a model. Whether it redacts secrets is a setting of the projects in scope."""
+    """Redacts texts that are stored and sent to a model. The projects in scope configure whether it masks secrets."""
 
     def fixed(self) -> Redactor:
         return super().fixed().for_model_input
 
 
 def use_site_secrets(values: Callable[[], Iterable[str]]) -> None:
-    """Set the function that returns the site's own secrets, which no text shows. It is called at the first use.
+    """Set the function that returns the site's own secrets, which are always masked. It is called at the first use.
 
-    None of them may be only lower-case letters and `_` and shorter than 17 characters: keys of JSON are not searched.
+    A secret must not be both shorter than 17 characters and limited to lower-case letters and `_`: such JSON keys are
+    not searched.
     """
     global _values_of_site
     _values_of_site = values
@@ -326,7 +327,7 @@ _values_of_site: Callable[[], Iterable[str]] = _no_values
 def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
     """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
 
-    Its second argument says whether it may look for changed rules.
+    Its second argument is whether it may check for changed rules.
     """
     global _redactor_of
     _redactor_of = redactor_of
@@ -340,7 +341,7 @@ _redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
 #: Without the rules of any project.
 BUILT_IN = Redactor()
 DEFAULT = ScopedRedactor()
-#: For prompts, messages and tool outputs before they are stored. What leaves the site passes `DEFAULT` in any case.
+#: For prompts, messages and tool outputs before they are stored. Text that leaves the site always passes `DEFAULT`.
 MODEL_INPUT = ModelInputRedactor()
 #: For lines of the log, which belong to no project, and whose writers must not query the database.
 EVERYWHERE = ScopedRedactor(everywhere=True)

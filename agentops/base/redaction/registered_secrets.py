@@ -15,7 +15,7 @@ from agentops.base.redaction.secret_names import SecretSpan
 
 MIN_SECRET = 6  # shorter values occur in ordinary words
 SECRET = "secret"  # noqa: S105 (a kind of secret)
-# JSON in JSON, five times; batches are searched as JSON, which is one more.
+# JSON nested five times. Batches are searched as JSON, which adds one level.
 _JSON_DEPTH = 6
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -30,10 +30,10 @@ class SecretSet:
         self.spellings: dict[str, str] = {}
         for secret in self._kinds:
             self.spellings |= dict.fromkeys(_spellings(secret), secret)
-        # A secret itself is more than an encoding of another one.
+        # A secret itself takes precedence over an encoding of another secret.
         self.spellings |= {secret: secret for secret in self._kinds}
         self._sorted = sorted(self.spellings)
-        # What a text that can be stored never contains cannot be searched for.
+        # Spellings with surrogates cannot be searched for, and never occur in storable text.
         self._search = AhoCorasick([each for each in self._sorted if not _SURROGATES.search(each)])
         self._heads = re.compile(_branches({text[:size] for text in self.spellings for size in (1, 2)}))
         self.longest = max(map(len, self.spellings), default=0)
@@ -46,8 +46,7 @@ class SecretSet:
         return self.spellings.get(spelling, spelling)
 
     def find(self, text: str) -> Iterator[SecretSpan]:
-        """Yield all occurrences of secrets in `text`, including overlapping ones; of those that begin at a position,
-        the longest."""
+        """Yield all occurrences of secrets in `text`, including overlapping ones; only the longest at each position."""
         if not text.isascii():
             text = _SURROGATES.sub("?", text)
         ends: dict[int, int] = {}
@@ -57,7 +56,7 @@ class SecretSet:
             yield SecretSpan(begin, end, begin, self._kinds[self.spellings[text[begin:end]]])
 
     def unfinished(self, text: str) -> int:
-        """Return the position of a secret that the end of the text cuts, or the length of the text."""
+        """Return the position of a secret that the end of the text truncates, or the length of the text."""
         match = self._heads.search(text, max(0, len(text) - self.longest + 1))
         while match and not self._begins(text[match.start() :]):
             match = self._heads.search(text, match.start() + 1)
@@ -85,7 +84,7 @@ def _spellings(secret: str) -> Iterator[str]:
         yield whole
         yield whole.rstrip("=")
         for shift in range(3):
-            # Within a longer base64 text only the inner characters of the secret are the same.
+            # Inside a longer base64 text only the inner characters of the secret stay the same.
             shifted = encode(bytes(shift) + data).decode()
             inner = shifted[(8 * shift + 5) // 6 : (shift + len(data)) * 8 // 6]
             if len(inner) >= MIN_SECRET:
@@ -97,10 +96,10 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _json_spellings(secret: str) -> Iterator[str]:
-    """Yield a secret as it is within JSON, within JSON in JSON, and so on: tool calls are logged and sent that way."""
+    """Yield a secret as it appears in JSON, in JSON inside JSON, and so on: tool calls are logged and sent that way."""
     level = {secret}
     for _ in range(_JSON_DEPTH):
-        # A writer escapes letters outside of ASCII, or not; the next one finds nothing left to escape.
+        # A serializer may or may not escape non-ASCII letters; the next one finds none left to escape.
         level = {json.dumps(inner, ensure_ascii=ascii_only)[1:-1] for inner in level for ascii_only in (True, False)}
         yield from level
         yield from (inner.replace("/", "\\/") for inner in level)

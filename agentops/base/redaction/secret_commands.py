@@ -14,7 +14,7 @@ _COOKIE_NAME = "[A-Za-z0-9!#$%&*+.^_`|~-]{1,64}+"
 _COOKIE = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}({_COOKIE_NAME}=[^\r\n\"'\\<>{{}}]{{0,4096}}+)")
 _COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}({_COOKIE_NAME})\Z")
 _COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
-#: What may follow the name of a header in JSON, where "?" stands for all characters beyond ASCII.
+#: Characters that may follow the name of a header in JSON, where "?" represents all non-ASCII characters.
 AFTER_HEADER = frozenset("\\\"'`:=, ?")
 _NETRC = re.compile(r"login\s{1,8}\S{1,64}+\s{1,8}password\s{1,8}([^\s\"']*+)")
 _VALUE = r"\\{0,15}[\"']?([^\s\"'\\|;&)]*+)"
@@ -55,7 +55,7 @@ _LONG = ("user", "proxy-user", "cookie")
 
 
 def may_be_in(text: str, lower: str) -> bool:
-    """Return whether the text may contain such a secret. Quicker than to begin an empty iteration."""
+    """Return whether the text may contain such a secret. Faster than starting an empty iteration."""
     return " -" in text or "cookie" in lower or "login" in text
 
 
@@ -68,7 +68,7 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Return the position of a value that the end of the text cuts, or the length of the text."""
+    """Return the position of a value that the end of the text truncates, or the length of the text."""
     size = len(text)
     return min((value.start(1) for value, _, _ in _values(text, lower) if value.end(1) == size), default=size)
 

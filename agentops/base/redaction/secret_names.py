@@ -17,18 +17,18 @@ class SecretSpan(NamedTuple):
     kind: str
 
 
-# After "pass…" almost any value is a secret; after the weak names it must look random as well.
+# After "pass…" almost any value is a secret; after the weak names it must also look random.
 STRONG = ("pass", "pwd")
 WEAK = ("secret", "token", "key")
 PASSWORD = "password"  # noqa: S105 (a kind of secret)
 KINDS = frozenset({PASSWORD, *WEAK})
-# Shorter values behind the weak names are words, numbers and indexes.
+# Shorter values after the weak names are words, numbers and indexes.
 MIN_LENGTH = {"secret": 8, "key": 8, "token": 12}
 
 DIGIT = re.compile("[0-9]")
 LETTER = re.compile("[A-Za-z]")
 _SPACE = re.compile(r"\s")
-# ${PW}, $PW, $1, {{ pw }}, <pw>, ****, %s, your-key, …: a place for a secret, not one.
+# ${PW}, $PW, $1, {{ pw }}, <pw>, ****, %s, your-key, …: placeholders for a secret.
 TEMPLATE = re.compile(
     r"\$(?:[{(]|[A-Z_][A-Z0-9_]{0,64}\Z|[a-z_]{1,64}\Z|[0-9]\Z)|[{<(\[]|\*\*|%[s(]|[Yy]our[_ -]|YOUR_|\.\.\."
 )
@@ -44,12 +44,12 @@ _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mas
 
 _AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
 _ASSIGN = re.compile(r"[0-9]{0,2}\\{0,15}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
-# {"name": "password", "value": "…"}: a name may be a value itself.
+# {"name": "password", "value": "…"}: a name may itself be a value.
 _PAIR = re.compile(r"\\{0,15}[\"']\s{0,8},\s{0,8}\\{0,15}[\"'](?:value|Value)\\{0,15}[\"']\s{0,4}(:)\s{0,4}")
 _FLAG = re.compile(r"(\s{1,2})(?!-)")
-# Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote: previews
-# are cut, and a stream is looked at before it has ended. Bare values are judged by their head, so that
-# a=b=c=d=… is not read again from each of its names.
+# Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote, because previews are
+# truncated, and streams are checked before they end. Only the start of bare values is checked, so that a=b=c=d=… is not
+# read again from each of its names.
 _VALUE = re.compile(
     r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512})(?:\"|\Z)"
     r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512})(?:'|\Z)"
@@ -121,7 +121,7 @@ def each(text: str, word: str) -> Iterator[int]:
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
-    """Yield the values after names of secrets. `lower` is `lowered(text)`."""
+    """Yield the values after names of secrets. `lower` is `lower_case(text)`."""
     for word in STRONG:
         if word in lower:  # much quicker than to begin an empty iteration
             yield from _behind(text, lower, word, PASSWORD)
@@ -139,13 +139,13 @@ def signs(lower: str) -> Iterator[int]:
         kind = PASSWORD if word in STRONG else word
         for at in each(lower, word):
             end = _end(kind, lower, at + len(word))
-            # "pass" alone is a verb, but as a key in JSON a name.
+            # "pass" alone is a verb, but a name as a key in JSON.
             if lower[end : end + 1] in _AFTER_NAME and (lower[at - 1 : at] == '"' or _is_name(kind, lower, at, end)):
                 yield at
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Return the position of a value that the end of the text cuts, or the length of the text."""
+    """Return the position of a value that the end of the text truncates, or the length of the text."""
     first = len(text)
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
@@ -167,7 +167,7 @@ def _unfinished_value(text: str, at: int, end: int) -> int:
 
 
 def kind_of_member(name: str, value: str) -> str | None:
-    """Return the kind of secret that a value is because of its key in a JSON object, or None."""
+    """Return the kind of secret that the key of a value in a JSON object indicates, or None."""
     word = _telling_word(name[-_MAX_NAME:])
     if word is None:
         return None
@@ -212,7 +212,7 @@ def _is_name(kind: str, lower: str, at: int, end: int) -> bool:
 
 
 def _end(kind: str, lower: str, at: int) -> int:
-    """Return the end of a name whose word ends at `at`: of DB_PASSWORD behind "pass", of API_KEYS behind "key"."""
+    """Return the end of a name whose word ends at `at`: of DB_PASSWORD after "pass", of API_KEYS after "key"."""
     if kind == PASSWORD:
         return _strong_end(lower, at)
     if kind != "key":
@@ -281,8 +281,7 @@ def _is_argument(value: str, text: str, end: int) -> bool:
 
 
 def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
-    """Return whether a value can be a password, and not a template, code, a schema or prose. `tight`: `a=b`, not
-    `a: b`."""
+    """Return whether a value can be a password, not a template, code, a schema or prose. `tight`: `a=b`, not `a: b`."""
     if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
         return False
     if quoted:
@@ -304,7 +303,7 @@ def _is_random(word: str, value: str, *, quoted: bool) -> bool:
 
 
 def _has_random_part(value: str) -> bool:
-    """Return whether a part of a value with full stops is no name in code: of a Discord token, for example."""
+    """Return whether a dotted value has a part that is not an identifier in code, for example a Discord token."""
     parts = value[:_HEAD].split(".") if "." in value else ()
     return any(
         len(part) >= 18 and len(DIGIT.findall(part)) >= 3 and part.lower() != part and part.upper() != part

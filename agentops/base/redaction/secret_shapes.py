@@ -18,9 +18,9 @@ from agentops.base.redaction.secret_names import DIGIT, LETTER, TEMPLATE, Secret
 from agentops.base.redaction.secret_statements import is_basic
 from agentops.base.redaction.vendor_formats import FORMATS
 
-# Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
-# is linear. There is no detector for high entropy as such: hashes, uuids, lockfiles and images are an agent's
-# daily food, and what is redacted is hidden from the model too. Randomness counts behind a telling name only.
+# Every quantifier of these two modules is bounded or possessive, so matching takes linear time. High entropy alone is
+# not detected: agents often handle hashes, UUIDs, lockfiles and images, and redacted text is hidden from the model too.
+# Randomness only counts after a telling name.
 
 
 def _edge(prefix: str) -> str:
@@ -42,7 +42,7 @@ def _shape(kind: str, prefix: str, body: str) -> Shape:
 
 _WORD = "[A-Za-z0-9_-]"
 _LOOK = 64  # how much of a token tells whether it is random
-#: What each shape contains, and the shape.
+#: The marker that each shape contains, and the shape.
 SHAPES: tuple[tuple[str, Shape], ...] = (
     ("sk-", _shape("api_key", "sk-", rf"{_WORD}{{16,}}+")),
     # The prefix of an API key is not a secret: it identifies the key, for example in the audit log.
@@ -50,14 +50,14 @@ SHAPES: tuple[tuple[str, Shape], ...] = (
     (":AA", ("telegram_token", re.compile(rf"(?<=[0-9]:)AA{_WORD}{{28,}}+", re.ASCII))),
     ("eyJ", _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{4,}}+(?:\.{_WORD}*+)?")),
     ("eyJ", _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.{_WORD}*+\.{_WORD}{{16,}}+(?:\.{_WORD}*+){{0,2}}")),
-    # What stands before these is shown: a stream cannot tell it from a word until it sees the rest.
+    # The text before these markers is displayed: a stream cannot distinguish it from a word until the rest arrives.
     (".atlasv1.", ("terraform_token", re.compile(rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.{_WORD}{{16,}}+", re.ASCII))),
     ("Q~", ("azure_client_secret", re.compile(r"(?<=[0-9])Q~(?:\.?[A-Za-z0-9_~-]){28,}", re.ASCII))),
     (private_keys.MARK, ("private_key", private_keys.PATTERN)),
 )
 KINDS = frozenset(kind for _, (kind, _) in SHAPES) | {form.kind for form in FORMATS}
-#: What a token of these shapes begins with, or contains near its start → an expression that matches there. Besides them
-#: there are the prefixes of vendors' tokens.
+#: Markers at or near the start of a token of these shapes → an expression that matches after them. In addition, there
+#: are the prefixes of vendors' tokens.
 MARKS = {
     "sk-": re.compile(rf"{_WORD}{{16}}", re.ASCII),
     "aok_": re.compile(rf"{_WORD}{{16}}", re.ASCII),
@@ -141,7 +141,7 @@ def _is_token(kind: str, token: str) -> bool:
         return private_keys.is_key(token)
     if kind != "api_key":
         return True
-    # Packages and CSS classes are named sk-… too: a key has digits among its letters.
+    # Packages and CSS classes are also named sk-…: a key contains digits among its letters.
     body = token[len("sk-") :][:_LOOK]
     is_long = len(body) >= 40 and body.lower() != body and DIGIT.search(body) is not None
     parts = re.split("[_-]", body)

@@ -1,6 +1,6 @@
-"""Signs of secrets in JSON: what every secret begins with, or stands behind. One search for all of them.
+"""Signs of secrets in JSON: the text with which every secret begins, or that precedes it. One search finds all.
 
-The detectors search once for each family of tokens, which is quick in a short text. A batch of events is a long one.
+The detectors search once for each family of tokens, which is only fast in short texts. A batch of events is long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEADERS = (
     *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
 )
 _URL = "://"
-#: Prefixes of tokens as JSON writes them → the prefixes.
+#: Prefixes of tokens in JSON → the prefixes.
 _PREFIXES = {prefix.replace("\\", "\\\\"): prefix for prefix in PREFIXES}
 _MARKS = (*secret_shapes.MARKS, *_PREFIXES, _URL, *secret_urls.MARKS, *secret_statements.MARKS, *PROGRAMS)
 _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
@@ -30,9 +30,8 @@ _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
 def signs(text: str, lower: str) -> Iterator[int]:
     """Yield positions of signs of secrets in JSON in ASCII, with "?" for other characters.
 
-    If `secret_shapes.find` finds a secret in a string of the JSON value, at least one of the positions is in that
-    string, or in the name of its member. `lower` is the text in lower case. A detector without its sign here is not
-    used for batches.
+    If `secret_shapes.find` finds a secret in a string of the JSON value, at least one position is in that string, or in
+    the name of its member. `lower` is the text in lower case. Batches do not use a detector whose sign is missing here.
     """
     marks = set[str]()
     for index, begin, end in _SEARCH.find_matches_as_indexes(text, overlapping=True):
@@ -58,14 +57,14 @@ def signs(text: str, lower: str) -> Iterator[int]:
 
 
 def _options(text: str) -> Iterator[int]:
-    """Yield the positions of options that may take a secret."""
+    """Yield the positions of command-line options that may take a secret."""
     for at in each(text, " -"):
         if text[at + 2 : at + 3] in FIRSTS:
             yield at
 
 
 def _headers(lower: str) -> Iterator[int]:
-    """Yield the positions of names of headers, and of schemes in them."""
+    """Yield the positions of header names, and of schemes in headers."""
     for word, after in _HEADERS:
         for at in each(lower, word):
             if lower[at + len(word) : at + len(word) + 1] in after:

@@ -17,13 +17,13 @@ _QUOTED = rf"{_QUOTE}([^\"'\\\n]{{1,256}}+)"
 
 
 class _Statement(NamedTuple):
-    """A word, a pattern for what follows it, with the secret as the last group, and one for what stands in front."""
+    """A word, a pattern for the following text, with the secret as the last group, and one for the preceding text."""
 
     kind: str
     word: str
     rest: re.Pattern[str]
     before: re.Pattern[str] | None
-    #: The word is written in any case, as in SQL.
+    #: Whether the word is case-insensitive, as in SQL.
     any_case: bool
 
 
@@ -63,15 +63,15 @@ PLACES = (
     _place(PASSWORD, "htpasswd", rf"{_FLAGS}(?:{_FLAG}){{1,4}}{_ARGUMENT}{_ARGUMENT}{_SECRET_ARGUMENT}"),
     _place(PASSWORD, " pass:", r"([^\s\"'\\;|&]{1,256}+)", r"-pass(?:in|out)?\s?\Z"),
 )
-# A part of the words in lower case → the places. Most texts contain none of the parts, so there are few to look for.
+# Lower-case part of the words → the places. Most texts contain none of the parts, so few are searched for.
 _BY_PART = {part: tuple(place for place in PLACES if part in place.word) for part in ("pass", "auth", "identified")}
 KINDS = frozenset(place.kind for place in PLACES)
-#: Words that are written in one case only. "password" is a sign of `secret_names` too.
+#: Case-sensitive words. "password" is also a sign of `secret_names`.
 MARKS = tuple(dict.fromkeys(place.word for place in PLACES if not place.any_case))
 
 
 def may_be_in(lower: str) -> bool:
-    """Return whether the text may contain one of the words, besides "auth". Quicker than an empty iteration."""
+    """Return whether the text may contain one of the words, except "auth". Faster than an empty iteration."""
     return "pass" in lower or "identified" in lower
 
 
@@ -84,7 +84,7 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Return the position of a value that the end of the text cuts, or the length of the text."""
+    """Return the position of a value that the end of the text truncates, or the length of the text."""
     size = len(text)
     return min(
         (match.start(match.lastindex or 0) for _, match, _ in _matches(text, lower) if match.end() == size),
@@ -93,7 +93,7 @@ def unfinished(text: str, lower: str) -> int:
 
 
 def signs(lower: str) -> Iterator[int]:
-    """Yield the positions of words in any case that a value may follow, besides those of `secret_names`."""
+    """Yield the positions of case-insensitive words that a value may follow, except the words of `secret_names`."""
     yield from each(lower, "identified")
 
 

@@ -1,4 +1,4 @@
-"""Detection of secrets in URLs: addresses of webhooks, links of this site that let in, and signatures in queries."""
+"""Detection of secrets in URLs: webhook addresses, links that give access to this site, and signatures in queries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentops.base.redaction.secret_names import DIGIT, LETTER, SecretSpan, each
 
 
 class _Address(NamedTuple):
-    """What all addresses of a kind contain, and a pattern for what follows, with the secret as its group."""
+    """The text that all addresses of a kind contain, and a pattern for the rest, with the secret as its group."""
 
     kind: str
     mark: str
     rest: re.Pattern[str]
-    #: The least length of the secret.
+    #: The minimum length of the secret.
     least: int
 
 
@@ -23,7 +23,7 @@ def _address(kind: str, mark: str, rest: str, least: int) -> _Address:
     return _Address(kind, mark, re.compile(rest.replace("~", _SLASH), re.ASCII), least)
 
 
-# JSON may escape slashes, again at each level of nesting. The end of the text may cut this and other escapes.
+# JSON may escape slashes, again at each level of nesting. The end of the text may truncate this and other escapes.
 _SLASH = r"(?:\\{0,7}/|\\{1,7}\Z)"
 _PERCENT = r"%[0-9A-Fa-f]{2}|%[0-9A-Fa-f]?\Z"
 _WORD = "[A-Za-z0-9_-]"
@@ -35,7 +35,7 @@ ADDRESSES = (
     _address("teams_webhook", "office.com", rf"~webhook(?:b2)?~((?:{_WORD}|@|{_PERCENT}|~){{0,400}})", 64),
     _address("zapier_webhook", "hooks.zapier.com", rf"~hooks~catch~((?:{_WORD}|~){{0,64}})", 8),
     _address("ifttt_key", "maker.ifttt.com", rf"~trigger~{_WORD}{{1,64}}(?:~json)?~with~key~({_WORD}*+)", 20),
-    # Azure's shared access signatures. The sign before may be escaped for JSON or HTML.
+    # Azure's shared access signatures. The preceding character may be escaped for JSON or HTML.
     _address("url_signature", "sig=", rf"(?<=[?&;6]sig=){_VALUE}", 40),
     _address("url_signature", "-Signature=", _VALUE, 40),
     # Links of this site: data, a time and a signature, with colons between them.
@@ -70,7 +70,7 @@ def find(text: str) -> Iterator[SecretSpan]:
 
 
 def unfinished(text: str) -> int:
-    """Return the position of a secret that the end of the text cuts, or the length of the text."""
+    """Return the position of a secret that the end of the text truncates, or the length of the text."""
     size = len(text)
     return min(
         (

@@ -39,7 +39,7 @@ def join(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
 
 
 def _is_vaguer(kind: str, other: str) -> bool:
-    """Return whether another kind says more. What a project has named says more than "secret"."""
+    """Return whether another kind is more specific. A name chosen by a project is more specific than "secret"."""
     return kind in _VAGUE or (kind == SECRET and other not in _VAGUE)
 
 

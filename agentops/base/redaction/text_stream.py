@@ -1,4 +1,4 @@
-"""Redaction of a text that arrives in pieces: what could still become a secret is held back."""
+"""Redaction of a text that arrives in pieces: text that could still become a secret is held back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _REST_OF_SECRET = re.compile(r"\A[^\s\"'<>,;]+")
 
 
 class StreamState(TypedDict):
-    """What a stream continues from in another process."""
+    """The state from which another process can continue a stream."""
 
     #: The end of the released text, redacted.
     context: str
     #: The text that is held back, unredacted.
     pending: str
-    #: An overlong secret was released, and its rest is skipped.
+    #: Whether an overlong secret was released, so that its rest is skipped.
     skip_rest: bool
 
 
@@ -51,7 +51,7 @@ class Stream:
         return stream
 
     def state(self) -> StreamState:
-        """Return what a stream in another process continues from."""
+        """Return the state from which another process can continue."""
         context, _ = self._redactor.clean_text(self._context_text)
         return {"context": context, "pending": self.pending_text, "skip_rest": self._skip_rest}
 
@@ -60,10 +60,10 @@ class Stream:
         return self.feed_pieces([text])[0]
 
     def feed_pieces(self, pieces: Sequence[str], *, ended: bool = False) -> list[str]:
-        """Add pieces that follow each other. Return the redacted text of each that can be released.
+        """Add consecutive pieces. Return the redacted text of each that can be released.
 
-        What was held back before comes with the first one, and the mark of a secret with the piece in which the secret
-        begins. `ended`: the text ends with them.
+        Text held back before is part of the first one, and the mark of a secret is in the piece where the secret
+        begins. `ended`: the text ends with these pieces.
         """
         ends = []
         for piece in pieces:
@@ -79,11 +79,11 @@ class Stream:
         return self._redacted_pieces(*released, ends)
 
     def flush(self) -> str:
-        """End the text. Return the rest of the redacted text."""
+        """End the text. Return the remaining redacted text."""
         return self.feed_pieces([""], ended=True)[0]
 
     def _release(self, *, ended: bool) -> tuple[str, list[SecretSpan]]:
-        """Return the text that is held back no longer, and the secrets in it."""
+        """Return the text that no longer has to be held back, and the secrets in it."""
         if not self._redactor.shapes:
             rest, self.pending_text = self.pending_text, ""
             return rest, []
@@ -107,7 +107,7 @@ class Stream:
         return whole[past:cut], released
 
     def _redacted_pieces(self, text: str, spans: list[SecretSpan], ends: list[int]) -> list[str]:
-        """Return the text up to each of the ends, redacted."""
+        """Return the redacted text, split at the given ends."""
         pieces, begin, next_span = [], 0, 0
         for end in ends:
             parts: list[str] = []
@@ -133,7 +133,7 @@ def _final_length(redactor: Redactor, whole: str, spans: list[SecretSpan], texts
     """Return the length of the prefix that further text cannot change."""
     cut = _before(spans, min(map(redactor.unfinished, texts)))
     for _ in range(ROUNDS if cut < len(whole) else 0):
-        # If the following text becomes a secret, a token before it ends there.
+        # If the following text becomes a secret, a preceding token ends there.
         earlier = _before(redactor.search(whole[:cut])[0], cut)
         if earlier == cut:
             break

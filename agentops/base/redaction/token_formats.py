@@ -1,7 +1,7 @@
-"""Detection of tokens whose format a project describes: a prefix, and how many characters of an alphabet follow it.
+"""Detection of tokens in formats defined by a project: a prefix, and a number of characters of an alphabet.
 
-This is less than a regular expression can say, on purpose: the search takes linear time whatever a user enters, and a
-stream can tell how much text to hold back.
+The formats are deliberately less powerful than regular expressions: the search takes linear time for any user input,
+and a stream can determine how much text to hold back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RUNS = {name: re.compile(f"[{re.escape(characters)}]*+") for name, characters i
 
 
 class TokenFormat(NamedTuple):
-    """A format of tokens: `prefix`, then `least` to `most` characters of the alphabet, and no more of them."""
+    """A token format: `prefix`, then exactly `least` to `most` characters of the alphabet."""
 
     kind: str
     prefix: str
@@ -51,10 +51,9 @@ class TokenFormat(NamedTuple):
                 at = text.find(self.prefix, at + 1)
 
     def unfinished(self, text: str) -> int:
-        """Return the position of a token, or of the start of a prefix, that the end of the text cuts, or the length of
-        the text."""
+        """Return the position of a token or an incomplete prefix at the end of the text, or the length of the text."""
         size, prefix = len(text), self.prefix
-        # The body may have any length up to the greatest one, and consists of the characters at the end of the text.
+        # The body may have any length up to the maximum, and consists of the characters at the end of the text.
         window = max(0, size - self.most - len(prefix))
         run_begin = window + len(text[window:].rstrip(ALPHABETS[self.alphabet]))
         at = text.find(prefix, max(window, run_begin - len(prefix)))

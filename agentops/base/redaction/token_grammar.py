@@ -1,9 +1,9 @@
-"""How a format describes what follows the prefix of a token, and the regular expression that it stands for.
+"""The notation for the body of a token after its prefix, and its regular expression.
 
 A body is a list of parts with spaces between them. `alnum*20-30` is 20 to 30 characters of an alphabet, `uuid` a UUID,
-and anything else the text itself. With `*`, the expression is generous: vendors lengthen their tokens, and previews cut
-them, so any 16 characters of the alphabets count. With `=`, for prefixes that occur in ordinary words too, the lengths
-count, and nothing of the alphabet may follow.
+and anything else literal text. With `*`, the expression is generous: vendors lengthen their tokens, and previews
+truncate them, so any 16 characters of the alphabets match. With `=`, for prefixes that also occur in ordinary words,
+the lengths must match, and no character of the alphabet may follow.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ ALPHABETS = {
 }
 #: Groups of hexadecimal digits, with a hyphen between them.
 UUID = (8, 4, 4, 4, 12)
-#: The least length of a body of any length, and the greatest of one that may contain what separates words.
+#: The minimum length of a body of any length, and the maximum of a body that may contain word separators.
 ENOUGH, LONGEST = 16, 2048
 _RANGES = {"digit": "0-9", "hex": "0-9A-Fa-f", "lower": "0-9a-z", "upper": "0-9A-Z", "alnum": "0-9A-Za-z"}
 _RANGES |= {"word": "0-9A-Za-z_-", "base64": "0-9A-Za-z+/"}
 _PART = re.compile(r"([a-z0-9]+)([*=])(\d+)(?:-(\d+))?")
-# In base64, JSON may escape a slash, and a URL escapes it and a plus sign.
+# In base64, JSON may escape a slash, and a URL escapes slashes and plus signs.
 _PADDING = "(?:={1,2}|(?:%3[Dd]){1,2})?"
 _BASE64 = r"(?:[A-Za-z0-9+/_-]|\\{1,7}/|%2[BbFf])"
 
 
 class Part(NamedTuple):
-    """`least` to `most` characters of an alphabet, or a text, of which `alphabet` is empty."""
+    """`least` to `most` characters of an alphabet, or a literal text if `alphabet` is empty."""
 
     alphabet: str
     least: int
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class VendorFormat(NamedTuple):
-    """A format of tokens: the kind in marks, whose it is, its prefix, what follows, and where that is known from."""
+    """A token format: the kind in marks, its vendor, prefix and body, and the sources of this information."""
 
     kind: str
     vendor: str
@@ -55,12 +55,12 @@ class VendorFormat(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the lengths of the body count."""
+        """Whether the lengths of the body must match."""
         return "=" in self.body.replace(" = ", "")
 
     @property
     def least(self) -> int:
-        """The least length of a token's body."""
+        """The minimum length of a token's body."""
         return sum(part.least for part in self.parts())
 
     def parts(self) -> Iterator[Part]:
@@ -120,6 +120,6 @@ def _generous(parts: list[Part], least: int) -> str:
 
 
 def _union(parts: list[Part]) -> str:
-    """Return the characters of the parts, more generously than their alphabets."""
+    """Return the characters of the parts, a superset of their alphabets."""
     is_word = any(part.alphabet == "word" or set("_-") & set(part.text) for part in parts)
     return _RANGES["word" if is_word else "alnum"]

@@ -1,13 +1,13 @@
-"""All formats of vendors' tokens, and where they are known from.
+"""All token formats of vendors, with their sources.
 
-Only facts are taken from there: prefixes, alphabets and lengths. No code and no sentence of these projects is here.
+Only facts are taken from the sources: prefixes, alphabets and lengths. This file contains no code or text of them.
 """
 
 from __future__ import annotations
 
 from agentops.base.redaction.token_grammar import VendorFormat
 
-#: Letter → project, its licence, and the commit that was read.
+#: Letter → project, its licence, and the commit that was used.
 SOURCES = {
     "g": ("gitleaks/gitleaks", "MIT", "b58d3f102cf3"),
     "b": ("betterleaks/betterleaks", "MIT", "6381fa45ae94"),
@@ -17,7 +17,7 @@ SOURCES = {
     "t": ("trufflesecurity/trufflehog", "AGPL-3.0, of which nothing but facts is used", "3ab759fef4bb"),
     "v": ("none of these; from the vendor's tokens", "", ""),
 }
-#: Kind of secret, vendor, prefix, form of the rest (see `token_grammar.VendorFormat`), and sources.
+#: Kind of secret, vendor, prefix, body (see `token_grammar.VendorFormat`), and sources.
 GROUPS: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "Models and services of agents": (
         ("anthropic_key", "Anthropic, OAuth", "sk-ant-oat01-", "word*95", "v"),

@@ -20,11 +20,11 @@ START = re.compile(
 # Words and numbers with separators between them: some-name2_2024, someName.
 _NAMES = re.compile(r"(?:(?:[A-Za-z]++[0-9]{0,2}+|[0-9]++)(?:[-_.]++|\Z))+\Z")
 _UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
-#: How much of a body tells whether it is random.
+#: The number of characters of a body that are checked for randomness.
 _LOOK = 64
 
 
-# A word or name may consist of their characters alone.
+# Words and names may consist of the characters of these alphabets alone.
 _MIXED = frozenset({"word", "alnum"})
 
 
@@ -32,9 +32,9 @@ class _Rule(NamedTuple):
     kind: str
     body: re.Pattern[str]
     least: int
-    #: Every match counts: no word has such a form.
+    #: Every match counts, because no word has this form.
     is_sure: bool
-    #: Every match that begins with a digit counts.
+    #: Every match that starts with a digit counts.
     is_numbered: bool
 
     def accepts(self, body: str) -> bool:
@@ -44,13 +44,13 @@ class _Rule(NamedTuple):
 
 @cache
 def _rules(prefix: str) -> tuple[_Rule, ...]:
-    """Return the rules of a prefix. Most are never needed, and take a while to compile."""
+    """Return the rules of a prefix. Compiled on demand: it takes a while, and most are never needed."""
     return tuple(map(_rule, _FORMATS[prefix]))
 
 
 @cache
 def head_of(prefix: str) -> re.Pattern[str]:
-    """Return an expression for what follows a prefix, of bounded length."""
+    """Return an expression of bounded length for the text after a prefix."""
     return re.compile("|".join(dict.fromkeys(form.head() for form in _FORMATS[prefix])), re.ASCII)
 
 
@@ -72,14 +72,15 @@ WIDE_PREFIXES = tuple(
 )
 
 
-# How many characters of a prefix tell it from the ends of words.
+# Number of characters of a prefix that distinguish it from the ends of words.
 _TAIL = 7
 
 
 def _gate(sign: str, more: str = "", other: str = "") -> re.Pattern[str]:
-    """Return a pattern for the end of a prefix, followed by a longer word than most identifiers in code have. If the
-    first characters of the body may be other signs, the end of the prefix counts. `more` are such ends of other shapes,
-    and `other` what may follow the sign besides.
+    """Return a pattern for the end of a prefix, followed by a longer word than most identifiers in code.
+
+    If the body may start with other characters, the end of the prefix is enough. `more` are such prefix ends of other
+    shapes, and `other` are alternatives after the sign.
     """
     tails: dict[int, set[str]] = {}
     for form in FORMATS:
@@ -96,8 +97,8 @@ def _begins_with_word(form: VendorFormat) -> bool:
     return first.alphabet not in ("", "word", "base64") and first.least >= 16
 
 
-#: One of them matches in each text with a token, and few in other texts. Each begins with one character, which makes
-#: its search fast. Four prefixes have no rare character: see `may_be_in`.
+#: Each text with a token matches one of these patterns, and few other texts do. Each begins with one character, which
+#: makes its search fast. Four prefixes have no rare character: see `may_be_in`.
 GATES = (
     _gate("_", "|(?<=aok_)"),
     _gate("-", "|(?<=sk-)", "BEGIN |"),
@@ -110,7 +111,7 @@ GATES = (
     re.compile(r"~(?:(?<=Q~)|(?<=sha256~))"),
     re.compile(r"1(?:(?:/|\\/|%2F){2}0|348941)"),
 )
-#: What the other shapes of tokens contain: see `secret_shapes.SHAPES`.
+#: Markers of the other token shapes: see `secret_shapes.SHAPES`.
 SHAPE_MARKS = ("sk-", "aok_", ":AA", "eyJ", ".atlasv1.", "Q~", "-----BEGIN ")
 _SEARCHES = tuple(gate.search for gate in GATES)
 
@@ -131,7 +132,7 @@ def _search() -> AhoCorasick:
 def find(text: str) -> tuple[dict[int, SecretSpan], set[str]]:
     """Return the tokens in `text` by their positions, and which of `SHAPE_MARKS` it contains.
 
-    If several formats match at one position, that with the longest prefix counts, up to the longest end.
+    If several formats match at one position, the longest prefix is used, with the longest end.
     """
     tokens: dict[int, SecretSpan] = {}
     marks = set[str]()
@@ -150,8 +151,8 @@ def find(text: str) -> tuple[dict[int, SecretSpan], set[str]]:
 def is_random(body: str, least: int) -> bool:
     """Return whether a text of at least `least` characters does not consist of words.
 
-    It contains letters and digits, and not only as names in code do, or is whole and of mixed case, in other
-    proportions than such names are.
+    It must contain letters and digits in another pattern than identifiers do, or be complete and of mixed case in other
+    proportions than identifiers.
     """
     body = body[:_LOOK]
     if DIGIT.search(body) and not _NAMES.match(body):

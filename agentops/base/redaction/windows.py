@@ -1,11 +1,11 @@
-"""Redaction of a part of a longer text, including secrets that the borders of the part cut."""
+"""Redaction of a part of a longer text, including secrets that the borders of the part truncate."""
 
 from __future__ import annotations
 
 from agentops.base.redaction.redact import DEFAULT, Redactor, mark
 from agentops.base.redaction.secret_names import SecretSpan
 
-#: The number of characters before and after a part that are searched. The longest secrets are private keys.
+#: The number of characters searched before and after a part. The longest secrets are private keys.
 CONTEXT = 64 * 1024
 # Replacing a secret by a mark can reveal another one next to it.
 _ROUNDS = 4
@@ -14,7 +14,7 @@ _ROUNDS = 4
 def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFAULT) -> str:
     """Return the text with its secrets replaced by marks, including secrets that begin before or end after it.
 
-    The mark is that of the whole secret, so it does not reveal the part within the text.
+    The mark is computed from the whole secret, so it does not reveal the part within the text.
     """
     redactor = redactor.fixed()
     if not text or not redactor.shapes:
@@ -29,8 +29,7 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
 
 
 def _replace_spans(whole: str, spans: list[SecretSpan], begin: int, end: int) -> tuple[str, int, int]:
-    """Return the text with the spans replaced by marks, and the new range of the part. It includes marks at its
-    borders."""
+    """Return the text with the spans replaced by marks, and the new range of the part, including its border marks."""
     parts: list[str] = []
     done = shift = 0
     new_begin, new_end = begin, end

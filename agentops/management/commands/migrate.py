@@ -1,4 +1,4 @@
-"""`agentops migrate`: Django's command, which refuses databases that this version cannot upgrade."""
+"""`agentops migrate`: Django's command, but it refuses databases that this version cannot upgrade."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Command(AgentopsCommand, migrate.Command):
         migrate.Command.add_arguments(self, parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # --fake writes the record alone, and is how an operator corrects it.
+        # --fake only writes the record, which operators use to correct it.
         if not options["fake"]:
             missing_migrations(connections[options["database"]])
         migrate.Command.handle(self, *args, **options)

@@ -1,6 +1,6 @@
-"""`manage.py runserver`: Django's command, which serves the whole site and starts again when its code changes.
+"""`manage.py runserver`: replaces Django's command; it serves the whole site and restarts when its code changes.
 
-Django's own serves WSGI: without live streams and the MCP server, and without a worker.
+Django's own command serves WSGI: without live streams and the MCP server, and without a worker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHANGED = 3
 
 
 class Reloader(SignalHandler):
-    """The handler of signals of a process that ends when its code changes."""
+    """The signal handler of a process that ends when its code changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Reloader(SignalHandler):
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self._is_changed:
-            # Before the web server starts, there is nothing to end in order.
+            # Before the web server starts, nothing needs an orderly shutdown.
             os._exit(CHANGED)
         super().__call__(number, frame)
 
@@ -113,7 +113,7 @@ class Command(AgentopsCommand, runserver.Command):
         except Exception as error:
             if isinstance(error, ImproperlyConfigured) or failure_of(error) is not None:
                 raise
-            # An error in code that is being written: the next change may mend it.
+            # An error in code that is being edited: the next change may fix it.
             traceback.print_exc()
             reloader.wait()
             raise
@@ -131,13 +131,13 @@ class Command(AgentopsCommand, runserver.Command):
 
 
 def _supervise() -> int:
-    """Start the process that serves, again whenever its code has changed, and return its last exit code.
+    """Start the serving process, restart it after each change of its code, and return its last exit code.
 
-    Signals are passed on, and its end is waited for, so that it can hand its runs back.
+    It passes on signals and waits for the process to end, so that the process can hand its runs back.
     """
     environ = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
-        # This command, as it was called.
+        # The current command line.
         process = subprocess.Popen(autoreload.get_child_arguments(), env=environ, close_fds=False)  # noqa: S603
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, partial(_pass_on, process))

@@ -1,1 +1,1 @@
-"""What people add to runs and to the list of runs: labels, notes, saved views, share links. All audited."""
+"""User annotations of runs and of the run list: labels, notes, saved views, share links. All changes are audited."""

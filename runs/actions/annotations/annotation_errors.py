@@ -8,7 +8,7 @@ from runs.errors import InvalidInput, RunRefusal
 
 
 class AnnotationAuditAction(enum.StrEnum):
-    """The audited actions. Entries do not have the texts of notes."""
+    """The audited actions. Entries do not contain the texts of notes."""
 
     LABELS_CHANGED = "run.labels_changed"
     NOTE_ADDED = "run.note_added"
@@ -41,14 +41,14 @@ class NotYourNote(RunRefusal):
 
 
 class SavedViewNotFound(RunRefusal):
-    """The project has no such view, or it is another user's own."""
+    """The project has no such view, or it belongs to another user."""
 
     code = "saved_view_not_found"
     status = 404
 
 
 class SavedViewTaken(RunRefusal):
-    """The user has a view of this name."""
+    """The user already has a view of this name."""
 
     code = "saved_view_taken"
 

@@ -29,11 +29,11 @@ def change_labels(
 
     Raises `InvalidAnnotation` for an invalid label or too many of them, and `RunNotFound`.
     """
-    # Labels that were imported may be longer, or have secrets that an earlier version did not know: people see and
-    # remove them masked.
+    # Imported labels may be longer, or contain secrets that an earlier version did not recognise. Users see and remove
+    # them in masked form.
     added, removed = _checked(add), {clean(label.strip()) for label in remove}
     with transaction.atomic():
-        # Others change labels at the same time, and retention hides runs.
+        # Other requests change labels concurrently, and retention hides runs.
         rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
         run = rows.filter(pk=run_id).first()
         if run is None:
@@ -56,11 +56,11 @@ def change_labels(
 def change_labels_of_many(run_ids: Iterable[UUID], *, by: Actor, add: Sequence[str], remove: Sequence[str]) -> int:
     """Add and remove labels of several runs, one after the other. Returns how many runs were changed or checked.
 
-    Raises `InvalidAnnotation` at the first run that would have too many labels; nothing is changed then.
+    Raises `InvalidAnnotation` at the first run that would have too many labels, and then changes nothing.
     """
     count = 0
     with transaction.atomic():
-        # In one order, so that two bulk changes do not wait for each other.
+        # In a fixed order, so that two concurrent bulk changes do not deadlock.
         for run_id in sorted(set(run_ids)):
             change_labels(run_id, by=by, add=add, remove=remove)
             count += 1
@@ -68,7 +68,7 @@ def change_labels_of_many(run_ids: Iterable[UUID], *, by: Actor, add: Sequence[s
 
 
 def _checked(labels: Iterable[str]) -> list[str]:
-    """Return the labels as they are stored: one line each, redacted."""
+    """Return the labels in stored form: one line each, redacted."""
     checked = []
     for label in labels:
         text = one_line(label, MAX_LABEL + 1)

@@ -19,7 +19,7 @@ from runs.actions.annotations.annotation_errors import (
 from runs.errors import RunNotFound
 from runs.models import AgentRun, RunNote
 
-#: Characters of a note, and notes of a run.
+#: Maximum characters of a note, and notes of a run.
 MAX_NOTE, MAX_NOTES = 10_000, 500
 
 
@@ -29,7 +29,7 @@ def notes_of(run_id: UUID) -> list[RunNote]:
 
 
 def add_note(run: AgentRun, text: str, *, by: Principal) -> RunNote:
-    """Add a note to a run. Raises `InvalidAnnotation`, and `RunNotFound` if the run was removed meanwhile."""
+    """Add a note to a run. Raises `InvalidAnnotation`, and `RunNotFound` if the run was removed."""
     with transaction.atomic():
         # Retention locks the same row before it hides the run and deletes its notes.
         if not AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run.pk).exists():
@@ -45,7 +45,7 @@ def add_note(run: AgentRun, text: str, *, by: Principal) -> RunNote:
 
 
 def edit_note(run: AgentRun, note_id: UUID, text: str, *, by: Principal) -> RunNote:
-    """Change the text of one's own note. Raises `NoteNotFound`, `NotYourNote` and `InvalidAnnotation`."""
+    """Change the text of the user's note. Raises `NoteNotFound`, `NotYourNote` and `InvalidAnnotation`."""
     with transaction.atomic():
         note = _locked(run, note_id)
         if note.holder != by.holder:
@@ -57,7 +57,7 @@ def edit_note(run: AgentRun, note_id: UUID, text: str, *, by: Principal) -> RunN
 
 
 def delete_note(run: AgentRun, note_id: UUID, *, by: Principal, manages: bool = False) -> None:
-    """Delete one's own note; with `manages`, any note. Raises `NoteNotFound` and `NotYourNote`."""
+    """Delete the user's note; with `manages`, any note. Raises `NoteNotFound` and `NotYourNote`."""
     with transaction.atomic():
         note = _locked(run, note_id)
         if note.holder != by.holder and not manages:
@@ -75,7 +75,7 @@ def _locked(run: AgentRun, note_id: UUID) -> RunNote:
 
 
 def _checked(text: str) -> str:
-    """Return the text as it is stored: redacted, without NUL and lone surrogates."""
+    """Return the text in stored form: redacted, without NUL and lone surrogates."""
     text = REDACTOR.clean_text(text.strip())[0]
     if not text:
         raise InvalidAnnotation("a note must have a text", pointer="/text")

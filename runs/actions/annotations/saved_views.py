@@ -1,4 +1,4 @@
-"""Saved views of the run list: queries with a name, of one user or shared with the project."""
+"""Saved views of the run list: named queries of one user, or shared with the project."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from runs.actions.annotations.annotation_errors import (
 from runs.models import SavedView
 
 MAX_NAME, MAX_QUERY = 60, 4000
-#: Views of a user in a project.
+#: Maximum views of a user in a project.
 MAX_VIEWS = 50
 
 
 def views_of(project: Project, user_id: int | None) -> QuerySet[SavedView]:
-    """Return the views that a user sees: their own, and those that others share. Of a key: the shared ones."""
+    """Return the views visible to a user: their own and shared ones. For an API key: only shared ones."""
     return SavedView.objects.filter(Q(owner=user_id) | Q(is_shared=True), project=project).order_by("name", "pk")
 
 
@@ -36,7 +36,8 @@ def save_view(
 ) -> SavedView:
     """Save a view, or replace the user's view of this name. `query`: a checked query string without `?`.
 
-    Raises `InvalidAnnotation`, and `RoleRequired` for API keys, which have no views, and for viewers who share.
+    Raises `InvalidAnnotation`. Raises `RoleRequired` for API keys, which have no views, and for viewers who share a
+    view.
     """
     if by.user_id is None:
         raise RoleRequired("views are saved by people: this requires a login")
@@ -58,7 +59,7 @@ def save_view(
 
 
 def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: Any) -> SavedView:
-    """Change `name`, `query`, `is_shared` or `is_default` of one's own view.
+    """Change `name`, `query`, `is_shared` or `is_default` of the user's view.
 
     Raises `SavedViewNotFound`, `SavedViewTaken` and the errors of `save_view`.
     """
@@ -71,7 +72,8 @@ def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: An
         before = {name: getattr(view, name) for name in changes}
         is_shared = changes.get("is_shared", view.is_shared)
         if is_shared and any(changes[name] != before[name] for name in changes.keys() - {"is_default"}):
-            # Others see it: also of a view that is shared already, whose owner may not share any more.
+            # Other users see the view. Also checks a view that is already shared, because its owner may have lost the
+            # permission.
             _require_sharing(by, project)
         _clear_default(own.exclude(pk=view.pk), is_default=bool(changes.get("is_default")))
         for name, value in changes.items():
@@ -87,7 +89,7 @@ def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: An
 
 
 def delete_view(project: Project, view_id: UUID, *, by: Principal) -> None:
-    """Delete one's own view; an admin also deletes shared ones. Raises `SavedViewNotFound`."""
+    """Delete the user's view; an admin may also delete shared views. Raises `SavedViewNotFound`."""
     with transaction.atomic():
         deletable = Q(owner=by.user_id) if by.user_id is not None else Q(pk=None)
         if may(by, Action.MANAGE, project.pk):

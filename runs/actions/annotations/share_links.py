@@ -1,4 +1,4 @@
-"""Share links: a run's report for somebody without an account. The caller checks the permission (Action.MANAGE)."""
+"""Share links: a run's report for readers without an account. The caller checks the permission (Action.MANAGE)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from runs.models import AgentRun, ShareLink
 
 SALT = "runs.share_links"
 MAX_DAYS, DEFAULT_DAYS = 90, 7
-#: Active links of a run.
+#: Maximum active links of a run.
 MAX_LINKS = 20
 
 
 def token_of(link: ShareLink) -> str:
-    """Return the part of the link's URL that opens the report: its ID, signed."""
+    """Return the token in the link's URL: its ID, signed."""
     return signing.Signer(salt=SALT).sign(link.pk.hex)
 
 
 def link_of(token: str) -> ShareLink | None:
-    """Return the active link of a token, with run and project. None if it is forged, expired or revoked, or if the
-    run does not exist any more.
+    """Return the active link of a token, with run and project. None if it is forged, expired or revoked, or if the run
+    no longer exists.
     """
     try:
         link_id = UUID(hex=signing.Signer(salt=SALT).unsign(token))
@@ -40,7 +40,7 @@ def link_of(token: str) -> ShareLink | None:
 
 
 def links_of(run: AgentRun) -> list[ShareLink]:
-    """Return the links of a run that are not revoked and not expired, newest first."""
+    """Return the active links of a run, newest first."""
     rows = ShareLink.objects.filter(run=run, revoked_at=None, expires_at__gt=database_clock.now())
     return list(rows.order_by("-pk")[:MAX_LINKS])
 
@@ -66,7 +66,7 @@ def share(run: AgentRun, days: int, *, by: Actor) -> ShareLink:
 
 
 def revoke(run: AgentRun, link_id: UUID, *, by: Actor) -> ShareLink:
-    """Revoke a link, which then opens nothing. Revoking it again changes nothing. Raises `ShareLinkNotFound`."""
+    """Revoke a link, so that it opens nothing. Repeating this changes nothing. Raises `ShareLinkNotFound`."""
     with transaction.atomic():
         link = ShareLink.objects.select_for_update().filter(run=run, pk=link_id).first()
         if link is None:

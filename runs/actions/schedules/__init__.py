@@ -1,1 +1,1 @@
-"""Schedules: their due times, which of them start a run, and changes to them."""
+"""Schedules: their due times, the runs that they start, and changes to them."""

@@ -1,4 +1,4 @@
-"""The due times of a cron expression or an interval: they follow from it alone, whenever they are computed."""
+"""The due times of a cron expression or an interval. They depend only on it, not on the time of the computation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Cron:
 
     @property
     def names_times(self) -> bool:
-        """Whether it names times of the day, because neither minute nor hour begins with `*`.
+        """Whether it names times of the day: neither minute nor hour begins with `*`.
 
-        Such a time is due once a day, also when clocks are changed. Other expressions count the minutes that pass.
+        Such a time is due once a day, even when clocks change. Other expressions count elapsed minutes.
         """
         minute, hour = self.expression.split()[:2]
         return not minute.startswith("*") and not hour.startswith("*")
@@ -40,7 +40,7 @@ class Cron:
 
 @dataclass(frozen=True)
 class Interval:
-    """So many seconds between due times, counted from a time. Changes of clocks do not matter."""
+    """A number of seconds between due times, counted from an anchor. Clock changes do not matter."""
 
     seconds: int
     anchor: datetime
@@ -53,7 +53,7 @@ Timing: TypeAlias = Cron | Interval
 
 
 def check(timing: Timing) -> None:
-    """Raise ValueError, with a sentence for people, unless due times follow from it."""
+    """Raise ValueError, with a message for users, if the timing has no due times."""
     if isinstance(timing, Interval):
         if not MIN_INTERVAL_S <= timing.seconds <= MAX_INTERVAL_S:
             raise ValueError(f"an interval must be {MIN_INTERVAL_S} to {MAX_INTERVAL_S} seconds, not {timing.seconds}")
@@ -75,11 +75,11 @@ def check(timing: Timing) -> None:
 
 
 def after(timing: Timing, moment: datetime) -> Iterator[datetime]:
-    """Yield the due times after a moment, in order and in UTC. It ends if there are none for 50 years."""
+    """Yield the due times after a moment, in order and in UTC. Ends if the next 50 years have none."""
     return _interval_after(timing, moment) if isinstance(timing, Interval) else _cron_after(timing, moment)
 
 
-# Cached, because every look at a schedule asks for it, and the answer stays.
+# Cached, because each check of a schedule calls it, and the result never changes.
 @functools.lru_cache(maxsize=10_000)
 def next_after(timing: Timing, moment: datetime) -> datetime | None:
     """Return the first due time after a moment."""
@@ -103,16 +103,16 @@ def _cron_after(timing: Cron, moment: datetime) -> Iterator[datetime]:
     zone = ZoneInfo(timing.zone)
     last = moment.astimezone(UTC)
     for due in _instants(timing, zone, _first_wall(last, zone)):
-        # Two times in a missing hour are due at its end, which is one due time.
+        # Two times in a skipped hour are due at its end, as one due time.
         if due > last:
             yield due
             last = due
 
 
 def _first_wall(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Return the local time from which on there are due times after a moment.
+    """Return the first local time from which to search for due times after a moment.
 
-    In the first pass of a doubled hour, earlier local times come again.
+    In the first pass of a repeated hour, earlier local times come again.
     """
     local = moment.astimezone(zone)
     earlier, later = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
@@ -122,13 +122,13 @@ def _first_wall(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _instants(timing: Cron, zone: ZoneInfo, start: datetime) -> Iterator[datetime]:
-    """Yield the moments at which clocks in the zone show the times of the expression, in order."""
-    #: Those of the second pass of a doubled hour, which come after all of the first pass.
+    """Yield the moments at which local time in the zone matches the expression, in order."""
+    #: Moments in the second pass of a repeated hour. They come after all moments of the first pass.
     again: deque[datetime] = deque()
     for wall in _walls(timing.expression, start):
         first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         if first > second:
-            # Clocks never show this time. A named time is due when they have been put forward.
+            # This local time is skipped. A named time is due when the clocks have moved forward.
             if timing.names_times:
                 yield _end_of_gap(wall, zone)
             continue
@@ -141,7 +141,7 @@ def _instants(timing: Cron, zone: ZoneInfo, start: datetime) -> Iterator[datetim
 
 
 def _end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return the first moment after a local time that clocks skip. Zones change at full minutes."""
+    """Return the first moment after a skipped local time. Zones change at full minutes."""
     wall = wall.replace(second=0)
     while wall.replace(tzinfo=zone).astimezone(UTC) > wall.replace(tzinfo=zone, fold=1).astimezone(UTC):
         wall += timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""The periodic task of a schedule, which has its due times: read into a timing, and written."""
+"""The periodic task that stores a schedule's due times: convert it to a timing, and write it."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _PARTS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
 
 
 def with_timing(schedules: QuerySet[Schedule]) -> QuerySet[Schedule]:
-    """Have the rows read together with what `timing_of` needs."""
+    """Load the rows together with the related rows that `timing_of` needs."""
     return schedules.select_related("periodic_task__crontab", "periodic_task__interval")
 
 
 def locked(schedules: QuerySet[Schedule]) -> Schedule | None:
     """Lock the first of the rows, and return it with its project and its timing, or None.
 
-    Two statements: one that waits for a lock reads joined rows as they were before the wait.
+    Uses two statements, because a statement that waits for a lock reads joined rows as of before the wait.
     """
     row = schedules.select_for_update(no_key=True, of=("self",)).only("pk").first()
     return with_timing(schedules.select_related("project")).filter(pk=row.pk).first() if row else None
 
 
 def timing_of(schedule: Schedule) -> Timing:
-    """Return the timing of a schedule. Raises `InvalidSchedule` if an admin has made it one that has none."""
+    """Return the timing of a schedule. Raises `InvalidSchedule` if an admin has set an unsupported timing."""
     task = schedule.periodic_task
     timing: Timing
     if task.crontab is not None:
@@ -60,7 +60,7 @@ def timing_of(schedule: Schedule) -> Timing:
 
 
 def state_of(schedule: Schedule) -> str:
-    """Return the timing as a text, or one of `NOT_DUE` if the schedule is disabled, or made invalid by an admin."""
+    """Return the timing as a text, or a value of `NOT_DUE` if the schedule is disabled, or made invalid by an admin."""
     if not schedule.is_enabled:
         return DISABLED
     try:
@@ -69,10 +69,10 @@ def state_of(schedule: Schedule) -> str:
         return INVALID
 
 
-# Cached, because every look at a schedule checks what an admin may have edited. Errors are not cached.
+# Cached, because each check of a schedule validates a possible edit by an admin. Errors are not cached.
 @functools.lru_cache(maxsize=10_000)
 def check(timing: Timing) -> None:
-    """Raise `InvalidSchedule` unless due times follow from a timing, and Celery beat accepts it too."""
+    """Raise `InvalidSchedule` if a timing has no due times, or Celery beat does not accept it."""
     field = "cron" if isinstance(timing, Cron) else "every_s"
     try:
         due_times.check(timing)
@@ -83,9 +83,9 @@ def check(timing: Timing) -> None:
         crontab = CrontabSchedule(**_crontab(timing))
         try:
             crontab.clean_fields()
-            # An expression that Celery refuses would end beat.
+            # An expression that Celery refuses would terminate beat.
             _ = crontab.schedule
-        except Exception:  # whatever Celery raises
+        except Exception:  # any exception of Celery
             raise InvalidSchedule(f"{timing.expression!r} is not supported: {_SUPPORTED}", "cron") from None
 
 
@@ -103,7 +103,7 @@ def new_task(schedule: Schedule, timing: Timing, *, is_enabled: bool) -> Periodi
 
 
 def save_task(task: PeriodicTask, schedule: Schedule, timing: Timing, *, is_enabled: bool) -> PeriodicTask:
-    """Write timing and state of a periodic task."""
+    """Write the timing and the state of a periodic task."""
     task.crontab = task.interval = None
     if isinstance(timing, Cron):
         values = _crontab(timing)
@@ -125,5 +125,5 @@ def _crontab(timing: Cron) -> dict[str, object]:
 
 
 def whole_second(moment: datetime) -> datetime:
-    """Return a moment without its fraction, in UTC: intervals are counted from full seconds."""
+    """Return a moment without its fraction of a second, in UTC: intervals are counted from whole seconds."""
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -27,18 +27,18 @@ from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotF
 from runs.models import AgentRun, FlowRun, Schedule
 
 MAX_SCHEDULES = 50
-#: Runs that are taken from a removed schedule by one statement.
+#: Number of runs that one statement detaches from a removed schedule.
 DETACHED_AT_ONCE = 500
-#: The due times that are shown of a schedule.
+#: The number of due times in the interface.
 SHOWN_TIMES = 5
-#: Where an anchor makes no difference.
+#: An anchor for timings that do not depend on it.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ALTERNATIVES = (
     *(("cron", "every_s"), ("every_s", "cron"), ("agent", "flow"), ("agent", "inputs"), ("flow", "agent")),
     ("flow", "prompt"),
 )
 _NOTHING: dict[str, Any] = {"cron": "", "every_s": None, "agent": "", "flow": "", "prompt": "", "inputs": {}}
-#: What may hold secrets.
+#: Fields that may contain secrets.
 _TEXTS = ("name", "prompt", "inputs")
 _COLUMNS = ("name", "agent", "flow", "prompt", "inputs", "overlap", "catch_up")
 
@@ -91,14 +91,15 @@ def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> S
 
 
 def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, Any], *, by: Actor) -> Schedule:
-    """Change the fields in `values`. A new timing counts from now on, and so does a schedule that is enabled again.
+    """Change the fields in `values`. A new timing counts from now on, and so does a re-enabled schedule.
 
-    A mark in `values` that stands for a stored secret leaves the secret: pages and API show schedules masked.
-    Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can be enabled and disabled too.
+    A placeholder for a stored secret in `values` keeps the secret, because pages and API return schedules masked.
+    Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can also be enabled and disabled.
     """
-    # Looked up within the project before anything is done.
+    # Looked up within the project before any change.
     schedule = schedule_of(project, schedule_id)
-    # What was due before the change is decided by the old definition. An error of that must not prevent the change.
+    # The old definition decides about times that were due before the change. An error there must not prevent the
+    # change.
     starting.try_to_start_due(schedule.pk)
     while (changed := _try_to_change(project, schedule.pk, values, by)) is None:
         continue
@@ -106,7 +107,7 @@ def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, An
 
 
 def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any], by: Actor) -> Schedule | None:
-    """Change a schedule, or return None if somebody else did so while the new definition was checked."""
+    """Change a schedule. Returns None if another request changed it while the new definition was checked."""
     stored = values_of(schedule_of(project, schedule_id))
     values = MaskedSecrets({name: stored[name] for name in _TEXTS}).restore(values)
     is_switch = values.keys() == {"is_enabled"}
@@ -132,7 +133,7 @@ def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any
 
 
 def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
-    """Remove a schedule with the list of its starts. Its runs stay. Raises `ScheduleNotFound`."""
+    """Remove a schedule with its list of starts. Its runs are kept. Raises `ScheduleNotFound`."""
     with transaction.atomic():
         schedule = _locked(project, schedule_id)
         # Before the project: a claim locks a run, and then its project.
@@ -146,9 +147,9 @@ def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
 
 
 def _detach(runs: QuerySet[Any]) -> None:
-    """Take the runs from their schedule, in the order in which others lock runs.
+    """Detach the runs from their schedule, in the usual lock order of runs.
 
-    Until none is left: a run that is resumed meanwhile is locked, and leaves another one behind.
+    Repeats until none is left: resuming a run locks it and adds another run to the schedule.
     """
     rows = runs.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True)
     while ids := list(rows[:DETACHED_AT_ONCE]):
@@ -170,7 +171,7 @@ def run_prepared(project: Project, schedule_id: UUID, inputs: starting.Inputs, *
 
 
 def next_times(schedule: Schedule) -> list[Any]:
-    """Return the next due times of a schedule, in UTC; none if it is disabled, or if an admin has made it invalid."""
+    """Return the next due times of a schedule, in UTC; empty if it is disabled, or made invalid by an admin."""
     if not schedule.is_enabled:
         return []
     try:
@@ -180,7 +181,7 @@ def next_times(schedule: Schedule) -> list[Any]:
 
 
 def problem_of(schedule: Schedule) -> str:
-    """Return why a schedule has no due times, if an admin has made it invalid; otherwise nothing."""
+    """Return why a schedule has no due times, if an admin has made it invalid; otherwise ""."""
     try:
         timing_of(schedule)
     except InvalidSchedule as problem:
@@ -189,7 +190,7 @@ def problem_of(schedule: Schedule) -> str:
 
 
 def values_of(schedule: Schedule) -> dict[str, Any]:
-    """Return the fields of `ScheduleDefinition` as they are stored."""
+    """Return the fields of `ScheduleDefinition` as stored."""
     values = {name: getattr(schedule, name) for name in _COLUMNS}
     return {**values, **timing_values(schedule), "is_enabled": schedule.is_enabled}
 
@@ -209,7 +210,7 @@ def timing_values(schedule: Schedule) -> dict[str, Any]:
 
 
 def document_of(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule as the audit log has it: prompt and inputs are masked."""
+    """Return a schedule for the audit log, with masked prompt and inputs."""
     values = values_of(schedule)
     return {**values, "prompt": REDACTOR.clean_text(schedule.prompt)[0], "inputs": REDACTOR.clean(schedule.inputs)[0]}
 
@@ -232,7 +233,7 @@ def _set_columns(schedule: Schedule, definition: ScheduleDefinition) -> None:
 
 
 def _merged(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with changes. One of two alternatives that is set takes the place of the other."""
+    """Return the fields with changes. Setting one of two alternatives removes the other."""
     merged = {**stored, **values}
     for name, other in _ALTERNATIVES:
         if values.get(name) and other not in values:

@@ -1,4 +1,4 @@
-"""What a schedule says, checked: the same for pages, API and command line."""
+"""Schedule definitions and their validation, shared by pages, API and command line."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class ScheduleDefinition(BaseModel):
 
 
 def checked(project: Project, values: Mapping[str, Any], anchor: datetime) -> ScheduleDefinition:
-    """Return the schedule that `values` describe, of an agent or a flow of the project. Raises `InvalidSchedule`.
+    """Return the schedule described by `values`, for an agent or a flow of the project. Raises `InvalidSchedule`.
 
-    Called without a transaction: the check of a flow's inputs may take seconds.
+    Called outside of a transaction: the check of a flow's inputs may take seconds.
     """
     try:
         definition = ScheduleDefinition.model_validate(dict(values))
@@ -75,7 +75,7 @@ def checked(project: Project, values: Mapping[str, Any], anchor: datetime) -> Sc
 
 
 def _masked(definition: ScheduleDefinition) -> ScheduleDefinition:
-    """Return the schedule as it is stored: masked as a run is. Its runs start with that, so that is checked."""
+    """Return the schedule as stored: masked like a run. Its runs use these values, so these are checked."""
     return definition.model_copy(
         update={
             "name": REDACTOR.clean_text(definition.name)[0][:MAX_NAME],

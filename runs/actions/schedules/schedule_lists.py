@@ -1,4 +1,4 @@
-"""Schedules and their starts in words, and what lists show of them."""
+"""Descriptions of schedules and their starts in words, for lists."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 def says(schedule: Schedule) -> str:
-    """Return a schedule as a sentence: what it starts, when, and by which rules."""
+    """Return a schedule as a sentence: the agent or flow, the timing, and the rules."""
     target = f"agent {schedule.agent}" if schedule.agent else f"flow {schedule.flow}"
     return f"{target}, {says_timing(schedule)}; {says_rules(schedule)}"
 
 
 def says_rules(schedule: Schedule) -> str:
-    """Return the rules for overlaps and for what was missed."""
+    """Return the rules for overlaps and for missed due times."""
     rules = [_OVERLAPS[Schedule.Overlap(schedule.overlap)]]
     if schedule.catch_up == Schedule.CatchUp.LAST:
         rules.append("the last missed one is started after downtime")
@@ -53,7 +53,7 @@ def says_outcome(start: ScheduleStart) -> str:
 
 
 def starts_of(schedule: Schedule) -> QuerySet[ScheduleStart]:
-    """Return what became of the due times of a schedule, newest first."""
+    """Return the outcomes of the due times of a schedule, newest first."""
     return ScheduleStart.objects.filter(schedule=schedule).order_by("-pk")
 
 

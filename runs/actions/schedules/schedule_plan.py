@@ -1,4 +1,4 @@
-"""Which of the due times that are not decided yet start a run. Pure: no table, no clock."""
+"""Decide which undecided due times start a run. Pure functions: no table, no clock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: A due time that is found later than this was missed: the site was down. Longer than a restart takes.
+#: A due time that is processed later than this was missed, because the site was down. Longer than a restart takes.
 ON_TIME = timedelta(minutes=5)
-#: Due times that are looked at in one transaction.
+#: Maximum due times processed in one transaction.
 MAX_DUE = 2000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens next: due times that were missed, and then one that is started."""
+    """The next actions: record missed due times, and then start one."""
 
     missed: tuple[datetime, ...] = ()
     start: datetime | None = None
@@ -23,15 +23,14 @@ class Plan:
 
     @property
     def handled_until(self) -> datetime | None:
-        """The last due time that it decides about."""
+        """The last due time that the plan decides."""
         return self.start or (self.missed[-1] if self.missed else None)
 
 
 def decide(due: Sequence[datetime], now: datetime, *, catches_up: bool) -> Plan:
     """Return the plan for due times, in order and none later than `now`.
 
-    With `catches_up`, the last one is started however late it is. There may be more of them if they are more than
-    `MAX_DUE`; the surplus is ignored here.
+    With `catches_up`, the last one is started even if it is late. Due times beyond `MAX_DUE` are ignored here.
     """
     has_more, due = len(due) > MAX_DUE, due[:MAX_DUE]
     late = [each for each in due if each < now - ON_TIME]

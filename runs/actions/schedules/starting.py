@@ -1,8 +1,8 @@
-"""Starts the runs of schedules. Each due time is decided once, whatever clocks, messages and workers do.
+"""Start the runs of schedules. Each due time is decided once, regardless of clocks, messages and workers.
 
 A transaction locks the schedule, reads the database's clock, and decides the due times since `handled_until`: it writes
-what became of them, the run, and the new `handled_until`. Messages only say that it is time to look. So a message that
-is lost, late or doubled, and a worker that dies, change nothing but when the next look comes.
+their outcomes, the run, and the new `handled_until`. Messages only request a check. So a lost, late or duplicate
+message, or the death of a worker, only changes the time of the next check.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ T = TypeVar("T")
 #: The inputs of a flow that were checked, or why they were refused; None for an agent.
 Inputs = CheckedInputs | RunRefusal | None
 Outcome = ScheduleStart.Outcome
-#: Transactions for one schedule in one look. The next look continues.
+#: Maximum transactions for one schedule in one check. The next check continues.
 MAX_LOOKS = 20
 MAX_DETAIL = 300
 
 
 class StillGoing(RunRefusal):
-    """A run of the schedule is still going."""
+    """A run of the schedule has not ended."""
 
     code = "schedule_still_going"
 
 
 class StartWaits(RunRefusal):
-    """A start of the schedule waits already."""
+    """A start of the schedule is already waiting."""
 
     code = "schedule_start_waits"
 
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at a schedule, in the transaction that has locked its row."""
+    """A check of a schedule, in the transaction that has locked its row."""
 
     schedule: Schedule
     now: datetime
@@ -75,21 +75,21 @@ class ScheduleDisabled(RunRefusal):
 
 
 class ScheduleChanged(RunRefusal):
-    """The flow or its inputs are not those that were checked."""
+    """The flow or its inputs have changed since they were checked."""
 
     code = "schedule_changed"
 
 
 def start_due_schedules() -> int:
-    """Decide all due times of all schedules that have come, and return how many schedules had one.
+    """Decide all due times of all schedules, and return how many schedules had due times.
 
-    Cheap if there are none: two queries. An error in one schedule does not keep the others from their starts.
+    Without due times, runs only two queries. An error in one schedule does not affect the others.
     """
     return sum(map(try_to_start_due, due_schedules()))
 
 
 def due_schedules() -> list[UUID]:
-    """Return the schedules with a due time that is not decided, or with a start that need not wait any more."""
+    """Return the schedules with an undecided due time, or with a start that no longer has to wait."""
     now = database_clock.now()
     rows = with_timing(Schedule.objects.filter(project__removed_at=None)).defer("prompt", "inputs").order_by("pk")
     ids = [schedule.pk for schedule in rows if _is_due(schedule, now)]
@@ -99,9 +99,9 @@ def due_schedules() -> list[UUID]:
 
 
 def start_due(schedule_id: UUID) -> bool:
-    """Decide the due times of one schedule that have come, each in the order of time, and return whether there were.
+    """Decide the due times of one schedule, in order, and return whether there were any.
 
-    Any number of calls at once, and any calls again, do the same as one.
+    Concurrent or repeated calls have the same effect as one call.
     """
     looks = 0
     while looks < MAX_LOOKS and prepared(lambda inputs: _decide_next(schedule_id, inputs), schedule_id):
@@ -110,9 +110,9 @@ def start_due(schedule_id: UUID) -> bool:
 
 
 def start_now(schedule_id: UUID, inputs: Inputs, *, by: Actor) -> AgentRun | FlowRun:
-    """Start a run of a schedule now, enabled or not, and whatever runs are going. `inputs` are those of `prepare`.
+    """Start a run of a schedule now, even if it is disabled or has other runs. `inputs` are those of `prepare`.
 
-    Raises `ScheduleNotFound`, `ScheduleChanged`, and what the creation of the run raises; nothing is written then.
+    Raises `ScheduleNotFound`, `ScheduleChanged`, and the errors of the run's creation; then writes nothing.
     """
     with transaction.atomic():
         schedule = _locked(schedule_id)
@@ -125,15 +125,15 @@ def start_now(schedule_id: UUID, inputs: Inputs, *, by: Actor) -> AgentRun | Flo
 
 
 def try_to_start_due(schedule_id: UUID) -> bool:
-    """Decide the due times of one schedule as `start_due` does. An error is logged, unless it concerns all."""
+    """Decide the due times of one schedule like `start_due`. An error is logged, unless it affects all schedules."""
     return done_alone(lambda: start_due(schedule_id), "a schedule could not be started", schedule_id=str(schedule_id))
 
 
-# --- A look, in one transaction -----------------------------------------------------------------------------------
+# --- A check, in one transaction ----------------------------------------------------------------------------------
 
 
 def prepared(act: Callable[[Inputs], T], schedule_id: UUID) -> T:
-    """Return what `act` returns for the inputs of a schedule, and call it again if they have changed meanwhile."""
+    """Return the result of `act` for the checked inputs of a schedule. Repeats both if the inputs change in between."""
     while True:
         try:
             return loading.repeating(partial(act, prepare(schedule_id)))
@@ -154,7 +154,7 @@ def prepare(schedule_id: UUID) -> Inputs:
 
 
 def _decide_next(schedule_id: UUID, inputs: Inputs) -> bool:
-    """Decide the next due times: those that were missed, and one that was not. Returns whether to look again."""
+    """Decide the next due times: missed ones, and one that was not missed. Returns whether to check again."""
     with transaction.atomic():
         schedule = _locked(schedule_id)
         if schedule is None:
@@ -184,7 +184,7 @@ def _decide_due(look: _Look) -> bool:
     coming = due_times.after(timing_of(schedule), schedule.handled_until)
     due = list(islice(takewhile(lambda each: each <= now, coming), MAX_DUE + 1))
     plan = decide(due, now, catches_up=schedule.catch_up == Schedule.CatchUp.LAST)
-    assert plan.handled_until is not None  # something is due
+    assert plan.handled_until is not None  # at least one time is due
     if plan.missed:
         ScheduleStart(
             schedule=schedule, first_due_at=plan.missed[0], due_at=plan.missed[-1], count=len(plan.missed),
@@ -198,7 +198,7 @@ def _decide_due(look: _Look) -> bool:
 
 
 def _outcome(look: _Look) -> dict[str, Any]:
-    """Start a run for a due time if the schedule's rule for overlaps allows it, and return what became of it."""
+    """Start a run for a due time if the schedule's rule for overlaps allows it, and return the outcome."""
     schedule = look.schedule
     if schedule.overlap == Schedule.Overlap.ALLOW or not _has_going(schedule):
         return _try_to_start(look)
@@ -210,7 +210,7 @@ def _outcome(look: _Look) -> dict[str, Any]:
 
 
 def _start_waiting(look: _Look) -> bool:
-    """Start the run that waits, if no run of the schedule is going any more. Returns whether it did."""
+    """Start the waiting run, if no other run of the schedule is in progress. Returns whether it did."""
     waiting = _waiting(look.schedule)
     if waiting is None or _has_going(look.schedule):
         return False
@@ -223,7 +223,7 @@ def _start_waiting(look: _Look) -> bool:
 
 
 def _try_to_start(look: _Look) -> dict[str, Any]:
-    """Create a run, and return what became of it. What refuses the run is recorded, and the schedule stays."""
+    """Create a run, and return the outcome. A refusal of the run is recorded, and the schedule stays enabled."""
     try:
         with transaction.atomic():
             return _started(_open_run(look))
@@ -257,13 +257,13 @@ def _refused(outcome: Outcome, refusal: RunRefusal | AccessError) -> dict[str, A
     return {"outcome": outcome, "reason": refusal.code, "detail": str(refusal)[:MAX_DETAIL]}
 
 
-# --- What is going, and what is due --------------------------------------------------------------------------------
+# --- Runs in progress, and due times -------------------------------------------------------------------------------
 
 
 def begin_anew(schedule: Schedule, now: datetime) -> bool:
-    """Count due times from now on if the timing has changed, or the schedule was enabled. Returns whether it was so.
+    """Count due times from now on if the timing has changed, or the schedule was enabled. Returns whether this applies.
 
-    The caller stores the schedule. Never goes back, whatever the clock does: no due time is decided twice.
+    The caller stores the schedule. `handled_until` never moves back, so no due time is decided twice.
     """
     if schedule.state == (state := state_of(schedule)):
         return False
@@ -272,7 +272,7 @@ def begin_anew(schedule: Schedule, now: datetime) -> bool:
 
 
 def _is_due(schedule: Schedule, now: datetime) -> bool:
-    """Return whether there is something to decide."""
+    """Return whether the schedule has undecided due times."""
     if schedule.state != state_of(schedule):
         return True
     if schedule.state in NOT_DUE:
@@ -286,7 +286,9 @@ def _is_going(model: type[AgentRun] | type[FlowRun], schedule: OuterRef) -> Exis
 
 
 def _has_going(schedule: Schedule) -> bool:
-    """Return whether a run of the schedule is queued, running or waiting. A paused one may stay so for ever."""
+    """Return whether a run of the schedule is queued, running or waiting. Paused runs do not count: they may never
+    continue.
+    """
     return any(_going(model, schedule).exists() for model in (AgentRun, FlowRun))
 
 

@@ -63,7 +63,7 @@ class OfFlowRun(ApiView):
     """A view of the flow run of the URL."""
 
     def get_flow_run(self, action: Action = Action.READ) -> FlowRun:
-        """Return the flow run. One of another project is refused like an unknown one."""
+        """Return the flow run. A flow run of another project is refused like an unknown one."""
         return flow_run_in(self.get_project(action), self.kwargs["flow_run_id"])
 
 
@@ -156,7 +156,7 @@ class FlowRunEventStream(EventStreamView, OfFlowRun):
 
 @extend_schema(responses={200: SNAPSHOT})
 class FlowRunSnapshot(OfFlowRun):
-    """Get the snapshot of a flow run: the stored one, or that after an event, rebuilt from the log."""
+    """Get the snapshot of a flow run: the stored one, or the state after an event, rebuilt from the log."""
 
     query_class: ClassVar = SnapshotQuery
 
@@ -174,7 +174,7 @@ class FlowRunSnapshot(OfFlowRun):
 class PauseFlowRun(FlowRunAction):
     """Pause a flow run now, and the runs of its nodes after their current steps.
 
-    Runs that wait for a person keep waiting, and can be answered meanwhile.
+    Runs that wait for a person keep waiting, and can be answered during the pause.
     """
 
     serializer_class = NothingElse

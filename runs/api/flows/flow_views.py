@@ -37,19 +37,19 @@ class NoSuchFlowVersion(ResourceNotFound):
 
 
 class WrongFlow(Problem):
-    """The definition names another flow than the URL."""
+    """The definition names a different flow from the URL's."""
 
     code = "flow_mismatch"
     status = 409
 
 
 def masked(serializer: Any) -> str:
-    """Return what a serializer answers as JSON, with secrets masked: definitions may hold some."""
+    """Return the answer of a serializer as JSON, with secrets masked, because definitions may contain secrets."""
     return MaskedJSONRenderer().render(serializer.data).decode()
 
 
 def usable(project: Project, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with a definition that can be stored. All that is wrong with it is in `errors`."""
+    """Return the data with a definition that can be stored. Otherwise `errors` has all its problems."""
     try:
         return {**data, "definition": flow_definitions.usable(project, data["definition"])}
     except InvalidFlow as error:
@@ -135,7 +135,7 @@ class FlowDetail(ActionView):
 
     @extend_schema(responses={204: OpenApiResponse(description="The flow is deleted.")})
     def delete(self, request: Request, **_: Any) -> HttpResponse:
-        """Delete a flow and its versions. Its runs stay, and go on with their own copies."""
+        """Delete a flow and its versions. Its runs are kept, and continue with their own copies."""
         flow_definitions.delete(self.get_flow(Action.CONFIGURE), by=self.principal)
         return HttpResponse(status=204)
 

@@ -96,7 +96,7 @@ EVENTS_BODY: dict[str, Any] = {
 
 
 def answer(body: dict[str, Any], status: int = 200) -> HttpResponse:
-    """Return an answer with results. DRF's renderer takes longer for it than the database for the events."""
+    """Return an answer with results. DRF's renderer would take longer than the database takes for the events."""
     return HttpResponse(orjson.dumps(body), status=status, content_type=JSON)
 
 

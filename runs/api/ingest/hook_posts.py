@@ -1,4 +1,4 @@
-"""`POST /api/internal/agent-hooks/claude-code`: what the hooks of an agent program are called with."""
+"""`POST /api/internal/agent-hooks/claude-code`: the input of the hooks of an agent program."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _ANSWER = {
 
 
 class ClaudeCodeHooks(IngestView):
-    """Note what a hook of Claude Code tells of a session: that it works, or waits, or starts a sub-agent.
+    """Record a hook of Claude Code: the session works, waits, or starts a sub-agent.
 
-    What is not known, or says nothing about the status, is accepted and dropped: a hook has nobody to tell an error.
+    Unknown hooks, and hooks that do not change the status, are accepted and dropped, because a hook cannot handle
+    errors.
     """
 
     parser_classes = [LongTextParser]

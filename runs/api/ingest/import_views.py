@@ -33,7 +33,7 @@ from runs.models import FileImport, ImportState
 from runs.upkeep import retention
 
 FORM, URL_FORM = "multipart/form-data", "application/x-www-form-urlencoded"
-#: Bytes of a body that is kept in memory, and of each read.
+#: Bytes of a body that are kept in memory, and bytes of each read.
 MEMORY_BYTES, READ_BYTES = 64 * 1024, 1024 * 1024
 _STRICT = "Refuse a file of which a line is damaged, instead of leaving the line out."
 _FORMAT = "Name of the format; by default, it is recognised by the content."
@@ -53,7 +53,7 @@ UPLOAD_BODY: dict[str, Any] = {
 
 
 class LeftOutRow(serializers.Serializer):  # type: ignore[misc]
-    """A line that was left out, or of which a part was."""
+    """A line that was left out, entirely or in part."""
 
     line = serializers.IntegerField(help_text="From 1.")
     reason = serializers.CharField()
@@ -142,7 +142,7 @@ class Imports(ListView):
 
     serializer_class = ImportRow
     write_query_class = UploadQuery
-    #: Importing a file again adds only what is new.
+    #: Importing a file again adds only new events.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[FileImport]:
@@ -161,7 +161,7 @@ class Imports(ListView):
     def post(self, request: Request, **_: Any) -> Response:
         """Upload files with transcripts of other programs, to be imported as runs.
 
-        The body is a form with one or more files, or one file itself. The answer comes when they are stored; each is
+        The body is a form with one or more files, or a single file. The answer is sent once they are stored; each is
         then imported as a whole, or refused. The content is deleted afterwards.
         """
         project = self.get_project(Action.IMPORT)
@@ -186,7 +186,7 @@ class Imports(ListView):
         return (text or self.query.get("strict")) == "true"
 
     def _location(self, imports: list[FileImport]) -> dict[str, str]:
-        """Return the address of the import, if there is one only."""
+        """Return the address of the import, if there is exactly one."""
         if len(imports) != 1:
             return {}
         return {"Location": reverse("api:import", args=[self.kwargs["project"], imports[0].pk])}
@@ -234,7 +234,7 @@ def _check_type(request: Request) -> None:
         text = f"the body must not be encoded as {echo(coding)}"
         raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
     if request._request.content_type == URL_FORM:
-        # curl sends this type with any body, unless it is given another one.
+        # curl sends this type with any body by default.
         text = f"send the file as application/octet-stream, or files as {FORM}, not {URL_FORM}"
         headers = {"Accept-Post": f"{FORM}, application/octet-stream"}
         raise Problem(text, code="unsupported_media_type", status=415, headers=headers)

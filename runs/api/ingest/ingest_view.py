@@ -1,4 +1,4 @@
-"""The base class of the addresses to which runners send."""
+"""The base class of the views that runners send to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.external import ingest_counts
 
 
 class IngestRate(BaseThrottle):  # type: ignore[misc]
-    """The rate limit of the key or the secret. That of the address is counted before authentication (ApiView)."""
+    """The rate limit of the key or the secret. The limit of the address is counted before authentication (ApiView)."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         rate_limits.count_ingest(request._request, request.user)
@@ -31,9 +31,9 @@ class IngestRate(BaseThrottle):  # type: ignore[misc]
 
 
 def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
-    """Count events by the reference of their run, or another name of what they belong to, in a project.
+    """Count the events of a project by the reference of their run, or of another object that they belong to.
 
-    Raise RateLimited, before anything is stored: then those of no run are counted.
+    Raises `RateLimited`, before any event is stored, and then counts no events.
     """
     counted: dict[str, int] = {}
     try:
@@ -46,18 +46,18 @@ def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, in
 
 
 def give_back_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
-    """Take back events that this request has counted and that are refused, such as for their size."""
+    """Take back events that this request has counted and then refused, for example because of their size."""
     for reference, number in events.items():
         rate_limits.give_back_run_events(request, _holder_of(project_id, reference), number)
 
 
 def _holder_of(project_id: UUID, reference: str) -> str:
-    # Of any text, even one that is refused later.
+    # Accepts any text, including references that are refused later.
     return hashlib.sha256(f"{project_id}/{reference}".encode(errors="replace")).hexdigest()
 
 
 def count_refusal(refusal: Exception, sender: str, project_id: UUID | None) -> None:
-    """Count a request that was refused as a whole, if its sender is known. `project_id`: None if it is not."""
+    """Count a request that was refused as a whole, if its sender is known. `project_id`: None if unknown."""
     code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
     if not isinstance(code, str) or status >= 500:
         return
@@ -73,14 +73,14 @@ class IngestView(ApiView):
     authentication_classes = [RunnerSecretAuthentication, KeyAuthentication]
     throttle_classes = [IngestRate]
     security_schemes = ("key", "runner")
-    #: What is sent has IDs of its own for that.
+    #: The IDs of events identify repeats.
     takes_idempotency_key = False
-    #: Whether what was sent is counted where it is stored.
+    #: Whether the events are counted by the code that stores them.
     has_recorded = False
 
     def perform_authentication(self, request: Request) -> None:
         super().perform_authentication(request)
-        # Before the query is checked, so that a key sent as a parameter gets the answer of a missing one.
+        # Before the query is checked, so that a key sent as a query parameter gets the answer for a missing key.
         if request.user == ANONYMOUS or request.auth is None:
             raise AuthRequired
 
@@ -95,7 +95,7 @@ class IngestView(ApiView):
         """Count a request that was refused as a whole. Events are counted by `record`."""
         if self.has_recorded:
             return
-        # To ask for a caller whose credential was refused would authenticate it again.
+        # Reading the caller would repeat the authentication that was refused.
         is_known = not (isinstance(refusal, AccessError) and refusal.status == 401)
         caller = self.request.auth if is_known else None
         if isinstance(caller, (Project, ApiKey)):

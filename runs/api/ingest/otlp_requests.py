@@ -1,4 +1,4 @@
-"""What the OTLP addresses do before they parse a body: the credential, the encoding, and the bytes.
+"""Checks of OTLP requests before their body is parsed: the credential, the encoding, and the bytes.
 
 Exporters send an API key as a Bearer token. Langfuse's SDKs send it as the password of Basic authentication.
 """
@@ -40,7 +40,7 @@ def caller_of(request: HttpRequest, key: ApiKey) -> tuple[Principal, Project]:
 
 
 def encoding_of(request: HttpRequest) -> Encoding:
-    """Return the encoding of a body, which is that of its answer. Raises `Problem`."""
+    """Return the encoding of a body, which its answer uses too. Raises `Problem`."""
     try:
         encoding = Encoding(request.content_type or "")
     except ValueError:
@@ -61,7 +61,7 @@ def body_of(request: HttpRequest) -> bytes:
         raise Problem("the body is too large: send smaller batches", code="body_too_large", status=413)
     stream: Any = request
     if not length and request.META.get("HTTP_TRANSFER_ENCODING"):
-        # Under WSGI, where Django takes a body without a length for an empty one.
+        # Under WSGI, where Django treats a body without a length as empty.
         if not request.META.get("wsgi.input_terminated"):
             raise Problem("this server requires a Content-Length", code="length_required", status=411)
         stream = request.META["wsgi.input"]

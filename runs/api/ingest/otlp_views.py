@@ -44,7 +44,7 @@ _NO_METRICS = "metrics are not stored: tokens and cost are counted from traces a
 
 @method_decorator(csrf_exempt, name="dispatch")
 class OtlpView(View):
-    """An address of OTLP. It is not in the OpenAPI document: the protocol describes it."""
+    """A view of OTLP. It is not in the OpenAPI document, because the protocol describes it."""
 
     schema = None
     http_method_names = ["post"]
@@ -70,7 +70,9 @@ class OtlpView(View):
         return HttpResponse(content, content_type=encoding)
 
     def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
-        """Store the entries of a request, and return what to say besides the reasons of those that were rejected."""
+        """Store the entries of a request. Returns the message of the answer; empty for the default: the rejection
+        reasons.
+        """
         raise NotImplementedError
 
     def count_entries(self, principal: Principal, groups: Counter[str]) -> None:
@@ -115,7 +117,7 @@ class OtlpMetrics(OtlpView):
 
 
 class LangfuseProjects(View):
-    """The project of a key, which Langfuse's SDKs ask for to check their credentials."""
+    """The project of a key. Langfuse's SDKs request it to check their credentials."""
 
     schema = None
     http_method_names = ["get", "head"]
@@ -135,9 +137,9 @@ class LangfuseProjects(View):
 
 
 def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None = None) -> None:
-    """Count entries by what became of them, and a refused request once, for the page about ingest.
+    """Count entries by outcome, and a refused request once, for the ingest page.
 
-    Metrics are not counted: that they are dropped is no fault of their sender.
+    Metrics are not counted: the site drops them on purpose.
     """
     if refusal is not None:
         count_refusal(refusal, f"key:{key.prefix}" if key else "", key.project_id if key else None)
@@ -152,7 +154,7 @@ def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None =
 
 
 def _refused(error: Exception, encoding: Encoding) -> HttpResponse:
-    """Return the answer of a request that was refused. Other errors are raised again."""
+    """Return the answer to a refused request. Other errors are raised again."""
     status: Any = getattr(error, "status", None)
     headers: dict[str, str] = dict(getattr(error, "headers", {}))
     text = str(error)
@@ -165,7 +167,7 @@ def _refused(error: Exception, encoding: Encoding) -> HttpResponse:
     return HttpResponse(encode_error(encoding, status, text), status=status, content_type=encoding, headers=headers)
 
 
-#: By the last part of their address.
+#: By the last part of their URL.
 OTLP_VIEWS: dict[Signal, Callable[..., HttpResponseBase]] = {
     Signal.TRACES: OtlpTraces.as_view(),
     Signal.LOGS: OtlpLogs.as_view(),

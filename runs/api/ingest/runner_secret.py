@@ -1,4 +1,4 @@
-"""Authentication of runners by a secret that the settings hold. It is good for ingest, and for nothing else."""
+"""Authentication of runners by a secret from the settings. It is valid only for ingest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER = "x-agent-runner-secret"
 class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
     """Authentication by a secret of AGENT_RUNNER_SECRET, for the project AGENT_RUNNER_PROJECT.
 
-    Several secrets are valid at once, so that they can be replaced one after the other. Raises `AuthInvalid`, and
+    Several secrets are valid concurrently, so that they can be replaced one after the other. Raises `AuthInvalid`, and
     `ProjectNotFound` if the site has no such project.
     """
 
@@ -30,7 +30,7 @@ class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
         sent = request.headers.get(HEADER)
         if sent is None:
             return None
-        # All of them, so that the time does not tell which one matches.
+        # Compares all of them, so that the time does not reveal which one matches.
         matches = [compare_digest(sent.encode(errors="replace"), one.encode()) for one in settings.AGENT_RUNNER_SECRET]
         if not any(matches):
             raise AuthInvalid("the runner secret is not valid")

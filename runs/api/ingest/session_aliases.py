@@ -1,7 +1,7 @@
-"""Addresses that earlier runners and their readers know: `…/agent/sessions/{session}` and `/api/jobs/{job}`.
+"""URLs that earlier runners and their readers use: `…/agent/sessions/{session}` and `/api/jobs/{job}`.
 
-A session and a job are a run, named by our ID or its runner's own. Their events are those of the run: the default
-vocabulary is the same as under `…/agent-runs`.
+A session or a job is a run, named by our ID or its runner's own. The events of the run are returned, by default in the
+same vocabulary as under `…/agent-runs`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class OutputLine(StrictSerializer):
 
 
 class SessionPatch(StrictSerializer):
-    """What a runner reports of a session."""
+    """A runner's report about a session."""
 
     outputLine = OutputLine(required=False, allow_null=True, default=None, help_text="A line of output.")
     status = Choice(
@@ -89,13 +89,13 @@ class SessionPatch(StrictSerializer):
 
 
 class SessionView(ApiView):
-    """A run by the address `…/agent/sessions/{session}`."""
+    """A run at the URL `…/agent/sessions/{session}`."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if request.method in ("GET", "HEAD"):
             run = _find(self.get_project(), self.kwargs["session"])
-            # The view refuses an unknown run, and one that retention deleted.
+            # The view refuses an unknown run, and a run that retention deleted.
             self.kwargs["run_id"] = _id_of(self.kwargs["session"]) if run is None else run.pk
 
 
@@ -123,11 +123,11 @@ class SessionDetail(SessionView):
     authentication_classes = [ReportAuthentication, *SessionView.authentication_classes]
 
     def get_security_schemes(self, method: str) -> Sequence[str]:
-        """Return those of readers, and for PATCH that of runners too."""
+        """Return the schemes of readers, and for PATCH also the schemes of runners."""
         return (*self.security_schemes, "runner") if method == "PATCH" else self.security_schemes
 
     def get_throttles(self) -> list[BaseThrottle]:
-        """Return the rate limit of readers, or for PATCH that of ingest."""
+        """Return the rate limit of readers, or for PATCH the rate limit of ingest."""
         return [IngestRate()] if self.request.method == "PATCH" else super().get_throttles()
 
     @extend_schema(responses={200: SESSION})
@@ -139,8 +139,8 @@ class SessionDetail(SessionView):
         """Report a line of output, the status or changed files of a session.
 
         A line becomes an event: `step` and `info` are `run.phase`, `stdout` and `stderr` are `tool.output`, `error` is
-        `error`, and `done` is `run.completed`. The status `running` of an unknown session opens it. Everything is
-        stored, or nothing. For API keys with the scope `ingest` or `write`, and for the runner secrets.
+        `error`, and `done` is `run.completed`. The status `running` of an unknown session creates it. The report is
+        stored completely or not at all. For API keys with the scope `ingest` or `write`, and for the runner secrets.
         """
         project = self._project()
         body = self.get_serializer(data=document_of(request))
@@ -167,7 +167,7 @@ class SessionDetail(SessionView):
     def _project(self) -> Project:
         key = self.request.auth
         if isinstance(key, Project):
-            # A secret is good for its project only; another one is refused like an unknown one.
+            # A secret is valid for its project only; other projects are refused like unknown ones.
             if self.kwargs["project"] not in (key.slug, str(key.pk)):
                 raise ProjectNotFound
             return enter_with_secret(key)
@@ -176,7 +176,7 @@ class SessionDetail(SessionView):
 
 
 class JobView(ApiView):
-    """A run by the address `/api/jobs/{job}`, which names no project."""
+    """A run at the URL `/api/jobs/{job}`, which names no project."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -211,13 +211,13 @@ def _find(project: Project, reference: str) -> AgentRun | None:
 
 
 def _named(reference: str) -> QuerySet[AgentRun]:
-    """Return the runs with this ID. Texts that no runner may use as an ID are not sent to the database."""
+    """Return the runs with this ID. A text that is not allowed as an ID causes no query."""
     is_valid = len(reference) <= MAX_RUN_REFERENCE and reference.isprintable()
     return AgentRun.objects.filter(references(reference)) if is_valid else AgentRun.objects.none()
 
 
 def _id_of(reference: str) -> UUID:
-    """Return the run ID that a reference is. Raises `RunNotFound` if it is none."""
+    """Return the reference as a run ID. Raises `RunNotFound` if it is not a UUID."""
     if not re.match(UUID_PATTERN, reference):
         raise RunNotFound("no such run")
     return UUID(reference)

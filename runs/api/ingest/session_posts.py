@@ -19,7 +19,7 @@ from runs.external import ingest_counts, live_sessions, session_items
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
 from runs.external.import_runs import ImportHindered, NotImported
 
-#: Event IDs of one question.
+#: Maximum event IDs in one request.
 MAX_IDS = 5_000
 _RUN_ID = "ID of the run in its program, with the format before it: `claude-code:<session>`."
 _SESSIONS = {
@@ -69,23 +69,23 @@ _WAITS = {
 
 
 class EventQuestion(StrictSerializer):
-    """Which events of a run are stored?"""
+    """Request for the stored events of a run."""
 
     runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
     event_ids = serializers.ListField(child=StringField(max_length=MAX_IDENTIFIER), max_length=MAX_IDS)
 
 
 class Quiet(StrictSerializer):
-    """Nothing has been heard of a session."""
+    """A report that a session has been silent."""
 
     runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
     with_open_calls = Flag(default=False, help_text="Also if a tool may be at work: its outcome is unknown then.")
 
 
 class Sessions(IngestView):
-    """Store what is new in sessions of agent programs, all or nothing.
+    """Store new events in sessions of agent programs, all or nothing.
 
-    `agentops watch --url` sends this. An event whose ID the run has is not stored again.
+    `agentops watch --url` sends this request. An event whose ID the run already has is not stored again.
     """
 
     parser_classes = [LongTextParser]
@@ -105,7 +105,7 @@ class Sessions(IngestView):
 
 
 class KnownSessionEvents(IngestView):
-    """Tell which events of a session are stored, so that `agentops watch` sends only the others."""
+    """Return which events of a session are stored, so that `agentops watch` sends only the others."""
 
     serializer_class = EventQuestion
 
@@ -115,7 +115,7 @@ class KnownSessionEvents(IngestView):
         body = self.get_serializer(data=document_of(request))
         body.is_valid(raise_exception=True)
         data = body.validated_data
-        # What no run and no event can be called is not sent to the database.
+        # Names that cannot belong to a run or an event cause no query.
         names = [name for name in data["event_ids"] if name.isprintable()]
         if not data["runId"].isprintable():
             names = []

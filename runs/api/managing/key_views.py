@@ -1,4 +1,4 @@
-"""`…/keys`: the API keys of a project. A key is in one answer only: that of its creation or of the rotation."""
+"""`…/keys`: the API keys of a project. Only the answer to a creation or rotation contains the key itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ApiKeys(SecretOnce, ListView):
 
     @extend_schema(request=NewApiKey, responses=_SHOWN_ONCE)
     def post(self, request: Request, **_: Any) -> Response:
-        """Create an API key. It is shown only in this answer. Requires a signed-in admin."""
+        """Create an API key. Only this answer contains it. Requires a signed-in admin."""
         project = self.get_project(Action.MANAGE)
         with faults_in_body():
             return _shown_once(keys.create_key(project, **body_of(NewApiKey, request), actor=self.principal))
@@ -54,7 +54,7 @@ class ApiKeyDetail(ApiView):
 
 
 class RotateKey(SecretOnce):
-    """Replace an API key. The new one is shown only in this answer. Requires a signed-in admin.
+    """Replace an API key. Only this answer contains the new one. Requires a signed-in admin.
 
     The new key has the same name, scopes and lifetime. Until `overlap_hours` have passed, both are valid.
     """

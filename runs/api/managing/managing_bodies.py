@@ -48,7 +48,9 @@ def _count(text: str = "") -> serializers.IntegerField:
 
 @contextmanager
 def faults_in_body() -> Iterator[None]:
-    """Let refusals point to the field at fault. What a field names and is not there is invalid, not missing."""
+    """Make refusals point to the field at fault. A reference to a missing object in a field is answered with 422, not
+    404.
+    """
     try:
         yield
     except AccessError as refusal:
@@ -99,7 +101,7 @@ class ProjectAnswer(ProjectRow):
 
 
 class Counts(serializers.Serializer):  # type: ignore[misc]
-    """What a project has."""
+    """The counts of a project's objects."""
 
     runs, flow_runs, events = _count(), _count(), _count()
     agents, flows, members, api_keys = _count(), _count(), _count(), _count()
@@ -113,7 +115,7 @@ class DeletionRefusal(serializers.Serializer):  # type: ignore[misc]
 
 
 class DeletionAnswer(serializers.Serializer):  # type: ignore[misc]
-    """What the deletion of a project would delete."""
+    """The objects that the deletion of a project would delete."""
 
     counts = Counts()
     refusal = DeletionRefusal(allow_null=True, help_text="Why it is refused now. Null: it is not.")
@@ -157,7 +159,7 @@ class NewInvitation(MemberRole):
 
 
 class InvitationRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """An invitation. Whoever has its URL can accept it, once."""
+    """An invitation. Anyone with its URL can accept it, once."""
 
     url = serializers.SerializerMethodField(help_text="URL that accepts the invitation.")
 
@@ -206,7 +208,7 @@ class KeyRotation(StrictSerializer):
 
 
 class ApiKeyRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """An API key, without the key itself, of which only a hash is stored."""
+    """An API key without the key itself; only its hash is stored."""
 
     scopes = serializers.ListField(child=serializers.ChoiceField(Scope.values))
     state = serializers.SerializerMethodField()

@@ -44,7 +44,7 @@ class Projects(ListView):
     """List the projects that the caller may see, oldest first."""
 
     serializer_class = ProjectRow
-    #: Keys of idempotency belong to a project, and a slug is taken once.
+    #: Idempotency keys belong to a project, and a slug can be used only once.
     takes_idempotency_key = False
 
     def get_security_schemes(self, method: str) -> Sequence[str]:
@@ -55,7 +55,7 @@ class Projects(ListView):
 
     @extend_schema(request=NewProject, responses={201: OpenApiResponse(ProjectAnswer, "The new project.")})
     def post(self, request: Request, **_: Any) -> Response:
-        """Create a project, of which you become an admin. Requires a signed-in superuser."""
+        """Create a project. You become its admin. Requires a signed-in superuser."""
         if not may(self.principal, Action.SUPER, None):
             raise RoleRequired("only superusers may create projects")
         data = body_of(NewProject, request)
@@ -82,7 +82,7 @@ class ProjectDetail(ApiView):
 
     @extend_schema(request=ProjectChange, responses=ProjectAnswer)
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change name, description or retention. Fields that are left out stay. Requires a signed-in admin."""
+        """Change name, description or retention. Omitted fields stay unchanged. Requires a signed-in admin."""
         project = self.get_project(Action.MANAGE)
         with faults_in_body():
             project = change_project(project, **body_of(ProjectChange, request), actor=self.principal)
@@ -92,9 +92,9 @@ class ProjectDetail(ApiView):
         parameters=[DeletionQuery], responses={202: OpenApiResponse(DeletedAnswer, "Workers delete its rows.")}
     )
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete an archived project with all its runs, for good. Requires a signed-in admin.
+        """Delete an archived project with all its runs, permanently. Requires a signed-in admin.
 
-        It disappears at once, and workers delete its rows. `GET …/deletion` says what would be deleted.
+        It is hidden at once, and workers delete its rows. `GET …/deletion` lists the objects to be deleted.
         """
         project = self.get_project(Action.MANAGE)
         counts = project_deletion.delete_project(project, confirmation=self.query["confirm"], by=self.principal)
@@ -102,7 +102,7 @@ class ProjectDetail(ApiView):
 
 
 class ProjectDeletion(ApiView):
-    """Say what the deletion of a project would delete, and whether it may be. Requires a signed-in admin."""
+    """Preview the deletion of a project, and check whether it is allowed. Requires a signed-in admin."""
 
     security_schemes = SESSION_ONLY
 

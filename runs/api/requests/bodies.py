@@ -32,7 +32,7 @@ MIB = MAX_BYTES // (1024 * 1024)
 class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
     """The fields of a body, each strictly of its type. Unknown fields are errors."""
 
-    #: What a field is called in the error about an unknown one.
+    #: The noun for a field in the error about an unknown one.
     field_noun: ClassVar[str] = "field"
 
     def to_internal_value(self, data: Any) -> Any:
@@ -54,7 +54,7 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
 
 
 class OpenSerializer(serializers.Serializer):  # type: ignore[misc]
-    """The fields that are used of a document in another program's format. Unknown fields are ignored."""
+    """The used fields of a document in another program's format. Unknown fields are ignored."""
 
 
 class StringField(serializers.CharField):  # type: ignore[misc]
@@ -81,7 +81,7 @@ class LineField(StringField):
 
 
 class Identifier(StringField):
-    """A name that a client gives to one of its objects."""
+    """A client's name for an object."""
 
     def __init__(self, max_length: int, **options: Any) -> None:
         super().__init__(min_length=1, max_length=max_length, allow_blank=False, **options)
@@ -90,7 +90,7 @@ class Identifier(StringField):
 
 
 class Choice(serializers.ChoiceField):  # type: ignore[misc]
-    """One of a closed set of values."""
+    """A value of a closed set."""
 
     default_error_messages = {"invalid_choice": "{input} is not one of {choices}"}
 
@@ -143,7 +143,7 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
         request = parser_context["request"]
-        if "*" in request._request.content_type:  # which DRF reads as any type
+        if "*" in request._request.content_type:  # which DRF interprets as any type
             raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):

@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a repeated request gets the answer of the first one, and nothing happens twice.
+"""`Idempotency-Key`: a repeated request gets the answer of the first one, and takes effect once.
 
-The answer is stored for a day, in the transaction of the action, so a crash leaves both or neither. An error has done
-nothing and is not stored, so a repetition may succeed.
+The answer is stored for a day, in the transaction of the action, so a crash leaves both or neither. An error has no
+effect and is not stored, so a repetition may succeed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def answer_once(
     document: Mapping[str, Any],
     act: Callable[[], HttpResponse],
 ) -> HttpResponse:
-    """Return the answer of `act`, or that of the first request with the same key. `document` is the body."""
+    """Return the answer of `act`, or the stored answer to the first request with the key. `document` is the body."""
     key = _key(request)
     if key is None:
         return act()
@@ -109,8 +109,8 @@ def _replay(earlier: IdempotencyKey, request_digest: bytes) -> HttpResponse:
 def _one_at_a_time(scope: bytes) -> AbstractContextManager[None]:
     """Refuse a second request with the key, which on SQLite would wait for the first.
 
-    PostgreSQL has a lock for that. It ends with the session: if the server ends the session of the first request, a
-    repeat does not wait until the process notices.
+    PostgreSQL uses a lock instead. It ends with the session: if the server ends the session of the first request, a
+    repeat does not wait until the process detects that.
     """
     return nullcontext() if connection.vendor == "postgresql" else _lock_in_process(scope)
 

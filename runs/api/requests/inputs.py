@@ -72,7 +72,7 @@ class MessageField(StringField):
 
 
 class AgentId(StringField):
-    """The ID of an agent. An invalid one is refused as such, without a query."""
+    """The ID of an agent. An invalid one is refused, without a query."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=63, allow_blank=False, **options)
@@ -82,7 +82,7 @@ class AgentId(StringField):
 
 
 class RunBody(StrictSerializer):
-    """A body about the run of the URL. It may name the run too; naming another is refused (`run_mismatch`)."""
+    """A body about the run of the URL. It may also name the run; a different run is refused (`run_mismatch`)."""
 
     run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the URL.")
     runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Same as `run_id`.")
@@ -144,7 +144,7 @@ class ResumeRun(RunBody):
 
 
 class AgentChanges(StrictSerializer):
-    """Changes to the agent of the fork. Fields that are left out keep the values of the run's agent."""
+    """Changes to the agent of the fork. Omitted fields keep the values of the run's agent."""
 
     model = StringField(required=False, max_length=200)
     instructions = StringField(required=False, max_length=MAX_TEXT, help_text="Replaces the instructions.")
@@ -153,7 +153,7 @@ class AgentChanges(StrictSerializer):
 
 
 class NewFork(RunBody):
-    """Where to fork: exactly one of `step` and `checkpoint`."""
+    """The place to fork: requires exactly one of the fields `step` and `checkpoint`."""
 
     step = WholeField(
         required=False, allow_null=True, default=None, min_value=1, help_text="Fork after this step of the lineage."
@@ -187,7 +187,7 @@ class RunFilter(StrictSerializer):
 
 
 class ResumeRuns(StrictSerializer):
-    """Exactly one of `ids`, `filter` and `all`. `filter` and `all` are for admins only."""
+    """Requires exactly one field: `ids`, `filter` or `all`. `filter` and `all` are for admins only."""
 
     ids = serializers.ListField(
         child=IdField(),

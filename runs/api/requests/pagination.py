@@ -1,7 +1,7 @@
 """Pagination by signed cursors: the answer `{next, previous, results}`, and its `Link` header.
 
-A cursor is a place in the order of a list, not a row. It stays valid when the row is deleted, and rows inserted between
-two pages neither repeat nor skip one.
+A cursor is a position in the order of a list, not a row. It stays valid when the row is deleted, and rows inserted
+between two pages cause neither repeated nor skipped rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runs.api.problems import JSON, Problem
 from runs.api.requests.queries import PageQuery
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan
 
-#: Cursors of another version are refused: change it together with the content of a cursor.
+#: Cursors of another version are refused. Change it together with the content of a cursor.
 VERSION = 1
 MAC_BYTES = 16
 LINK = {"type": ["string", "null"], "format": "uri-reference"}
@@ -55,7 +55,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         self.cursor = _decode_cursor(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
         span = self.cursor or RowSpan(backward="at" in view.query)
         fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
-        # One row more than a page says whether there is a next page.
+        # One row more than a page shows whether there is a next page.
         batch = fetch(replace(span, limit=self.limit + 1))
         onward, back = self._neighbours(batch, backward=span.backward)
         self.next, self.previous = (back, onward) if span.backward else (onward, back)
@@ -71,7 +71,7 @@ class Pages(BasePagination):  # type: ignore[misc]
             return onward, None
         if len(batch):
             return onward, self.link(RowSpan(batch.position_of(0), backward=not backward))
-        # Nothing is left on this side: the other side begins at the place itself.
+        # No rows are left on this side: the other side begins at the cursor itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
     def link(self, cursor: RowSpan) -> str:
@@ -106,7 +106,9 @@ _PARAMETERS = frozenset(PageQuery().fields)
 
 
 def rows_of(queryset: QuerySet[Any], span: RowSpan) -> Rows:
-    """Return the rows of a queryset from a place in its order, all of whose columns go the same way. One query."""
+    """Return the rows of a queryset from a position in its order. All its columns must have the same direction. One
+    query.
+    """
     order = [str(name) for name in queryset.query.order_by]
     names = [name.removeprefix("-") for name in order]
     sign = "gt" if order[0].startswith("-") == span.backward else "lt"
@@ -137,7 +139,7 @@ def seal(content: bytes, bound_to: bytes) -> str:
 
 
 def unseal(text: str, bound_to: bytes) -> bytes:
-    """Return the content of a sealed text. Raises `InvalidCursor` for one that this site did not sign."""
+    """Return the content of a sealed text. Raises `InvalidCursor` for a text that this site did not sign."""
     if not text.isascii():
         raise InvalidCursor
     try:

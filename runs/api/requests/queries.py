@@ -17,7 +17,7 @@ from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField
 from runs.queries.run_lists import filter_values
 
-#: The largest integer that a database column holds.
+#: The largest integer that a database column can store.
 MAX_INTEGER = 2**63 - 1
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -127,7 +127,7 @@ class PageQuery(QuerySerializer):
 
 
 class ListStart(Choice):
-    """`end` begins a list at its end."""
+    """`end` starts a list at its end."""
 
     def __init__(self) -> None:
         text = "`end` returns the last page, in the same order; `previous` leads to the ones before."
@@ -149,20 +149,20 @@ class SecretsQuery(QuerySerializer):
 
 def query_of(kind: type[QuerySerializer], params: QueryDict) -> dict[str, Any]:
     """Return the validated parameters with defaults. Raises `InvalidParameters` with every fault."""
-    # A repeated parameter is a list, which only some parameters accept.
+    # A repeated parameter is a list, which not all parameters accept.
     values = {name: texts[0] if len(texts) == 1 else texts for name, texts in params.lists()}
     try:
         query: dict[str, Any] = _serializer_of(kind).run_validation(values)
     except ValidationError as error:
         details = error.get_full_details()
-        # In the order of the query, then those that it lacks.
+        # In the order of the query, then missing parameters.
         names = dict.fromkeys([*(name[:MAX_ECHO] for name in params), *details])
         faults = [(name, fault) for name in names for fault in details.get(name, ())[:1]]
         raise InvalidParameters([_fault(kind, name, fault) for name, fault in faults]) from None
     return query
 
 
-#: Cached, because fields are stateless and a serializer copies all of its own.
+#: Cached, because fields are stateless and a serializer copies all of them.
 _serializer_of: Callable[[Any], QuerySerializer] = functools.cache(lambda kind: kind())
 
 

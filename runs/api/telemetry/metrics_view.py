@@ -14,7 +14,7 @@ from timeline.live.hub import open_streams
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the metrics in the text format, to operators only. Others get the answer of a page that is not there."""
+    """Return the metrics in the text format, to operators only. Other callers get 404."""
     site = settings.AGENTOPS_TELEMETRY
     if not may_read(request, site.metrics_token, site.metrics_allow):
         return HttpResponse("not found\n", status=404, content_type="text/plain; charset=utf-8")

@@ -1,4 +1,4 @@
-"""Bodies and answers of the API of sinks and webhooks. Secrets are written, and never given out again."""
+"""Bodies and answers of the API of sinks and webhooks. Secrets are write-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TypesField(serializers.ListField):  # type: ignore[misc]
 
 
 class KindField(Choice):
-    """A kind of sink. The choices are read late, because packages add some."""
+    """A kind of sink. The choices are loaded late, because packages add kinds."""
 
     def __init__(self) -> None:
         text = "Kind of the sink; `agentops extensions` lists those that packages add."
@@ -55,7 +55,7 @@ class NewSink(StrictSerializer):
 
 
 class SinkChanges(StrictSerializer):
-    """Fields that are left out stay."""
+    """Omitted fields stay unchanged."""
 
     name = SinkName(required=False)
     config = serializers.DictField(required=False, help_text="Replaces all options.")
@@ -79,7 +79,7 @@ class NewWebhook(StrictSerializer):
 
 
 class WebhookChanges(StrictSerializer):
-    """Fields that are left out stay."""
+    """Omitted fields stay unchanged."""
 
     name = SinkName(required=False)
     url = StringField(required=False, max_length=2048)
@@ -97,7 +97,7 @@ class DeliveriesQuery(PageQuery):
 
 
 class SinkHealth(serializers.Serializer):  # type: ignore[misc]
-    """How a sink is doing."""
+    """The state of a sink's deliveries."""
 
     lag_s = serializers.IntegerField(help_text="Seconds that the oldest unsent event has waited; 0 if only a few.")
     failures = serializers.IntegerField(help_text="Failed attempts since the last success.")
@@ -112,7 +112,7 @@ class SinkHealth(serializers.Serializer):  # type: ignore[misc]
 
 
 def health_of(sink: Any) -> dict[str, Any]:
-    """Return how a sink that was read with `sink_health.with_health` is doing."""
+    """Return the health of a sink that was loaded with `sink_health.with_health`."""
     cursor = sink.cursor
     fields = ("failures", "last_success_at", "last_error", "last_error_at", "sent_events", "dead_events")
     return {
@@ -165,7 +165,7 @@ class WebhookRow(SinkRow):
 
 
 class NewWebhookAnswer(WebhookRow):
-    """A new webhook, with its secret, which is shown once."""
+    """A new webhook. Only this answer contains its secret."""
 
     secret = serializers.CharField(allow_null=True, help_text="Null if the request contained it.")
 
@@ -174,7 +174,7 @@ class NewWebhookAnswer(WebhookRow):
 
 
 class RotatedSecret(serializers.Serializer):  # type: ignore[misc]
-    """A new secret of a webhook. The one before stays valid until the next rotation."""
+    """A new secret of a webhook. The previous one stays valid until the next rotation."""
 
     secret = serializers.CharField(help_text="Shown once.")
 

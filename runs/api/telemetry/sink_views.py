@@ -1,4 +1,4 @@
-"""`…/sinks` and `…/webhooks`: where the events of a project are sent. For admins; secrets are never given out."""
+"""`…/sinks` and `…/webhooks`: receivers of a project's events. For admins; secrets are never returned."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class NoSuchSink(ResourceNotFound):
 
 
 class SinkApi(ApiView):
-    """What the views of sinks and of webhooks share."""
+    """The common base of the views of sinks and of webhooks."""
 
-    #: Whether the address is one of webhooks.
+    #: Whether the URL belongs to webhooks.
     of_webhooks: ClassVar[bool] = False
 
     @property
@@ -75,7 +75,7 @@ class SinkApi(ApiView):
         return delivery
 
     def row_of(self, sink_id: UUID) -> dict[str, Any]:
-        """Return a sink as its own URL shows it."""
+        """Return a sink in the form of its own URL."""
         sink = sink_health.with_health(Sink.objects.filter(pk=sink_id)).get()
         row: dict[str, Any] = (WebhookRow if self.of_webhooks else SinkRow)(sink).data
         return row
@@ -109,7 +109,7 @@ class Sinks(SinkApi, ActionView, ListView):
 
 
 class SinkDetail(SinkApi):
-    """Get a sink, with how it is doing."""
+    """Get a sink, with its health."""
 
     serializer_class = SinkRow
     changes_class: ClassVar[type[SinkChanges | WebhookChanges]] = SinkChanges
@@ -119,7 +119,7 @@ class SinkDetail(SinkApi):
 
     @extend_schema(request=SinkChanges, responses={200: OpenApiResponse(SinkRow, "The sink as changed.")})
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change a sink. Fields that are left out stay. Enabling it lets it continue where it was."""
+        """Change a sink. Omitted fields stay unchanged. When enabled again, it continues from its last position."""
         return self.change()
 
     @extend_schema(responses={204: OpenApiResponse(None, "It does not exist now.")})
@@ -129,7 +129,7 @@ class SinkDetail(SinkApi):
         return Response(status=204)
 
     def change(self) -> Response:
-        """Change the sink of the URL as the body says."""
+        """Change the sink of the URL according to the body."""
         sink = self.get_sink()
         body = self.changes_class(data=document_of(self.request))
         body.is_valid(raise_exception=True)
@@ -157,7 +157,7 @@ class SinkTest(SinkApi, ActionView):
 
 
 class SinkDeliveries(SinkApi, ListView):
-    """List the deliveries of a sink, newest first: what was refused, and tests."""
+    """List the deliveries of a sink, newest first: refused batches, and tests."""
 
     serializer_class = DeliveryRow
     query_class: ClassVar = DeliveriesQuery
@@ -200,7 +200,7 @@ class Webhooks(SinkApi, ListView):
 
     of_webhooks = True
     serializer_class = WebhookRow
-    #: Its answer contains a secret, which is not stored for repetitions.
+    #: The answer contains a secret, which must not be stored for repetitions.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[Sink]:
@@ -208,7 +208,7 @@ class Webhooks(SinkApi, ListView):
 
     @extend_schema(request=NewWebhook, responses={201: OpenApiResponse(NewWebhookAnswer, "The new webhook.")})
     def post(self, request: Request, **_: Any) -> HttpResponse:
-        """Add a webhook. Its secret is shown in this answer only."""
+        """Add a webhook. Only this answer contains its secret."""
         project = self.get_project(Action.CONFIGURE)
         body = NewWebhook(data=document_of(request))
         body.is_valid(raise_exception=True)
@@ -221,7 +221,7 @@ class Webhooks(SinkApi, ListView):
 
 
 class WebhookDetail(SinkDetail):
-    """Get a webhook, with how it is doing."""
+    """Get a webhook, with its health."""
 
     of_webhooks = True
     serializer_class = WebhookRow
@@ -229,7 +229,7 @@ class WebhookDetail(SinkDetail):
 
     @extend_schema(request=WebhookChanges, responses={200: OpenApiResponse(WebhookRow, "The webhook as changed.")})
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change a webhook. Fields that are left out stay. Enabling it lets it continue where it was."""
+        """Change a webhook. Omitted fields stay unchanged. When enabled again, it continues from its last position."""
         return self.change()
 
     @extend_schema(responses={204: OpenApiResponse(None, "It does not exist now.")})
@@ -245,7 +245,7 @@ class WebhookTest(SinkTest):
 
 
 class WebhookRotation(SinkApi):
-    """Replace the secret of a webhook. Messages are signed with the new one and the one before."""
+    """Replace the secret of a webhook. Messages are signed with the new and the previous secret."""
 
     of_webhooks = True
     serializer_class = EmptyBody
@@ -281,6 +281,6 @@ def _masked(document: Any) -> str:
 
 
 def _with_secret(document: dict[str, Any], status: int, **headers: str) -> HttpResponse:
-    """Return an answer whose secret is not masked, and not kept by anything on its way."""
+    """Return an answer whose secret is neither masked nor cached."""
     headers["Cache-Control"] = "no-store"
     return HttpResponse(orjson.dumps(document), status=status, content_type=JSON, headers=headers)

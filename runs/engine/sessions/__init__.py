@@ -1,1 +1,1 @@
-"""Runs that are sessions of a program: the program is held, heard, and told what was decided."""
+"""Runs that are sessions of a program: this package runs the program, stores its output and sends it decisions."""

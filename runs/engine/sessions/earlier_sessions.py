@@ -1,4 +1,4 @@
-"""Which earlier session a new one continues: the newest whose transcript has the conversation and nothing after it."""
+"""Choose the earlier session that a new one continues: the newest whose transcript ends with the run's conversation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class EarlierSession:
     """The session to continue, if there is one."""
 
     session_id: UUID | None = None
-    #: Whether the run is a fork, and the transcript of its origin goes on after the point of the fork.
+    #: Whether the run is a fork, and the transcript of its origin continues after the fork.
     is_cut: bool = False
 
 
 def find(run: AgentRun, config: Path, *, missing: Collection[UUID]) -> EarlierSession:
-    """Return the session that the next one of a run continues. `missing` are those that the program does not know.
+    """Return the session that the next one of a run continues. `missing`: IDs of sessions unknown to the program.
 
-    Every session is continued as a fork with an ID of its own, so that the transcript of a run ends with the run.
+    Each session is continued as a fork with a new ID, so that the transcript of a run ends with the run.
     """
     run_ids, is_cut = _runs_of(run)
     sessions = CliSession.objects.filter(run__in=run_ids).exclude(pk__in=missing).order_by("-created_at", "-id")
@@ -35,7 +35,7 @@ def find(run: AgentRun, config: Path, *, missing: Collection[UUID]) -> EarlierSe
 
 
 def _runs_of(run: AgentRun) -> tuple[list[UUID], bool]:
-    """Return the runs of the conversation back to where it was cut by a fork, and whether it was."""
+    """Return the runs of the conversation back to the fork that cut it, and whether a fork did."""
     run_ids: list[UUID] = []
     for segment in reversed(ancestry.segments_of(run)):
         if segment.upto is not None and _goes_on(segment):
@@ -45,7 +45,7 @@ def _runs_of(run: AgentRun) -> tuple[list[UUID], bool]:
 
 
 def _goes_on(segment: Segment) -> bool:
-    """Whether a run was forked before its end, or may go on by itself."""
+    """Whether a run was forked before its end, or may continue on its own."""
     is_live = AgentRun.objects.filter(pk=segment.run_id, status__in=LIVE)
     later = AgentRunMessage.objects.filter(run=segment.run_id, position__gt=segment.upto)
     return is_live.exists() or later.exists()

@@ -1,7 +1,7 @@
 """The session of a program that a worker holds for a run: a provider and a toolset for the step loop.
 
-The program runs its own model calls and tools. The loop stores what it says as the answers, calls and results of any
-other run, and lets each call begin only when it is stored as running.
+The program runs its model calls and tools. The loop stores its output as answers, calls and results, as for any other
+run. A call may start only after it is stored as running.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ PROVIDER = "claude_cli"
 PROGRAM = "Claude Code"
 #: Seconds without a message after which a session has failed. The program repeats failed calls of its API itself.
 IDLE_S = 900.0
-#: Seconds for the end of a program: twice what runs.providers.claude_cli.process waits, and some more.
+#: Seconds for the end of a program: twice the wait of runs.providers.claude_cli.process, plus a margin.
 END_S = 15.0
 WATCH_S = 0.25
-#: What becomes of a sub-agent, by the status of the call that it has worked for.
+#: The final status of a sub-agent, by the status of the call that it worked for.
 SUBAGENT_ENDS = {ToolStatus.COMPLETED: RunStatus.COMPLETED, ToolStatus.ERROR: RunStatus.FAILED}
 
 
@@ -81,7 +81,7 @@ class HeldSession:
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
         self._may_have_subagents = True
         self._costs = ReportedCosts(run)
-        #: What was decided of the calls of sub-agents, and those that wait for a person.
+        #: The verdicts about calls of sub-agents, and the calls that wait for a person.
         self.subagent_decisions: dict[str, CallVerdict] = {}
         self.subagent_waits = SubagentWaits(run, lease)
         #: Sessions that the program could not resume.
@@ -94,14 +94,14 @@ class HeldSession:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return whether the program goes on after its last answer: its turn has no result yet."""
+        """Return whether the program continues after its last answer: its turn has no result yet."""
         last = self._conversation.history[-1] if self._conversation.history else None
         is_open = isinstance(last, ModelResponse) and not (last.provider_details or {}).get(TURN_ENDED)
         return FollowUp(more=is_open)
 
     @property
     def is_between_turns(self) -> bool:
-        """Whether the program waits for a message, so that nothing is lost if another one continues the session."""
+        """Whether the program waits for a message, so that another process can continue the session without loss."""
         return self._session is not None and self._session.is_idle
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
@@ -111,7 +111,7 @@ class HeldSession:
     # --- Calls of tools -----------------------------------------------------------------------------------------
 
     def run_call(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
-        """Let the program run a call, and wait for its result."""
+        """Permit the program to run a call, and wait for its result."""
         session = self._session
         if session is None:
             raise OutcomeUnknown
@@ -122,32 +122,32 @@ class HeldSession:
         return ToolResult(blocks.output_of(result.content), is_error=result.is_error, retryable=False)
 
     def knows(self, call_id: str) -> bool:
-        """Whether the program that runs now has requested the call."""
+        """Whether the current program has requested the call."""
         return self._session is not None and self._session.knows(call_id)
 
     def is_asking(self, call_id: str) -> bool:
-        """Whether the program waits for the permission to run a call."""
+        """Whether the program waits for permission to run the call."""
         return self._session is not None and call_id in self._session.asking
 
     def prepare(self, call_id: str, decision: CallVerdict) -> None:
-        """Say what was decided of a call that runs next."""
+        """Keep the verdict on a call that runs next."""
         self._decisions[call_id] = decision
 
     def tell(self, call_id: str, decision: CallVerdict) -> None:
-        """Answer what the program asks about a call: one that is stored as running, or as denied."""
+        """Send the verdict on a call that is stored as running, or as denied."""
         self._decisions[call_id] = decision
         if self._session is not None:
             self._loop.submit(self._session.decide(call_id, decision)).result(END_S)
 
-    # --- What the program reports with the end of a turn ---
+    # --- Reports at the end of a turn ---
 
     def settle_cost(self, usage: TurnUsage, answer: ModelResponse, prices: Sequence[ModelPrice]) -> list[TurnUsage]:
-        """Complete the cost of an answer by what the program reports. Returns its further usage, by model."""
+        """Complete the cost of an answer from the program's report. Returns the session's further usage, by model."""
         self.store_subagent_lines()
         return self._costs.settle(usage, answer, process=self._session, prices=prices)
 
     def structured_output(self) -> str | None:
-        """Return the value that the program has made for the agent's schema, as JSON; None without one."""
+        """Return the value that the program produced for the agent's schema, as JSON; None without one."""
         last = self._conversation.history[-1] if self._conversation.history else None
         value = (last.provider_details or {}).get("structured_output") if isinstance(last, ModelResponse) else None
         return None if value is None else canonical(value)
@@ -155,33 +155,33 @@ class HeldSession:
     # --- Sub-agents ---------------------------------------------------------------------------------------------
 
     def store_subagent_lines(self) -> None:
-        """Store what the program's sub-agents have said since the last time."""
+        """Store the lines that the program's sub-agents have written since the last call."""
         lines = self._session.take_subagent_lines() if self._session is not None else []
         if lines:
             self._write_records(partial(self._subagents.add, lines))
             chaos.point("session.subagent_stored")
 
     def end_subagent(self, call_id: str, status: ToolStatus) -> None:
-        """End the record of the sub-agent that has worked for a call, if there is one."""
+        """End the record of the sub-agent that worked for a call, if there is one."""
         self.store_subagent_lines()
         self._write_records(partial(self._subagents.end, call_id, SUBAGENT_ENDS.get(status, RunStatus.STOPPED)))
 
     def _end_subagents(self) -> None:
-        """End the records of sub-agents without a program, also those whose program died with an earlier worker."""
+        """End the records of sub-agents without a program, including programs that died with an earlier worker."""
         if self._may_have_subagents:
             self._write_records(self._subagents.end_all)
             self._may_have_subagents = False
 
     def _write_records(self, write: Callable[[], None]) -> None:
-        # Each line has an ID, by which it is stored once.
+        # Each line has an ID, so it is stored once.
         commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
 
     def take_subagent_requests(self) -> list[SubagentRequest]:
-        """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
+        """Return the new requests about calls of sub-agents. Each needs an answer."""
         return self._session.take_subagent_requests() if self._session is not None else []
 
     def take_withdrawn(self) -> set[str]:
-        """Return the IDs of the requests that the program has withdrawn since the last time."""
+        """Return the IDs of the requests that the program has withdrawn since the last call."""
         return self._session.take_withdrawn() if self._session is not None else set()
 
     def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
@@ -192,7 +192,7 @@ class HeldSession:
     # --- The end ------------------------------------------------------------------------------------------------
 
     def end(self, *, gently: bool = True) -> None:
-        """End the program: in its own way, so that its transcript is whole, or at once if the run is not ours."""
+        """End the program: gently, so that its transcript is complete, or at once if another worker holds the run."""
         session = self._session
         if session is not None:
             gently = gently and not self._lease.lost.is_set()
@@ -203,10 +203,10 @@ class HeldSession:
         self._session = None
         self.subagent_waits = SubagentWaits(self._run, self._lease)
 
-    # --- The beginning ------------------------------------------------------------------------------------------
+    # --- The start ----------------------------------------------------------------------------------------------
 
     def _prepare(self, call: ModelCall) -> _Launch:
-        """Choose the session to continue, and store the ID of the new one, before its program is started."""
+        """Choose the session to continue, and store the ID of the new session before its program starts."""
         for run_id in filter(None, (self._run.pk, self._run.resumed_from_id)):
             kill_leftovers(str(run_id))
         self._end_subagents()
@@ -242,7 +242,7 @@ class HeldSession:
         commit_safely(write, is_committed=existing.exists, read_result=do_nothing, lease=self._lease)
 
     def _config(self) -> Path:
-        """Return the program's own directory, one for each project: sessions of others are not found in it."""
+        """Return the program's config directory. Each project has a separate one, so sessions do not cross projects."""
         path: Path = settings.AGENTOPS_HOME / "claude" / str(self._run.project_id)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
@@ -276,7 +276,9 @@ class HeldSession:
     async def _say(
         self, session: ProgramSession, said: list[UserPromptPart], history: list[ModelMessage], launch: _Launch | None
     ) -> None:
-        """Send what the program has not heard. Where that is nothing and it waits for a message, "continue"."""
+        """Send the messages that the program has not received. If there are none and it waits for a message, send
+        "continue".
+        """
         new = said[self._heard :]
         if launch is not None and launch.row.resumed_id is not None:
             path = transcripts.path_of(self._config(), launch.row.resumed_id)
@@ -297,7 +299,7 @@ class HeldSession:
 
 
 class SessionTools:
-    """The toolset of a run that is a session: any tool, because the program knows which it has."""
+    """The toolset of a run that is a session. It accepts any tool name, because the program has the list of tools."""
 
     def __init__(self, session: HeldSession, agent_settings: Mapping[str, Any]) -> None:
         self._session = session
@@ -322,12 +324,12 @@ class SessionTools:
 
 
 def _is_reported(error: BaseException, session: ProgramSession) -> bool:
-    """Whether the program itself has reported the failure, and lives: it gets a message, not a new process."""
+    """Whether the program itself reported the failure and is alive: then it gets a message, not a new process."""
     return isinstance(error, SessionFailed) and session.is_alive and session.is_idle
 
 
 def _wait(future: Future[Any], ctx: ToolContext) -> Any:
-    """Return the result, unless it is not wanted any more."""
+    """Return the result. Raises `OutcomeUnknown` if the call is cancelled."""
     while not wait([future], WATCH_S).done:
         if ctx.cancelled():
             future.cancel()

@@ -1,4 +1,4 @@
-"""Questions that a program asks its user by a tool of its own: persons answer them as those of any other run."""
+"""Questions that a program asks with its built-in tool. People answer them like the questions of any other run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Question(BaseModel):
     several: bool = Field(default=False, alias="multiSelect")
 
     def text(self, *, has_choices: bool) -> str:
-        """Return the question, with the options that are not offered as choices, or that have a description."""
+        """Return the question, with the options that have a description or are not offered as choices."""
         options = [option for option in self.options if option.description or not has_choices]
         lines = [f"- {option.label}{f': {option.description}' if option.description else ''}" for option in options]
         return "\n".join([self.question, *lines])
@@ -36,7 +36,7 @@ class _Questions(BaseModel):
 
 
 def _ask(ctx: ToolContext, arguments: Arguments) -> Question:
-    """Return the questions of a call as one. The options of a single one are its choices. Raises `BadArguments`."""
+    """Return the questions of a call as one. A single question's options are its choices. Raises `BadArguments`."""
     try:
         asked = _Questions.model_validate(arguments if isinstance(arguments, Mapping) else {}).questions
     except ValidationError as error:

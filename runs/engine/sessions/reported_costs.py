@@ -1,6 +1,7 @@
-"""What a program reports that its session has used: more than its answers, for it also calls models of its own.
+"""Usage that a program reports for its session. It exceeds the usage of its answers, because the program calls further
+models internally.
 
-It reports the totals of its process at the end of each turn: the cost, and the tokens and the cost of each model.
+At the end of each turn it reports the totals of its process: the cost, and the tokens and the cost of each model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from runs.providers.claude_cli import blocks
 NOTHING = Decimal(0)
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 MAX_MODELS = 50
-#: What a program adds to the name of a model: the size of its window, or the date of its version.
+#: Suffixes that a program adds to the name of a model: the size of its context window, or the date of its version.
 _ADDED = re.compile(r"\[[^]]*\]$|-\d{8}(?=\[|$)")
 
 
@@ -43,20 +44,20 @@ class _Used:
 
 
 class ReportedCosts:
-    """The costs of a run whose program reports totals at the end of each turn, for each of its processes anew."""
+    """The costs of a run whose program reports totals at the end of each turn. Each process counts from 0."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._process: object = None
-        #: What the run and its sub-agents had used of each model before the process.
+        #: The usage of the run and its sub-agents before the process started, by model.
         self._before: dict[str, _Used] = {}
 
     def settle(
         self, usage: TurnUsage, answer: ModelResponse, *, process: object, prices: Sequence[ModelPrice]
     ) -> list[TurnUsage]:
-        """Add to the last answer of a turn what the program reports beyond the known costs of its answers.
+        """Add to the last answer of a turn the reported cost that exceeds the known costs of its answers.
 
-        Returns the tokens of models beyond those of the answers, to store. Prices of the project stay as they are.
+        Returns the further tokens of models, to be stored. Costs from the project's own prices are not changed.
         """
         if process is not self._process:
             self._process, self._before = process, self._used()
@@ -83,7 +84,7 @@ class ReportedCosts:
             rest = {name: max(getattr(counts, name) - used.tokens[name], 0) for name in TOKENS}
             cost = max((_amount(totals.get("cost_usd")) or NOTHING) - used.cost, NOTHING)
             if _plain(model) == _plain(usage.model):
-                cost = NOTHING  # the answer gets it, with what no model has
+                cost = NOTHING  # the answer gets it, with the cost that belongs to no model
             if any(rest.values()) or cost:
                 rows.append(self._row(usage, model, rest, cost, prices))
         return rows
@@ -96,7 +97,7 @@ class ReportedCosts:
             cost_usd=cost, cost_source=CostSource.REPORTED.value, outcome=TurnUsage.Outcome.PROGRAM,
             created_at=database_clock.now(),
         )  # fmt: skip
-        # Sums of calls, of which none says its tier and size.
+        # Totals of several calls, without the tier and size of each.
         price = price_of_call(prices_for(prices, model), "", 0)
         if price is not None:
             row.cost_usd = cost_by(price, buckets_of(row))
@@ -104,7 +105,7 @@ class ReportedCosts:
         return row
 
     def _known(self, usage: TurnUsage) -> dict[str, _Used]:
-        """Return what is known of this process, by model, with the answer that is not stored yet."""
+        """Return the known usage of this process, by model, including the answer that is not stored yet."""
         known = self._used()
         known.setdefault(_plain(usage.model), _Used()).add(_tokens(usage), usage.cost_usd or NOTHING)
         for model, used in self._before.items():
@@ -126,14 +127,14 @@ def _tokens(usage: TurnUsage) -> dict[str, int]:
 
 
 def _plain(model: str) -> str:
-    """Return the name of a model without what a program adds to it."""
+    """Return the name of a model without the suffixes that a program adds."""
     return _ADDED.sub("", _ADDED.sub("", model))
 
 
 def _amount(value: object) -> Decimal | None:
-    """Return a reported cost in US dollars; None for what is none."""
+    """Return a reported cost in US dollars; None if it is not a valid amount."""
     try:
         cost = round(Decimal(str(value)), COST_PLACES)
         return cost if 0 <= cost < MAX_COST else None
-    except InvalidOperation:  # not a number, in words or by IEEE 754
+    except InvalidOperation:  # not a number, or NaN or infinity
         return None

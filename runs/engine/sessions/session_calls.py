@@ -1,6 +1,6 @@
-"""Calls that the program of a session runs: what the program is told of a decision about them.
+"""Calls that the program of a session runs: send it the decisions about them.
 
-While one call runs, the program may ask about the next ones, and about those of its sub-agents.
+While one call runs, the program may ask about the next ones, and about calls of its sub-agents.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NEEDS_PERSON = "Not run yet: a person has to decide about this call first. Wait 
 
 
 def is_running(drive: Drive, call: AgentRunToolCall) -> bool:
-    """Whether the program of this worker runs the call already."""
+    """Whether the program of this worker already runs the call."""
     return call.status == ToolStatus.RUNNING and drive.session is not None and drive.session.knows(call.call_id)
 
 
 def prepare(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallResult | None:
-    """Tell the program what was decided of a call.
+    """Send the program the decision on a call.
 
-    Returns the result of a call whose program was ended while a person decided: it has to request the call again.
+    Returns the result of a call whose program was ended while a person decided: the program has to request it again.
     """
     session = drive.session
     if session is None:
@@ -54,29 +54,29 @@ def prepare(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallRes
 
 def _decision(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallVerdict:
     arguments = None if call.changed_arguments is None else dict(call.changed_arguments)
-    # The program asks about changed arguments, which nobody else would answer.
+    # The program requests permission for changed arguments, and no other code answers that request.
     is_free = arguments is not None and program_command.is_free(call.tool_name, drive.settings)
     return CallVerdict(is_allowed=permit.is_allowed or is_free, arguments=arguments)
 
 
 def tell_result(drive: Drive, call: AgentRunToolCall, result: CallResult) -> None:
-    """Tell the program of a call that was not started why it does not run, once that is stored."""
+    """Send the program the reason why a call was not started, once that is stored."""
     session = drive.session
     if session is not None and not call.starts and session.knows(call.call_id):
         session.tell(call.call_id, CallVerdict(denied=str(result.output)))
 
 
 def end_subagent(drive: Drive, call: AgentRunToolCall, result: CallResult) -> None:
-    """End the record of the sub-agent that has worked for a call, unless it works on in the background."""
+    """End the record of the sub-agent that worked for a call, unless it continues in the background."""
     is_background = isinstance(call.input, dict) and call.input.get("run_in_background") is True
     if drive.session is not None and call.tool_name in program_command.SUBAGENT_TOOLS and not is_background:
         drive.session.end_subagent(call.call_id, result.status)
 
 
 def attend(drive: Drive) -> None:
-    """Answer what the program asks while one of its calls runs, or while it answers.
+    """Answer the program's requests while it runs a call or answers.
 
-    It may ask for the next call before it tells the result of this one, or for both at once.
+    It may request the next call before it reports the result of this one, or request both at once.
     """
     if drive.session is None:
         return
@@ -87,14 +87,15 @@ def attend(drive: Drive) -> None:
 
 
 def _decide_ahead(drive: Drive, call: AgentRunToolCall) -> None:
-    """Let a call start before it is its turn, or deny it. The reason is kept for its turn."""
+    """Permit a call to start before its turn, or deny it. Keep the reason for its turn."""
     session, tool = drive.session, drive.toolset.get(call.tool_name)
     assert session is not None
     assert tool is not None
     permit = None if tool.asks else call_gate.review(drive, call, tool)
     match permit:
         case ApprovalNeeded() | None:
-            # Asked for in its turn; the program would keep the results of the other calls until then.
+            # A person decides in the call's turn; until then the program would hold back the results of the other
+            # calls.
             session.tell(call.call_id, CallVerdict(denied=NEEDS_PERSON))
         case CallResult():
             note(drive.lease, *permit.events)
@@ -108,7 +109,7 @@ def _decide_ahead(drive: Drive, call: AgentRunToolCall) -> None:
 
 
 def commit_start(drive: Drive, call: AgentRunToolCall, attempt: int, before: Sequence[Entry]) -> None:
-    """Store a call as running, with what was decided before."""
+    """Store a call as running, with the decision made before."""
     chaos.point("hooks.decided")
     chaos.point("tool.before_start")
     expected_status = call.status

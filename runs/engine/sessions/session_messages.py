@@ -1,4 +1,4 @@
-"""What a program is told when its session begins or goes on: the messages of the run that it has not heard."""
+"""The messages to send to a program when its session begins or continues: the ones it has not received."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from runs.engine.sessions.program_questions import ASK
 from runs.lifecycle.approval_rows import REQUEST_AGAIN
 from runs.providers.claude_cli import blocks, transcripts
 
-#: Stands between messages that are said as one.
+#: Separates messages that are sent as one.
 BETWEEN = "\n\n"
 
 
 def instructions(history: list[ModelMessage]) -> str:
-    """Return the system messages with which the conversation begins."""
+    """Return the system messages at the start of the conversation."""
     parts = [part for message in history[:1] for part in message.parts if isinstance(part, SystemPromptPart)]
     return "\n\n".join(part.content for part in parts)
 
 
 def user_parts(history: list[ModelMessage]) -> list[UserPromptPart]:
-    """Return all user messages, and the system messages of hooks: a program hears both in the same way."""
+    """Return all user messages, and the system messages of hooks: both reach a program in the same way."""
     return [
         part if isinstance(part, UserPromptPart) else UserPromptPart(part.content)
         for number, message in enumerate(history)
@@ -45,7 +45,7 @@ def after_last_answer(history: list[ModelMessage]) -> list[UserPromptPart]:
 
 
 def last_results(history: list[ModelMessage]) -> list[ToolReturnPart]:
-    """Return the results with which the conversation ends."""
+    """Return the tool results at the end of the conversation."""
     last = history[-1] if history else None
     parts = last.parts if isinstance(last, ModelRequest) else ()
     return [part for part in parts if isinstance(part, ToolReturnPart)]
@@ -57,7 +57,7 @@ def text_of(part: ToolReturnPart) -> str:
 
 
 def told(history: list[ModelMessage]) -> list[UserPromptPart]:
-    """Return what people decided of the last calls, or answered, while no program ran: it has not heard of that."""
+    """Return the decisions and answers of people on the last calls that the program missed because it did not run."""
     texts = [(part, text_of(part)) for part in last_results(history)]
     return [
         UserPromptPart(f"{part.tool_name}: {text}")
@@ -67,16 +67,16 @@ def told(history: list[ModelMessage]) -> list[UserPromptPart]:
 
 
 def not_written(parts: list[UserPromptPart], path: Path | None) -> list[UserPromptPart]:
-    """Return the messages that the transcript does not have yet: the program has heard the others.
+    """Return the messages that the transcript does not contain: the program has received the others.
 
-    Several were said as one: see `joined`. Each text of the transcript counts for one message.
+    `joined` may have merged several messages. Each text of the transcript counts for one message.
     """
     heard = transcripts.unanswered(path) if path is not None else []
     return [part for part in parts if not _take(heard, transcripts.pieces(blocks.content_of(part.content)))]
 
 
 def _take(heard: list[str], pieces: list[str]) -> bool:
-    """Take the pieces of a message out of what was heard, if all of them are in it."""
+    """Remove the pieces of a message from `heard`, if all of them are in it."""
     rest = list(heard)
     for piece in pieces:
         wanted = f"{BETWEEN}{piece}{BETWEEN}"
@@ -92,7 +92,7 @@ def _take(heard: list[str], pieces: list[str]) -> bool:
 
 
 def joined(parts: list[UserPromptPart]) -> str | list[dict[str, Any]]:
-    """Return several messages as one, because the program takes each as a turn of its own."""
+    """Return several messages as one, because the program starts a turn for each message."""
     if all(isinstance(part.content, str) for part in parts):
         return BETWEEN.join(str(part.content) for part in parts)
     contents = [blocks.content_of(part.content) for part in parts]

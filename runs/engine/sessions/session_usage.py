@@ -1,4 +1,4 @@
-"""What a program has used beyond its answers: events and rows of the turn with which it reports that."""
+"""Usage of a program beyond its answers: the events and rows stored with the turn that reports it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES: Mapping[str, Literal["reported", "project"]] = {"reported": "reported"
 
 
 def events(drive: Drive, usages: Iterable[TurnUsage], step: int) -> list[Entry]:
-    """Return the events of further usage, after it was counted for the budgets."""
+    """Return the events of further usage, after the budgets have counted it."""
     entries: list[Entry] = []
     for usage in usages:
         entries += [Entry(_payload(usage), step=step), *drive.spending.count(usage, step)]
@@ -30,7 +30,7 @@ def write(turn: Commit, usages: Sequence[TurnUsage]) -> bool:
     assert turn.epoch is not None
     with transaction.atomic():
         for usage in usages:
-            usage.pk = None  # of an earlier attempt to write, which was rolled back
+            usage.pk = None  # set by an earlier attempt to write, which was rolled back
         writes.count_reported(usages, turn.epoch)
         return writes.write(turn)
 

@@ -1,6 +1,6 @@
-"""Calls of sub-agents that the program of a session runs: hooks, rules and people decide, and what they did is stored.
+"""Calls of sub-agents that the program of a session runs: hooks, rules and people decide, and the results are stored.
 
-A sub-agent ends with its program. So its program, and this worker, wait while a person decides about a call.
+A sub-agent ends with its program. So the program, and this worker, wait while a person decides about a call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from runs.tools.base import Tool
 from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.log import Entry
 
-#: Seconds that a person has at most: the program does not wait longer.
+#: Maximum seconds for a person's decision: the program does not wait longer.
 MAX_EXPIRES_S = HOOK_TIMEOUT_S - 600
 
 
 def attend(drive: Drive) -> None:
-    """Store what sub-agents have said, and answer what they ask."""
+    """Store the lines of sub-agents, and answer their requests."""
     session = drive.session
     assert session is not None
     # First, so that a call is stored before it may run.
@@ -48,7 +48,7 @@ def attend(drive: Drive) -> None:
 
 
 def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict | None:
-    """Ask the hooks and the rules, and store what they say. Returns None if the call has to wait for a person."""
+    """Call the hooks, apply the rules, and store the verdicts. Returns None if the call has to wait for a person."""
     assert drive.session is not None
     tool = drive.toolset.get(request.tool_name)
     assert tool is not None
@@ -73,11 +73,11 @@ def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict | None:
     is_changed = canonical(decision.arguments) != canonical(request.arguments)
     if call_gate.needs_person(decision, rule, tool):
         asked = call_gate.approval_request(decision, rule)
-        # The run of a sub-agent cannot pause: its program would wait on.
+        # The run of a sub-agent cannot pause: its program would continue to wait.
         asked = replace(asked, expires_s=min(asked.expires_s, MAX_EXPIRES_S), pauses_on_expiry=False)
         return drive.session.subagent_waits.add(request, asked, is_changed=is_changed)
     arguments = dict(decision.arguments) if is_changed and isinstance(decision.arguments, dict) else None
-    # The program asks about changed arguments, which nobody else would answer.
+    # The program requests permission for changed arguments, and no other code answers that request.
     is_free = arguments is not None and program_command.is_free(tool.name, drive.settings)
     return CallVerdict(is_allowed=rule is not None or is_free, arguments=arguments)
 

@@ -1,4 +1,4 @@
-"""What becomes of the sub-agents of a session's program: child runs of its run, written by whoever is registered."""
+"""The interface for storing a session's sub-agents as child runs of its run. Another package registers the writer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Line = Mapping[str, Any]
 
 
 class SubagentRecords(Protocol):
-    """The records of a run's sub-agents. All methods write in transactions of their own, and raise `LeaseLost`."""
+    """The records of a run's sub-agents. Each method writes in a separate transaction, and raises `LeaseLost`."""
 
     def add(self, lines: Sequence[Line]) -> None:
-        """Store what sub-agents have said. Each line names the call that they work for."""
+        """Store lines of sub-agents. Each line names the call that they work for."""
         ...
 
     def end(self, call_id: str, status: RunStatus) -> None:
@@ -23,22 +23,22 @@ class SubagentRecords(Protocol):
         ...
 
     def end_all(self) -> None:
-        """End those that have not ended, because their program has."""
+        """End the sub-agents that are still open, because their program has ended."""
         ...
 
 
-#: Returns the records of a run that a worker holds with an epoch.
+#: Returns the records of a run for the worker that holds it with an epoch.
 Factory = Callable[[UUID, int], SubagentRecords]
 _factory: Factory | None = None
 
 
 def use(factory: Factory) -> None:
-    """Register who writes the records."""
+    """Register the writer of the records."""
     global _factory
     _factory = factory
 
 
 def records_of(run_id: UUID, epoch: int) -> SubagentRecords:
-    """Return the records of a run that is held with an epoch."""
+    """Return the records of a run held with an epoch."""
     assert _factory is not None, "runs.worker registers who writes them"
     return _factory(run_id, epoch)

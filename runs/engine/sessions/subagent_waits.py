@@ -1,4 +1,4 @@
-"""Calls of sub-agents that wait for a person. Their program takes the answers in any order, and goes on meanwhile."""
+"""Calls of sub-agents that wait for a person. The program continues during the wait and takes answers in any order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
 from runs.providers.messages import canonical
 
 State = Approval.State
-#: Seconds between two looks for decisions.
+#: Seconds between two checks for decisions.
 LOOK_S = 0.5
 NOT_STORED = "a person has to approve this, and the program has not reported the call: leave it to the main agent"
 MISPLACED = "the approved arguments contain the placeholder of a redacted secret"
@@ -30,7 +30,7 @@ MISPLACED = "the approved arguments contain the placeholder of a redacted secret
 
 @dataclass
 class _Wait:
-    """A call that waits, and what the program asks about it."""
+    """A call that waits, and the program's request about it."""
 
     call: AgentRunToolCall
     asked: ApprovalRequest
@@ -50,14 +50,14 @@ class SubagentWaits:
         self._next_look = 0.0
 
     def join(self, request: SubagentRequest) -> bool:
-        """Let a further request about a waiting call wait too. Return whether its call waits."""
+        """Add a further request about a waiting call to its wait. Returns whether that call waits."""
         wait = self._waits.get(request.call_id)
         if wait is not None:
             wait.requests.append(request)
         return wait is not None
 
     def add(self, request: SubagentRequest, asked: ApprovalRequest, *, is_changed: bool) -> CallVerdict | None:
-        """Let a call wait for a person. Return what is decided already, by an approval for all calls of the tool."""
+        """Make a call wait for a person. Returns the verdict if an approval for all calls of the tool exists."""
         call = subagent_approvals.call_of(self._run, request.call_id)
         if call is None:
             return CallVerdict(denied=NOT_STORED)
@@ -68,7 +68,7 @@ class SubagentWaits:
         return None
 
     def withdraw(self, request_ids: set[str]) -> None:
-        """Cancel the approvals of calls about which the program does not ask any more."""
+        """Cancel the approvals of calls whose requests the program has withdrawn."""
         for call_id, wait in list(self._waits.items()):
             wait.requests = [one for one in wait.requests if one.request_id not in request_ids]
             if not wait.requests:
@@ -76,7 +76,7 @@ class SubagentWaits:
                 del self._waits[call_id]
 
     def take_decided(self) -> Iterator[tuple[SubagentRequest, CallVerdict]]:
-        """Store new waits, and yield the requests that were decided since the last look, with the verdict."""
+        """Store new waits, and yield the requests decided since the last check, with the verdict."""
         if not self._waits or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_S
@@ -104,7 +104,7 @@ class SubagentWaits:
         return is_stored
 
     def _end(self, approval_ids: list[UUID], state: Approval.State) -> None:
-        # Only what is pending is ended, so that a repetition does nothing.
+        # Only pending approvals are ended, so that a repetition does nothing.
         write = partial(subagent_approvals.end, self._run.pk, self._lease.epoch, approval_ids, state=state)
         commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
 

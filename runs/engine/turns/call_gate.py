@@ -1,4 +1,4 @@
-"""What stands before a tool call: its hooks, the approval rules, and the decision of a person."""
+"""The checks before a tool call: its hooks, the approval rules, and the decision of a person."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class CallPermit:
     #: The arguments instead of the model's; None if they are unchanged.
     changed_arguments: Mapping[str, Any] | None = None
     events: Sequence[Entry] = ()
-    #: A person or a rule has allowed it; otherwise nothing stood against it.
+    #: Whether a person or a rule has allowed it; otherwise no hook or rule objected.
     is_allowed: bool = False
 
 
 def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | CallResult | ApprovalNeeded:
-    """Decide whether a call that was not started may run. Nothing is written.
+    """Decide whether a call that was not started may run. Writes nothing.
 
-    Deny > ask > allow, of hooks and rules together. An approval settles "ask" for the arguments that were approved,
-    not for others; a denial holds in any case.
+    Deny > ask > allow, across hooks and rules. An approval settles "ask" only for the arguments that were approved; a
+    denial always applies.
     """
     if not drive.stands_before(tool):
         return CallPermit()
@@ -89,14 +89,14 @@ def denial(call: AgentRunToolCall, denied_by: str, reason: str, events: Sequence
 
 
 def needs_person(decision: CallDecision, rule: ApprovalRule | None, tool: Tool) -> bool:
-    """Whether a person has to approve a call that nothing denies."""
+    """Whether a person has to approve a call that no hook or rule denies."""
     if decision.kind is VerdictKind.ASK:
         return True
     return tool.needs_approval if rule is None else rule.action is ApprovalAction.ASK
 
 
 def approval_request(decision: CallDecision, rule: ApprovalRule | None) -> ApprovalRequest:
-    """Return the request of what asks: a hook, a rule or the tool itself."""
+    """Return the approval request of a hook, a rule or the tool itself."""
     is_rule = rule is not None and rule.action is ApprovalAction.ASK
     expires_s = rule.expires_s if rule is not None and rule.expires_s is not None else None
     if decision.kind is VerdictKind.ASK:

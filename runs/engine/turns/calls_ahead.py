@@ -12,7 +12,7 @@ from timeline.log import Entry
 
 @dataclass(frozen=True)
 class CallAhead:
-    """A call whose tool runs already."""
+    """A call whose tool already runs."""
 
     tool: StartedTool
     output: LiveOutput
@@ -37,16 +37,16 @@ class CallsAhead:
         return self._calls.pop(pk, None)
 
     def elapsed_s(self, pk: UUID) -> float:
-        """Return the seconds that the tool of a call has run, or took; 0 if it does not run ahead."""
+        """Return the seconds that the tool of a call has run; 0 if it does not run ahead."""
         call = self._calls.get(pk)
         return 0.0 if call is None else call.tool.elapsed_s()
 
     def output(self) -> list[Entry]:
-        """Return the events for what these calls have written since the last time."""
+        """Return the events for the new output of these calls."""
         return [entry for call in self._calls.values() for entry in call.output.take()]
 
     def abandon(self) -> None:
-        """Tell the tools that nobody waits for them. Another worker runs the calls again."""
+        """Cancel the tools, whose results are no longer awaited. Another worker runs the calls again."""
         for call in self._calls.values():
             call.tool.abandon()
         self._calls.clear()

@@ -1,4 +1,4 @@
-"""What hooks know of a held run, and what their verdicts write: events, and commands to the run's own inbox."""
+"""The context of a held run for hooks, and the writes of their verdicts: events, and commands to the run's inbox."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from timeline.log import Entry
 
 @dataclass(frozen=True)
 class HookOutcome:
-    """What is committed because of the hooks of an event: their verdicts, and a command that carries them out."""
+    """The writes that result from the hooks of an event: their verdicts, and a command that carries them out."""
 
     events: Sequence[Entry] = ()
     commands: Sequence[RunCommand] = ()
 
 
 def context(drive: Drive, event: HookEvent, step: int, **more: Any) -> HookContext:
-    """Return what the hooks of an event get to know."""
+    """Return the context for the hooks of an event."""
     return HookContext(
         event=event,
         run_id=str(drive.run.pk),
@@ -38,9 +38,9 @@ def context(drive: Drive, event: HookEvent, step: int, **more: Any) -> HookConte
 
 
 def outcome(drive: Drive, event_context: HookContext, call: AgentRunToolCall | None = None) -> HookOutcome:
-    """Ask the hooks of an event other than PreToolUse.
+    """Call the hooks of an event other than PreToolUse.
 
-    A stop and a message go through the inbox of the run, so that they are carried out once, also after a crash.
+    A stop and a message pass through the inbox of the run, so that they are carried out once, even after a crash.
     """
     decision = decide_turn(drive.hooks, event_context)
     events = verdict_entries(decision.decisions, step=event_context.step, call=call)
@@ -53,7 +53,7 @@ def outcome(drive: Drive, event_context: HookContext, call: AgentRunToolCall | N
 def verdict_entries(
     decisions: Sequence[HookDecision], *, step: int, call: AgentRunToolCall | None = None
 ) -> list[Entry]:
-    """Return the events of verdicts: who, why, how long, and the changes to the arguments."""
+    """Return the events of verdicts: hook, reason, duration, and the changes to the arguments."""
     return [
         Entry(
             HookDecided(

@@ -1,7 +1,7 @@
 """The output of a tool that arrives too late, kept as an event in the log.
 
-The run may have been taken over, stopped or ended meanwhile, or the call has timed out, so its result is another one,
-or is unknown. The event helps whoever resolves the outcome.
+The run was taken over, stopped or ended, or the call timed out. So the call has another result, or an unknown outcome.
+The event helps the person who resolves that outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def keep(call: AgentRunToolCall, output: Output) -> None:
 
 
 def keep_and_close(call: AgentRunToolCall, result: ToolResult) -> None:
-    """Call `keep` in a thread whose database connections nobody else closes."""
+    """Call `keep` in a thread, and close the thread's database connections."""
     try:
         keep(call, result.output)
     finally:
@@ -41,9 +41,9 @@ def keep_and_close(call: AgentRunToolCall, result: ToolResult) -> None:
 
 
 def _append(call: AgentRunToolCall, text: str) -> None:
-    """Append the event without an epoch, so that the fence does not refuse it."""
+    """Append the event without an epoch, so that the fence does not reject it."""
     with transaction.atomic():
-        # Locked, so that the run does not end between this query and the event, which says whether it was late.
+        # Locked, so that the run does not end between this query and the event, which says whether the output was late.
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=call.run_id).first()
         if run is None:
             return

@@ -13,17 +13,17 @@ from runs.models import AgentRunToolCall
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 
-#: Characters of one attempt that are logged while it runs. The result of the call, which comes later, is whole.
+#: Characters of one attempt that are logged while it runs. The result of the call contains the whole output.
 MAX_LIVE = 64 * 1024
 CUT = "\n… [the rest is not shown while the tool runs]"
 
 
 class LiveOutput:
-    """Collects what a tool writes while it runs, redacted. The tool's thread writes, the worker's thread takes."""
+    """Collects the output of a running tool, redacted. The tool's thread writes; the worker's thread takes."""
 
     def __init__(self, call: AgentRunToolCall) -> None:
         self._call = call
-        # Fixed here: a tool runs in a thread of its own, which has no project in scope.
+        # Fixed here: a tool runs in a separate thread, which has no project in scope.
         self._redactor = REDACTOR.fixed()
         self._streams: dict[str, Stream] = {}
         self._ready: list[tuple[str, str]] = []
@@ -45,7 +45,7 @@ class LiveOutput:
                 self._ready.append((name, redacted.flush() + CUT))
 
     def take(self) -> list[Entry]:
-        """Return the events for what is ready. Text that may become a secret is held back."""
+        """Return the events for the complete text. Text that may become a secret is held back."""
         with self._lock:
             ready, self._ready = self._ready, []
         return list(self._entries(ready))

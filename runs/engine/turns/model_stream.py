@@ -1,6 +1,6 @@
 """Read the stream of a model on the event loop, and collect its text for the log.
 
-Nothing is written here: the caller commits what is ready.
+Nothing is written here: the caller commits the collected text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from timeline.log import Entry
 IDLE_S = 60.0
 #: Limit of an answer in characters and events, for a stream that never ends: many times the longest answer of a model.
 MAX_SIZE = 16 * 1024 * 1024
-#: Seconds before the first text goes out; within them, an answer that comes whole is not split.
+#: Seconds before the first text is sent; an answer that is complete within them is not split.
 FIRST_PAUSE_S = 0.025
 FLUSH_S = 0.25
 FLUSH_BYTES = 4096
@@ -55,10 +55,10 @@ class TextChunk:
 
 @dataclass
 class ModelCallState:
-    """The progress of a model call, for the case that it is abandoned."""
+    """The progress of a model call, used if the call is abandoned."""
 
     stream: StreamedResponse | None = None
-    #: Whether the provider refused the call, and so counts nothing for it.
+    #: Whether the provider refused the call, and so does not bill it.
     refused: bool = False
     began: float = field(default_factory=time.monotonic)
 
@@ -79,7 +79,7 @@ async def read(
     idle_s: float = IDLE_S,
     state: ModelCallState | None = None,
 ) -> ModelResponse:
-    """Return the whole answer. Each text goes to `put` when it arrives, and the usage to `state`."""
+    """Return the whole answer. Pass each text to `put` when it arrives, and store the usage in `state`."""
     loop, state, events, size = asyncio.get_running_loop(), state or ModelCallState(), 0, 0
     try:
         async with asyncio.timeout(idle_s) as limit, request as stream:
@@ -148,10 +148,10 @@ class _Block:
 
 @dataclass
 class Deltas:
-    """Collects chunks into deltas: the first goes out at once, then at most every 250 ms or 4 KiB.
+    """Collects chunks into deltas: the first is sent at once, then at most one every 250 ms or 4 KiB.
 
-    Text passes a redactor that holds back what may become a secret until the block ends. The joined deltas of a
-    block are its text.
+    Text passes a redactor, which holds back a possible secret until the block ends. The joined deltas of a block are
+    its text.
     """
 
     step: int
@@ -172,7 +172,7 @@ class Deltas:
             self._size += len(clean)
 
     def wait_s(self) -> float:
-        """Return the seconds to wait for the next chunk before sending what is ready."""
+        """Return the seconds to wait for the next chunk before the collected text is sent."""
         if not self.is_ready:
             return FLUSH_S
         pause = FLUSH_S if self.flushed else FIRST_PAUSE_S
@@ -187,7 +187,7 @@ class Deltas:
         return self.is_ready and (full or self.wait_s() == 0.0)
 
     def take(self) -> list[Entry]:
-        """Return what is ready as deltas. Text that the redactor holds back stays there."""
+        """Return the collected text as deltas. Text that the redactor holds back is not included."""
         entries = [self._delta(part, block) for part, block in self._blocks.items() if block.ready]
         self._size, self._since = 0, time.monotonic()
         self.flushed += 1

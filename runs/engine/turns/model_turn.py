@@ -102,9 +102,9 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
     except StopPending:
         note(drive.lease, _abandoned_event(drive, attempt, "stopped", state))
         raise
-    except Exception as error:  # whatever a provider's library raises; classify() names it
+    except Exception as error:  # any exception of a provider's library; classify() names it
         if drive.session is not None and isinstance(error, STORAGE_ERRORS):
-            raise  # of the queries for a session: the model has not failed
+            raise  # raised by a query for a session: the model has not failed
         failure = retries.classify(error, database_clock.now(), drive.model, server=drive.model_server)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
@@ -161,9 +161,9 @@ def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas,
 
 
 def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure) -> RetryDelay | None:
-    """Return the pause before the next attempt; None if there is none.
+    """Return the pause before the next attempt; None for no further attempt.
 
-    After the immediate attempts a policy decides. Without one for this error, the run waits for the end of the
+    After the immediate attempts a policy decides. Without a policy for this error, the run waits for the end of the
     outage.
     """
     jitter = random.random()  # noqa: S311 - spreads load, guards nothing
@@ -178,7 +178,7 @@ def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure)
 def _note_failed(
     drive: Drive, failed: FailedAttempts, failure: Failure, abandoned: Entry, pause: RetryDelay | None
 ) -> None:
-    """Save the last failed attempt, with its events and that of the next attempt."""
+    """Save the last failed attempt, with its events and the event of the next attempt."""
     step, attempt = drive.run.step_count + 1, failed.times - 1
     entries = [abandoned]
     if pause is not None:
@@ -211,7 +211,7 @@ def _sleep(drive: Drive, seconds: float) -> None:
 
 
 def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
-    """Return the event of a call without an answer, with the usage as far as it is known.
+    """Return the event of a call without an answer, with the known usage.
 
     `state` is None if the model was not called.
     """
@@ -235,7 +235,7 @@ def _commit(
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
     if follow_up.recorded is not None:
         blocks, duration_ms = recorded_calls.apply(drive, follow_up.recorded, blocks), follow_up.recorded.duration_ms
-    # A program runs its calls itself: each of them has its row.
+    # A program runs its calls itself, so each call needs a row.
     dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
     call_ids.make_usable(response)
     response.usage = turn_usage.plausible(response.usage)
@@ -297,11 +297,11 @@ def _trimming_events(drive: Drive) -> list[Entry]:
 
 
 def _first_call(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
-    """Return the call that may be marked running in the same commit; None if there is none.
+    """Return the call that may be marked running in the same commit; None without one.
 
-    Its tool must exist, neither be a question nor spawn runs, no hook or approval may stand before it, and the repeat
-    guard must let it pass. Agents that roll back start no call here: a turn can only be rolled back while none of its
-    calls has started.
+    Its tool must exist and must neither ask a question nor spawn runs. No hook, approval or repeat guard may block it.
+    Agents with the rollback policy start no call here: a turn can only be rolled back while none of its calls has
+    started.
     """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
     if drive.has_rollback_policy or tool is None or tool.asks or tool.spawns or drive.stands_before(tool):

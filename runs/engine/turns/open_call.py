@@ -21,9 +21,9 @@ from runs.tools.conversation_tools import Question, question_of
 from timeline.events.notice import Error
 from timeline.log import Entry
 
-#: Calls of one answer that are run. The rest get an error: such a model has run away.
+#: The maximum number of calls of one answer that are run. Further calls get an error: the model is out of control.
 MAX_CALLS = 64
-#: Names of tools that are listed for a model that calls one that does not exist.
+#: The maximum number of tool names listed for a model that calls an unknown tool.
 MAX_NAMES = 20
 
 
@@ -39,7 +39,7 @@ def question(drive: Drive) -> Question | None:
 
 
 def arguments(drive: Drive, call: AgentRunToolCall) -> Any:
-    """Return the arguments that the tool gets: as a hook or an approver changed them, or those of the message.
+    """Return the arguments for the tool: as changed by a hook or an approver, or else from the message.
 
     The message is never redacted; the row's `input` is.
     """
@@ -65,7 +65,7 @@ def dropped_calls_event(count: int, step: int) -> list[Entry]:
 
 
 def unknown_tool(drive: Drive, call: AgentRunToolCall) -> str:
-    """Return the answer to a call of a tool that the agent does not have: the most similar name, or all names."""
+    """Return the answer to a call of an unknown tool. It names the most similar tool, or all tools."""
     names = [definition.name for definition in drive.toolset.definitions()]
     similar = get_close_matches(call.tool_name, names, n=1)
     hint = f" Did you mean {similar[0]!r}?" if similar else ""
@@ -75,7 +75,7 @@ def unknown_tool(drive: Drive, call: AgentRunToolCall) -> str:
 
 
 def context(drive: Drive, call: AgentRunToolCall, *, attempt: int, output: LiveOutput | None = None) -> ToolContext:
-    """Return the context for the tool of a call. Attempts count from 0. What the tool writes goes to `output`."""
+    """Return the context for the tool of a call. Attempts count from 0. The tool writes to `output`."""
     pk = str(call.pk)
     key = call.idempotency_key or pk
     made = _context(drive, call.call_id, pk, key, attempt=attempt, step=call.step_number)
@@ -83,7 +83,7 @@ def context(drive: Drive, call: AgentRunToolCall, *, attempt: int, output: LiveO
 
 
 def context_of_gate(drive: Drive, name: str) -> ToolContext:
-    """Return the context for a gate, which no model called: the same each time that it is run."""
+    """Return the context for a gate. No model called it, so the context is the same for each run of the gate."""
     return _context(drive, name, name, f"{drive.run.pk}:{name}", attempt=0, step=drive.run.step_count)
 
 
@@ -98,7 +98,7 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
         model_call=drive.call_number(step),
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.shutdown.is_due,
-        # Fixed here: a tool runs in a thread of its own, which has no project in scope.
+        # Fixed here: a tool runs in a separate thread, which has no project in scope.
         mask=partial(mask, redactor=MODEL_INPUT.fixed()),
     )
 

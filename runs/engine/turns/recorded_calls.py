@@ -1,4 +1,4 @@
-"""What a recording in the plain form says of a model call: its events, its session and its duration are logged."""
+"""Details of a model call from a recording in the plain form: its events, session and duration go into the log."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _TEXTS: dict[str, type[LlmText | LlmTextDelta | LlmThinking | LlmThinkingDelta]]
 def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Entry]:
     """Give the run the session of the recording, and return the events of the text.
 
-    They are the `blocks` of the response if the text was streamed at the pace of the recording. If the pieces of the
-    recorded texts would show a secret, each kind is one block, which is masked when it is appended.
+    These are the `blocks` of the response if the text was streamed at the pace of the recording. If the pieces of the
+    recorded texts would reveal a secret, each kind becomes one block, which is masked when it is appended.
     """
     session_id = REDACTOR.clean_text(recorded.session_id)[0][:128]
     if session_id and session_id != drive.run.session_id:
@@ -41,7 +41,7 @@ def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Ent
 
 
 def _joined(events: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return all texts as one, all thoughts as one, where each begins, and the errors."""
+    """Return all texts as one, all thoughts as one, the position where each begins, and the errors."""
     joined: list[tuple[str, str]] = []
     for base, pieces in groupby(sorted(events, key=_base), _base):
         texts = [text for _, text in pieces]
@@ -55,7 +55,7 @@ def _base(event: tuple[str, str]) -> str:
 
 
 def duration_ms(drive: Drive) -> int | None:
-    """Return how long the run took in the recording; None if what it plays is no such recording."""
+    """Return the duration of the recorded run; None if the run plays no recording in the plain form."""
     run = drive.run
     if run.step_count == run.step_base:
         return None
@@ -67,7 +67,7 @@ def duration_ms(drive: Drive) -> int | None:
 
 
 def _payloads(events: Sequence[tuple[str, str]]) -> list[Payload]:
-    """Return the payloads in order. Pieces in a row of one kind are a block, and have one index."""
+    """Return the payloads in order. Consecutive pieces of one kind form a block and share one index."""
     payloads: list[Payload] = []
     index, before = -1, ""
     for kind, text in events:

@@ -1,8 +1,8 @@
-"""Calls of `spawn_agents` and `handoff`: child runs are opened, the run waits without a worker, and their results are
-the result of the call. A child that pauses is a result too, unless the call, or else the agent, says `wait`.
+"""Calls of `spawn_agents` and `handoff`: open child runs, wait for them without a worker, and return their results as
+the result of the call. A paused child is a result too, unless the call, or else the agent, says `wait`.
 
-Children are opened in the transaction in which the run begins to wait. Afterwards the call is `running`, and whichever
-worker claims the run finds its children by the events `child_run.started`.
+Children are opened in the transaction in which the run begins to wait. Afterwards the call is `running`, and the worker
+that claims the run finds its children by the events `child_run.started`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TIMED_OUT = "timed_out"
 
 
 class _Refused(Exception):
-    """The request cannot be carried out. The message tells the model why; nothing was written."""
+    """The request cannot be carried out. The message gives the model the reason; nothing was written."""
 
 
 def tool_of_next_call(drive: Drive) -> Tool | None:
@@ -79,7 +79,7 @@ def has_to_wait(drive: Drive) -> bool:
 
 
 def wait(drive: Drive) -> Progress | SpawnRefused:
-    """Open the children, unless they are, and let the run wait for them without a worker."""
+    """Open the children if necessary, and move the run to waiting, without a worker."""
     tool = tool_of_next_call(drive)
     assert tool is not None
     call, request = drive.open_calls[0], _request(drive, tool)
@@ -102,7 +102,7 @@ def wait(drive: Drive) -> Progress | SpawnRefused:
 
 
 def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
-    """Return the result of a call whose children have ended, have paused or are late, or that was refused."""
+    """Return the result of a call that was refused, or whose children have ended, paused or timed out."""
     if call.status != ToolStatus.RUNNING:
         return CallResult(ToolStatus.ERROR, f"Nothing was started. {_refusal(drive, tool)}")
     children = _children(call)
@@ -122,7 +122,7 @@ def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
 
 
 def _refusal(drive: Drive, tool: Tool) -> str:
-    """Return why the next call is refused. Raises `DecideAgain` if what stood against it has gone."""
+    """Return why the next call is refused. Raises `DecideAgain` if the reason no longer holds."""
     if drive.spawn_refusal:
         return drive.spawn_refusal
     try:
@@ -138,7 +138,7 @@ def _request(drive: Drive, tool: Tool) -> SpawnRequest:
 
 
 def _deadline(call: AgentRunToolCall, request: SpawnRequest) -> datetime | None:
-    """Return when children that have not ended are stopped; None for never."""
+    """Return when children that have not ended are stopped; None for no limit."""
     if request.timeout_s is None:
         return None
     return (call.started_at or database_clock.now()) + timedelta(seconds=request.timeout_s)
@@ -148,7 +148,7 @@ def _is_over(until: datetime | None) -> bool:
     return until is not None and database_clock.now() >= until
 
 
-# --- Before anything is written ---
+# --- Before the first write ---
 
 
 def _check(run: AgentRun, request: SpawnRequest) -> list[tuple[AgentTask, Agent | None]]:
@@ -188,7 +188,7 @@ def _check_nesting(run: AgentRun, names: set[str], *, new_count: int) -> None:
 def _check_resumable(run: AgentRun, run_id: str) -> None:
     if not re.fullmatch(UUID_PATTERN, run_id):
         raise _Refused(f"{run_id[:64]!r} is not a valid run ID.")
-    # Also the children of the runs that this one continues.
+    # Include the children of the runs that this one continues.
     child = AgentRun.objects.filter(pk=UUID(run_id), parent_run__root_run=run.root_run_id).first()
     if child is None:
         raise _Refused(f"Run {run_id} is not a child of this run.")
@@ -208,7 +208,7 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
         children = [_open(run, task, agent, on_pause) for task, agent in _check(run, request)]
     except RunRefusal as error:
         raise _Refused(f"A child cannot start: {error}.") from error
-    # A copy, because this transaction may be rolled back and tried again.
+    # A copy, because this transaction may be rolled back and retried.
     started = tool_starts.start_call(call := copy(call), attempt=0)
     only_child = children[0].pk if len(children) == 1 else None
     AgentRunToolCall.objects.filter(pk=call.pk).update(
@@ -228,10 +228,10 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
 
 
 def _leave_earlier_children(run: AgentRun) -> None:
-    """Wait no more for the children of earlier calls: a person may resume a paused one while the run waits for others.
+    """Stop waiting for the children of earlier calls: a person may resume a paused one while the run waits for others.
 
-    The run that a resume opens inherits the value. One that is being opened is only seen by a statement that begins
-    after the resume has released its lock.
+    A run opened by a resume inherits the value. A resume in progress is only visible to a statement that begins after
+    it has released its lock.
     """
     earlier = AgentRun.objects.filter(parent_run=run).exclude(on_pause="")
     list(earlier.select_for_update(no_key=True, of=("self",)).order_by("pk").values_list("pk", flat=True))
@@ -239,7 +239,7 @@ def _leave_earlier_children(run: AgentRun) -> None:
 
 
 def _await_again(call: AgentRunToolCall) -> None:
-    """Wait for all children of the call. Those that an earlier version opened have no `on_pause`."""
+    """Wait for all children of the call. Children opened by an earlier version have no `on_pause`."""
     ids = [child.pk for child in _children(call)]
     AgentRun.objects.filter(pk__in=ids, on_pause="").update(on_pause=OnChildPause.WAIT)
 
@@ -277,7 +277,7 @@ def _children(call: AgentRunToolCall) -> list[AgentRun]:
 
 
 def _continued(run: AgentRun) -> AgentRun:
-    """Return the run that a run went on as, by any number of resumes."""
+    """Return the last run that continues a run, after any number of resumes."""
     while run.state is RunStatus.RESUMED:
         run = AgentRun.objects.get(resumed_from=run)
     return run
@@ -290,7 +290,7 @@ def _is_awaited(child: AgentRun) -> bool:
 
 
 def _outcome(child: AgentRun) -> dict[str, JsonValue]:
-    """Return what the model is told of a child."""
+    """Return the outcome of a child, for the model."""
     agent, run_id = str(child.agent_config.get("agent_id")), str(child.pk)
     if child.state is RunStatus.COMPLETED:
         return {"agent": agent, "run_id": run_id, "status": child.status, "result": child.result}
@@ -328,7 +328,7 @@ def _outcome_event(call: AgentRunToolCall, child: AgentRun, index: int, outcome:
 
 
 def _stop(parent: AgentRun, child: AgentRun) -> None:
-    """Stop a child that is late. A worker that holds it does so at its next look."""
+    """Stop a child that timed out. If a worker holds it, it stops at the next check."""
     try:
         inbox.stop(child.pk, by=f"run:{parent.pk}")
     except RunRefusal:

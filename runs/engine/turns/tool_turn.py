@@ -45,7 +45,7 @@ from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
 
-#: Statuses of calls that may be started ahead: a lost one is run again.
+#: Statuses of calls that may be started ahead. A lost call is run again.
 STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)
 #: The error type of a retry after a result that the tool itself calls an error.
 SOFT_ERROR = "tool_error"
@@ -115,10 +115,10 @@ def _start(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallAhead:
 
 
 def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult | ApprovalNeeded | SpawnPermitted:
-    """Decide by the status of the row what to do, and do it."""
+    """Act on a call by the status of its row, and return the result."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
-        return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
+        return _unknown_result(call)  # without that time it is run again: see runs.actions.unknown_calls
     started = started or session_calls.is_running(drive, call)
     if tool is not None and tool.spawns and not open_call.is_too_many(drive, call):
         return _result_of_children(drive, call, tool)
@@ -130,7 +130,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
         return _refusal(open_call.unknown_tool(drive, call))
     if open_call.is_too_many(drive, call):
         return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
-    # A call that was started before was permitted then, with the arguments that are stored.
+    # A call that was started before had permission then, with the stored arguments.
     denied = drive.denied_ahead.pop(call.pk, None)
     permit = denied or (CallPermit() if call.starts else call_gate.review(drive, call, tool))
     if not isinstance(permit, CallPermit):
@@ -146,7 +146,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
 def _result_of_children(
     drive: Drive, call: AgentRunToolCall, tool: Tool
 ) -> CallResult | ApprovalNeeded | SpawnPermitted:
-    """Return what the children of a call have achieved, or that they may be opened."""
+    """Return the results of the children of a call, or the permission to open them."""
     is_permitted = drive.spawn_permit is not None and drive.spawn_permit[0] == call.pk
     if call.status == ToolStatus.PLANNED and drive.stands_before(tool) and not is_permitted:
         permit = call_gate.review(drive, call, tool)
@@ -159,7 +159,7 @@ def _result_of_children(
 
 
 def _with_reviews(drive: Drive, call: AgentRunToolCall, tool: Tool, result: CallResult) -> CallResult:
-    """Ask the hooks about a call that has run, once, after its last attempt."""
+    """Call the hooks about a call that has run, once, after its last attempt."""
     events = {ToolStatus.COMPLETED: HookEvent.POST_TOOL_USE, ToolStatus.ERROR: HookEvent.POST_TOOL_USE_FAILURE}
     event = events.get(result.status)
     if event is None or not any(hook.is_about(event, tool.name) for hook in drive.hooks):
@@ -193,13 +193,13 @@ def _run(
         try:
             _wait(drive, pause_s)
         except StopPending:
-            return result  # the result is known, so the stop that follows must not close the call as unknown
+            return result  # the result is known, so the following stop must not close the call as unknown
 
 
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
     """Run the tool once. Returns its result, and why it failed if it did."""
     chaos.point("tool.marked_running")
-    # Repeated, because the outcome would count as unknown if the run was loaded again.
+    # Repeated, because the outcome would count as unknown if the run had to be loaded again.
     commit_safely(drive.lease.prove, is_committed=lambda: False, read_result=do_nothing, lease=drive.lease)
     began = time.perf_counter() - drive.ahead.elapsed_s(call.pk)
     try:
@@ -228,7 +228,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
 
 
 def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> ToolResult:
-    """Run the tool, or wait for it if it runs already, and log what it writes meanwhile."""
+    """Run the tool, or wait for it if it already runs, and log its output during that time."""
     late = partial(late_results.keep_and_close, call)
     ahead = drive.ahead.pop(call.pk) if attempt == 0 else None
     output = ahead.output if ahead is not None else LiveOutput(call)
@@ -245,19 +245,19 @@ def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) ->
         return run_with_deadline(tool, context, open_call.arguments(drive, call), watch, late)
     finally:
         if rest := output.close():
-            # A lost lease is noticed by the commit that follows.
+            # The next commit detects a lost lease.
             with suppress(LeaseLost):
                 note(drive.lease, *rest)
 
 
 def _watch(drive: Drive) -> None:
-    """Look after the run while a tool runs."""
+    """Check the run while a tool runs."""
     drive.check_for_stop()
     session_calls.attend(drive)
 
 
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
-    """Return the seconds until the next attempt, doubled each time; None if there is none."""
+    """Return the seconds until the next attempt, doubled each time; None for no further attempt."""
     limits = retry_limits(drive.settings)
     if failed is None or not (failed.retryable and tool.may_repeat and attempt < limits.tool_max_retries):
         return None
@@ -266,7 +266,7 @@ def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int)
 
 
 def _wait(drive: Drive, pause_s: float) -> None:
-    """Sleep until the next attempt. Raises as soon as the run has to be released or stopped."""
+    """Sleep until the next attempt. Raises as soon as the run must be released or stopped."""
     until = time.monotonic() + pause_s
     while (left_s := until - time.monotonic()) > 0:
         drive.shutdown.requested.wait(min(left_s, STOP_CHECK_S))
@@ -279,7 +279,7 @@ def _wait(drive: Drive, pause_s: float) -> None:
 def _tool_result(call: AgentRunToolCall, result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
-    # Before it is cut for the model: half a secret is not recognised.
+    # Before the output is cut for the model: half a secret is not recognised.
     output = cast("Output", MODEL_INPUT.clean(result.output)[0])
     events = [Entry(payload, step=call.step_number, ref_id=call.pk) for payload in result.events]
     return CallResult(status, output, attempts, duration, events)
@@ -295,7 +295,7 @@ def _unknown_result(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
 
 def _tells_model(drive: Drive) -> bool:
     if drive.session is not None:
-        return True  # the program knows more of the call than we do, and goes on with its own transcript
+        return True  # the program knows more about the call, and continues with its transcript
     policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
     return policy == "tell_model"
 
@@ -321,10 +321,10 @@ def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClos
 
 
 def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
-    """Return what is committed with the last result of a turn: its checkpoint, and the start of the next turn.
+    """Return the records to commit with the last result of a turn: its checkpoint, and the start of the next turn.
 
-    The next turn is only started here if the model is called next, with nothing between. The commit itself checks
-    that the inbox is empty.
+    The next turn is only started here if the model call follows directly. The commit itself checks that the inbox is
+    empty.
     """
     chaos.point("checkpoint.before")
     position = drive.conversation.position + 1
@@ -334,7 +334,7 @@ def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
 
 
 def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Entry]]:
-    """Return the warning for the model about a repeated call, and its event when the warnings begin."""
+    """Return the warning for the model about a repeated call, and an event for the first warning."""
     length = drive.streak(call)
     if length < repeats.WARN_AT:
         return "", []

@@ -20,7 +20,7 @@ from timeline.models import Source
 
 
 def ask(drive: Drive, event: HookEvent) -> HooksAsked:
-    """Ask the hooks of an event once, and commit their verdicts together with what they decide."""
+    """Call the hooks of an event once, and commit their verdicts together with the resulting writes."""
     step = drive.step_of(event)
     chaos.point("hooks.before")
     answer = transcript.last_answer(drive.conversation) if event in (HookEvent.TURN_END, HookEvent.AGENT_STOP) else ""
@@ -45,6 +45,6 @@ def ask(drive: Drive, event: HookEvent) -> HooksAsked:
 
 
 def _with_id(events: Sequence[Entry], event_id: str) -> list[Entry]:
-    """Give the first event an ID, by which the commit is recognised after an unclear answer of the database."""
+    """Give the first event an ID, so that the commit can be recognised if the database's answer is lost."""
     first, *others = events
     return [replace(first, event_id=event_id), *others]

@@ -1,4 +1,4 @@
-"""What is wrong with the expressions of a definition, as far as that can be said before a run."""
+"""Errors in the expressions of a definition that can be detected before a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from runs.flows.kernel.expressions import InvalidExpression, paths
 from runs.flows.kernel.graph import Graph
 from runs.flows.kernel.work import REQUESTS
 
-#: What every binding may read.
+#: The names that every binding may read.
 ROOTS = ("inputs", "outputs", "state")
 Path = list[str | int]
 Found = tuple[str, str, Path]
 
 
 def problems(fields: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
-    """Yield code, text and path of each expression that cannot be used, or reads what is never there."""
+    """Yield code, text and path of each invalid expression, and of each expression that reads a missing value."""
     names = _item_names(fields)
     for index, node in enumerate(fields["nodes"]):
         at: Path = ["nodes", index]

@@ -1,4 +1,4 @@
-"""What is wrong with the definition of a flow: its shape first, then what its parts mean together."""
+"""Errors in the definition of a flow: first its shape, then the relations between its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = ("agent", "tool", "human", "constant")
 
 @dataclass(frozen=True)
 class DefinitionProblem:
-    """One thing that is wrong, and the JSON pointer of the invalid value."""
+    """An error in a definition, and the JSON pointer of the invalid value."""
 
     code: str
     text: str
@@ -37,9 +37,9 @@ def pointer_of(*path: str | int) -> str:
 
 
 def examine(definition: Any) -> tuple[dict[str, Any] | None, list[DefinitionProblem]]:
-    """Return a definition with its defaults, and all that is wrong with it. None if its shape is wrong.
+    """Return a definition with its defaults, and all its errors. The definition is None if its shape is invalid.
 
-    Agents and tools are not looked up here: see runs.actions.flow_definitions.
+    Agents and tools are not checked here: see runs.actions.flow_definitions.
     """
     if not isinstance(definition, Mapping):
         return None, [DefinitionProblem("invalid_shape", "a definition must be an object", "")]
@@ -64,7 +64,7 @@ def _shape_problems(error: ValidationError) -> Iterator[DefinitionProblem]:
     for fault in error.errors(include_url=False, include_input=False):
         path = list(fault["loc"])
         if path[:1] == ["nodes"] and len(path) > 2 and path[2] in _KINDS:
-            del path[2]  # the tag by which pydantic has chosen the kind of node
+            del path[2]  # the tag of pydantic's union for the kind of node
         text = fault["msg"].removeprefix("Value error, ")
         code = "invalid_shape"
         if fault["type"] == "union_tag_invalid":
@@ -85,10 +85,10 @@ def _input_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
 
 
 def _patch_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[DefinitionProblem]:
-    """Yield paths of a node's patch that lie within one another: the order of members of an object has no meaning."""
+    """Yield paths of a node's patch that contain one another, because the order of an object's members is undefined."""
     for index, node in enumerate(nodes):
         seen: set[str] = set()
-        #: The first path seen that lies within each.
+        #: The first path seen within each path.
         within: dict[str, str] = {}
         for kind, values in (node.get("state") or {}).items():
             for path in values:
@@ -106,7 +106,7 @@ def _graph_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
     problems = [*_repeated_nodes(fields["nodes"]), *_edge_problems(fields)]
     yield from problems
     if problems:
-        return  # the graph cannot be read
+        return  # the graph is unreadable
     graph = graph_of(fields)
     yield from _start_problems(graph)
     yield from _cycle_problems(graph, fields.get("edges") or [])

@@ -11,9 +11,9 @@ from agentops.accounts.names import clean_slug
 from runs.flows.kernel.expressions import MAX_LENGTH
 
 MAX_NODES, MAX_EDGES = 500, 2_000
-#: The largest limit of a loop.
+#: The maximum limit of a loop.
 MAX_ITERATIONS = 1_000
-#: The largest definition as JSON, in bytes. Every run of the flow stores a copy.
+#: The maximum size of a definition as JSON, in bytes. Every run of the flow stores a copy.
 MAX_BYTES = 512 * 1024
 
 

@@ -37,9 +37,9 @@ def advance(
     clean: Clean = _unchanged,
     started: FlowStarted | None = None,
 ) -> Decisions:
-    """Apply reports, and decide what follows. A paused or ended flow does not move; its reports have to come again.
+    """Apply reports, and decide the next moves. A paused or ended flow does not move: report again later.
 
-    `started` is the event of a flow that begins.
+    `started` is the event that starts the flow.
     """
     work = Work(graph, snapshot, inputs, clean)
     if FlowStatus(snapshot["status"]) in (FlowStatus.PAUSED, *_ENDED):
@@ -50,7 +50,7 @@ def advance(
             work.tell(started)
     for report in reports:
         if work.is_used_up:
-            break  # the others come again, with the next advance
+            break  # the next advance gets the other reports again
         work.report(report)
     _settle(work)
     return work.decisions
@@ -126,10 +126,10 @@ def _skip(work: Work, edge: Edge, reason: str) -> None:
 
 
 def _iterate(work: Work, loop: Edge, limit: int) -> None:
-    """Lead back to the first node of a loop: all its nodes and inner edges are pending again.
+    """Follow a loop edge back to the first node: all nodes and inner edges of the loop become pending again.
 
-    At the limit, a loop with a condition fails the flow, because the condition asks for more. One without a
-    condition is over.
+    At the limit, a loop with a condition fails the flow, because its condition still holds. A loop without a condition
+    ends.
     """
     snapshot = work.snapshot
     counter = snapshot["loopCounters"][loop.key]
@@ -160,9 +160,9 @@ def enter_again(snapshot: Snapshot, nodes: Iterable[str]) -> None:
 
 
 def resume(graph: Graph, snapshot: Snapshot, *, by: str | None = None) -> tuple[Decisions, list[Visit]]:
-    """Continue a paused flow. Returns the decisions, and the open visits, each of which is entered again once.
+    """Continue a paused flow. Returns the decisions, and the open visits, each of which must be entered again once.
 
-    The messages of the inbox are for the caller to deliver: the next snapshot has none.
+    The caller must deliver the messages of the inbox: the next snapshot has none.
     """
     work = Work(graph, snapshot, None)
     visits = list(open_visits(graph, work.snapshot))
@@ -184,14 +184,14 @@ def resume(graph: Graph, snapshot: Snapshot, *, by: str | None = None) -> tuple[
 
 
 def fail(graph: Graph, snapshot: Snapshot, failure: NodeFailure) -> Decisions:
-    """End a flow that has not ended as failed, for a reason outside of its graph."""
+    """End an active flow as failed, for a reason outside of its graph."""
     work = Work(graph, snapshot, None)
     work.end(FlowStatus.FAILED, failure)
     return work.decisions
 
 
 def stop(graph: Graph, snapshot: Snapshot) -> Decisions:
-    """End a flow that has not ended as stopped."""
+    """End an active flow as stopped."""
     work = Work(graph, snapshot, None)
     work.end(FlowStatus.STOPPED)
     return work.decisions

@@ -15,21 +15,21 @@ from runs.flows.kernel.expressions import evaluate
 from runs.flows.kernel.flow_decisions import BINDING_FAILED, EXPRESSION_TOO_EXPENSIVE
 from runs.flows.kernel.sizes import CHARACTERS_PER_STEP, is_larger, json_problem
 
-#: The largest value that bindings may make, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
+#: The maximum size of a value made by bindings, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
 MAX_VALUE = 1024 * 1024
-#: The first "}}" that no third brace follows ends a binding, so that `{{ {a: b}}}` is one.
+#: A binding ends at the first "}}" that no third brace follows, so `{{ {a: b}}}` is one binding.
 _END = re.compile(r"\}\}(?!\})")
 
 
 class BindingFailed(Exception):
     """A binding has no value. The message names it."""
 
-    #: The error type of the node that needs it.
+    #: The error type of the node that contains the binding.
     error_type = BINDING_FAILED
 
 
 class BindingTooExpensive(BindingFailed):
-    """To make the value takes more work than one decision may do."""
+    """Computing the value exceeds the work that one decision may do."""
 
     error_type = EXPRESSION_TOO_EXPENSIVE
 
@@ -62,9 +62,9 @@ def texts_in(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tup
 def resolve(value: JsonValue, scope: Mapping[str, JsonValue], budget: WorkBudget | None = None) -> JsonValue:
     """Return `value` with its bindings replaced.
 
-    A text that is one binding becomes its value, of any type. In a longer text, values are written as text, and those
-    that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value that is too
-    large or cannot be stored. `budget` pays for the work. None: a new budget is made.
+    A text that consists of one binding becomes its value, of any type. Within a longer text, strings are inserted
+    unchanged and other values as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value
+    that is too large or cannot be stored. `budget` is charged for the work; by default, a new budget.
     """
     budget = budget or new_budget()
     try:
@@ -79,7 +79,7 @@ def resolve(value: JsonValue, scope: Mapping[str, JsonValue], budget: WorkBudget
 
 
 def _bindings_in(text: str) -> Iterator[_Binding]:
-    """Yield the bindings of a text in order. In linear time, also for braces that nothing closes."""
+    """Yield the bindings of a text in order. Takes linear time, also with unclosed braces."""
     end = 0
     while (start := text.find("{{", end)) >= 0 and (closing := _END.search(text, start + 2)) is not None:
         end = closing.end()
@@ -91,7 +91,7 @@ class _Resolution:
 
     def __init__(self, scope: Mapping[str, JsonValue], budget: WorkBudget) -> None:
         self._scope, self._budget = scope, budget
-        #: Characters that values may still add to longer texts. Counted at once: each copies its value.
+        #: Characters that values may still add to longer texts. Counted before copying, because each value is copied.
         self._left = MAX_VALUE
 
     def value_of(self, value: JsonValue) -> JsonValue:

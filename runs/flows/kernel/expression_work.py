@@ -1,7 +1,7 @@
-"""The evaluation of JMESPath expressions, counted: each visit of a node of the syntax tree, and what functions do.
+"""Evaluates JMESPath expressions and counts the work: visits of syntax tree nodes, and the work of functions.
 
-A list can be joined with itself again and again, and each of its members be compared, sorted or written, before
-anything is too large to be used.
+Size limits alone are not enough: an expression can join a list with itself repeatedly, and compare, sort or print each
+member, before any value becomes too large.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pydantic import JsonValue
 from agentops.base.limits.work_budget import WorkBudget
 from runs.flows.kernel.sizes import is_larger
 
-#: Steps of the expressions that one decision about a node or an edge evaluates. A step takes about a microsecond.
+#: Maximum steps of all expressions in one decision about a node or an edge. A step takes about a microsecond.
 MAX_STEPS = 2_000_000
-#: A second limit, for what the steps count too low.
+#: Maximum CPU seconds, a second limit for work that the steps underestimate.
 CPU_S = 5.0
-#: The longest text that an expression may make of a value, in bytes of JSON.
+#: The maximum length of a text that an expression makes of a value, in bytes of JSON.
 MAX_TEXT = 1024 * 1024
-#: Steps of a list or an object that an expression builds, besides its members: each takes memory.
+#: Steps for building a list or an object, in addition to its members, because each takes memory.
 BUILT = 8
-#: Characters that a function reads or writes in a step.
+#: Characters that a function reads or writes in one step.
 CHARACTERS_PER_STEP = 64
-#: Characters that are compared in a step.
+#: Characters that are compared in one step.
 COMPARED_PER_STEP = 1_024
-#: Functions that take the same time for every value.
+#: Functions that take constant time.
 _FREE = frozenset({"abs", "ceil", "ends_with", "floor", "length", "not_null", "starts_with", "to_array", "type"})
 _SORTING = frozenset({"max_by", "min_by", "sort", "sort_by"})
 
 
 class ExpressionFailed(Exception):
-    """The expression does not fit the values, such as `length` of a missing one."""
+    """The expression does not fit the values, such as `length` of a missing value."""
 
 
 class ExpressionTooExpensive(ExpressionFailed):
-    """To evaluate the expression takes more work than one decision may do."""
+    """Evaluating the expression exceeds the work that one decision may do."""
 
 
 def new_budget() -> WorkBudget:
@@ -47,7 +47,10 @@ def new_budget() -> WorkBudget:
 
 
 class _CountedFunctions(functions.Functions):
-    """JMESPath's functions. Each counts what it reads; those that make texts refuse values that are too large."""
+    """JMESPath's functions.
+
+    Each counts the values it reads; functions that make texts refuse values that are too large.
+    """
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
@@ -99,7 +102,7 @@ class CountedInterpreter(TreeInterpreter):
         return super().visit(node, *args, **kwargs)
 
     def visit_comparator(self, node: Any, value: Any) -> Any:
-        # The operands are values by now: their nodes are literals, so that they are not evaluated again.
+        # The operands are already values. Literal nodes keep them from being evaluated again.
         operands = [self.visit(child, value) for child in node["children"]]
         spend_comparison(self._budget, *operands)
         literals = [{"type": "literal", "value": operand, "children": []} for operand in operands]
@@ -126,7 +129,7 @@ class CountedInterpreter(TreeInterpreter):
 
 
 def spend_comparison(budget: WorkBudget, one: Any, two: Any) -> None:
-    """Count the comparison of two values, as if they were equal."""
+    """Count the comparison of two values as if they were equal."""
     waiting = [(one, two)]
     while waiting:
         one, two = waiting.pop()

@@ -1,7 +1,7 @@
 """JMESPath expressions of flows: conditions, lists of forEach, and the paths of bindings.
 
-An expression is data, never code. Its length, what it can multiply and the work of its evaluation are limited, because
-it runs on a worker that serves other projects too.
+An expression is data, not code. Its length, its fan-out and the work of its evaluation are limited, because it runs on
+workers shared by all projects.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.flows.kernel.expression_work import CountedInterpreter, ExpressionFailed, ExpressionTooExpensive, new_budget
 
 MAX_LENGTH = 1_000
-#: How many values the lists and objects that an expression builds may multiply to.
+#: The maximum product of the sizes of all lists and objects that an expression builds.
 MAX_FAN_OUT = 1_000
 
 _BUILT = ("multi_select_list", "multi_select_dict")
-#: Nodes of the syntax tree whose later children are evaluated in the value of the first one, not in the scope.
+#: Nodes of the syntax tree that evaluate later children in the value of the first child instead of the scope.
 _NARROWING = frozenset(
     {"subexpression", "index_expression", "projection", "value_projection", "filter_projection", "flatten", "pipe"}
 )
 
 
 class InvalidExpression(ValueError):
-    """The expression cannot be used. The message says why."""
+    """The expression is invalid. The message is the reason."""
 
 
 @lru_cache(maxsize=4096)
@@ -52,9 +52,9 @@ def compiled(text: str) -> Any:
 
 
 def evaluate(text: str, scope: Mapping[str, JsonValue], budget: WorkBudget | None = None) -> JsonValue:
-    """Return the value of an expression; None for a path that does not exist. Raises `ExpressionFailed`.
+    """Return the value of an expression; None if a path does not exist. Raises `ExpressionFailed`.
 
-    `budget` pays for the work. None: a new budget is made.
+    `budget` is charged for the work; by default, a new budget.
     """
     try:
         parsed = compiled(text).parsed
@@ -62,7 +62,7 @@ def evaluate(text: str, scope: Mapping[str, JsonValue], budget: WorkBudget | Non
     except WorkExceeded as error:
         raise ExpressionTooExpensive(f"{text[:100]!r} is too expensive: it {error}") from None
     except JMESPathTypeError as error:
-        # Not its own text, which contains the value: that may be any number of times larger than all that is stored.
+        # Do not use the error's text. It contains the value, which may be far larger than any stored value.
         expected = ", ".join(error.expected_types)
         text_of_error = f"{error.function_name}() takes {expected}, not {error.actual_type}"
         raise ExpressionFailed(f"{text[:100]!r}: {text_of_error}") from None
@@ -72,12 +72,12 @@ def evaluate(text: str, scope: Mapping[str, JsonValue], budget: WorkBudget | Non
 
 
 def is_true(value: JsonValue) -> bool:
-    """Return whether a condition holds: JMESPath takes null, false and empty values for false, and 0 for true."""
+    """Return whether a condition holds. In JMESPath null, false and empty values are false, and 0 is true."""
     return not (value is None or value is False or value in ("", [], {}))
 
 
 def paths(text: str) -> list[tuple[str, str | None]]:
-    """Return what an expression reads of its scope: the name, and the field below it if that is fixed."""
+    """Return the names that an expression reads from its scope, each with the field below it if that is fixed."""
     return list(_paths(compiled(text).parsed))
 
 

@@ -1,4 +1,4 @@
-"""What the kernel takes and returns: reports of ended visits, and decisions."""
+"""The input and output of the kernel: reports of ended visits, and decisions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ADVANCE_FAILED, ADVANCE_LOST = "advance_failed", "advance_lost"
 
 @dataclass(frozen=True)
 class NodeFailure:
-    """Why a node or a flow failed."""
+    """The failure of a node or a flow."""
 
     error_type: str
     message: str
-    #: The failed run that is the reason, if there is one.
+    #: The failed run that caused the failure, if any.
     run_id: str | None = None
 
 
@@ -43,7 +43,7 @@ class VisitReport:
 
 @dataclass(frozen=True)
 class VisitStart:
-    """A visit that somebody has to execute. `request` holds the fields of its kind, with bindings replaced."""
+    """A visit to execute. `request` holds the fields of its kind, with bindings replaced."""
 
     visit: Visit
     kind: str
@@ -52,7 +52,7 @@ class VisitStart:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A visit to store: its item's value when it starts, its output and the state that it sets when it ends."""
+    """A visit to store: the item's value when it starts, its output and its state changes when it ends."""
 
     visit: Visit
     kind: str
@@ -64,7 +64,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Happened:
-    """An event, and the visit that it is about."""
+    """An event, and the visit that it refers to."""
 
     payload: Payload
     visit: Visit | None = None
@@ -72,7 +72,7 @@ class Happened:
 
 @dataclass
 class Decisions:
-    """The next snapshot, and what has to be stored and started with it, in one transaction."""
+    """The next snapshot, with the rows to store and the visits to start in the same transaction."""
 
     snapshot: Snapshot
     events: list[Happened] = field(default_factory=list)
@@ -80,5 +80,5 @@ class Decisions:
     records: list[Recorded] = field(default_factory=list)
     #: Why the flow failed.
     failure: NodeFailure | None = None
-    #: Whether there is more to decide at once: an advance makes a limited number of moves.
+    #: Whether to advance again immediately: an advance makes a limited number of moves.
     has_more: bool = False

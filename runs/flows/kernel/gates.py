@@ -1,4 +1,4 @@
-"""Gates: whether the edges into a node let it start."""
+"""Gates: whether the incoming edges of a node permit its start."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class GateState(Enum):
 
 
 def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> GateState:
-    """Return what the edges into a node say. Loop edges do not count: they lead back to a node that has started.
+    """Return the state of a node's gate. Loop edges do not count: they lead back to a node that has already started.
 
-    `any` opens with the first edge that fires and closes when all are skipped; `all` opens when all have fired and
-    closes with the first that is skipped.
+    An `any` gate opens with the first edge that fires and closes when all are skipped. An `all` gate opens when all
+    have fired and closes with the first that is skipped.
     """
     statuses = [snapshot["edgeStatus"][edge.key] for edge in graph.incoming[node]]
     if not statuses:
@@ -33,7 +33,7 @@ def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> GateState:
 def is_decidable(graph: Graph, snapshot: Snapshot, edge: Edge) -> bool:
     """Return whether an edge can be decided: its source has settled, and the loops that it leaves are over.
 
-    A loop edge waits until all nodes of its loop have settled, so that none is started again while it runs.
+    A loop edge waits until all nodes of its loop have settled, so that no node restarts while it runs.
     """
     nodes, edges = snapshot["nodeStatus"], snapshot["edgeStatus"]
     if edges[edge.key] != EdgeStatus.PENDING or not NodeStatus(nodes[edge.source]).settled:
@@ -44,5 +44,5 @@ def is_decidable(graph: Graph, snapshot: Snapshot, edge: Edge) -> bool:
 
 
 def was_closed(graph: Graph, snapshot: Snapshot, node: str) -> bool:
-    """Return whether a node was skipped because of the edges into it, not because of its own condition."""
+    """Return whether a node was skipped because of its incoming edges, not because of its condition."""
     return snapshot["nodeStatus"][node] == NodeStatus.SKIPPED and gate_of(graph, snapshot, node) is GateState.CLOSED

@@ -51,18 +51,18 @@ class Graph:
 
     nodes: Mapping[str, Node]
     edges: Sequence[Edge]
-    #: The nodes whose gate is `any`; that of the others is `all`.
+    #: The nodes with an `any` gate. All other nodes have an `all` gate.
     any_gates: frozenset[str] = frozenset()
     state: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @cached_property
     def incoming(self) -> dict[str, list[Edge]]:
-        """The edges into each node that lead forward."""
+        """The forward edges into each node."""
         return {node: [e for e in self.edges if e.target == node and not e.is_loop] for node in self.nodes}
 
     @cached_property
     def outgoing(self) -> dict[str, list[Edge]]:
-        """The edges out of each node. Loop edges come first, those of inner loops before those of outer ones."""
+        """The edges out of each node. Loop edges come first, inner loops before outer loops."""
         own: dict[str, list[Edge]] = {node: [] for node in self.nodes}
         for edge in self.edges:
             own[edge.source].append(edge)
@@ -72,7 +72,7 @@ class Graph:
 
     @cached_property
     def order(self) -> list[str]:
-        """The nodes in topological order; those of a cycle without a counter come last."""
+        """The nodes in topological order. Nodes on a cycle without a counter come last."""
         waiting = {node: len(self.incoming[node]) for node in self.nodes}
         ready = [node for node, count in waiting.items() if not count]
         done: list[str] = []
@@ -100,7 +100,7 @@ class Graph:
 
     @cached_property
     def bodies(self) -> dict[str, frozenset[str]]:
-        """The nodes of each loop: those on a path from its first node to its last one."""
+        """The nodes of each loop: all nodes on paths from its first node to its last one."""
         return {
             loop.key: frozenset(self._reach([loop.target], self._next) & self._reach([loop.source], self._previous))
             for loop in self.loops
@@ -112,16 +112,16 @@ class Graph:
         return {node: [loop for loop in self.loops if node in self.bodies[loop.key]] for node in self.nodes}
 
     def left_by(self, edge: Edge) -> list[Edge]:
-        """Return the loops that an edge leads out of. It is decided when these are over."""
+        """Return the loops that an edge leaves. The edge is decided when these loops are over."""
         return [loop for loop in self.around[edge.source] if edge.target not in self.bodies[loop.key]]
 
     def reachable(self, node: str) -> set[str]:
-        """Return the nodes on paths forward from a node, with itself."""
+        """Return the nodes that can be reached forward from a node, including the node."""
         return self._reach([node], self._next)
 
     @cached_property
     def ancestors(self) -> dict[str, set[str]]:
-        """The nodes that may have run before each node: those with a path to it, along loops too."""
+        """The nodes that may have run before each node: all nodes with a path to it, including paths along loops."""
         previous: dict[str, list[str]] = {name: [] for name in self.nodes}
         for edge in self.edges:
             previous[edge.target].append(edge.source)
@@ -152,7 +152,7 @@ class Graph:
 
 
 def graph_of(definition: Mapping[str, Any]) -> Graph:
-    """Return the graph of a definition that was checked."""
+    """Return the graph of a checked definition."""
     nodes = {spec["id"]: _node(spec) for spec in definition["nodes"]}
     edges = [_edge(spec) for spec in definition.get("edges") or []]
     any_gates = {spec["to"] for spec in definition.get("edges") or [] if spec.get("gate") == "any"}

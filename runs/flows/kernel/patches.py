@@ -10,7 +10,7 @@ State = dict[str, JsonValue]
 
 
 def merged(state: State, path: str, value: JsonValue) -> JsonValue:
-    """Return what `merge` leaves at a path: the union of two objects, otherwise `value`."""
+    """Return the value that `merge` leaves at a path: the union of two objects, otherwise `value`."""
     current: JsonValue = state
     for name in path.split("."):
         current = current.get(name) if isinstance(current, dict) else None
@@ -20,7 +20,7 @@ def merged(state: State, path: str, value: JsonValue) -> JsonValue:
 
 
 def put(state: State, values: Mapping[str, JsonValue]) -> None:
-    """Set values at their dotted paths. What stands in the way of a path, and is no object, is replaced."""
+    """Set values at their dotted paths. Replaces values on a path that are not objects."""
     for path, value in values.items():
         *parents, last = path.split(".")
         place = state

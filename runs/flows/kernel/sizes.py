@@ -1,4 +1,4 @@
-"""The size of JSON values, measured without writing them, and whether they can be written."""
+"""The size of JSON values, measured without serializing them, and whether they can be serialized."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 from agentops.base.limits.work_budget import WorkBudget
 
-#: The levels of lists and objects in a value. Snapshots and events, which hold it, have a few more.
+#: The maximum depth of lists and objects in a value. Snapshots and events, which contain it, have a few more levels.
 MAX_DEPTH = 100
-#: The bits of a whole number. Python writes one as text only if it has at most 4,300 digits.
+#: The maximum bits of a whole number. Python converts a number to text only if it has at most 4,300 digits.
 MAX_BITS = 14_000
-#: Characters that are looked at in a step.
+#: Characters that are read in one step.
 CHARACTERS_PER_STEP = 512
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -21,8 +21,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 def is_larger(value: JsonValue, limit: int, budget: WorkBudget | None = None) -> bool:
     """Return whether a value has more than about `limit` bytes as JSON.
 
-    Stops at the limit: a value may refer to the same list so often that writing it would never end. `budget` pays for
-    the work.
+    Stops at the limit: a value may refer to the same list so often that serializing it would never end. `budget` is
+    charged for the work.
     """
     size, waiting = 0, [value]
     while waiting:
@@ -41,11 +41,10 @@ def is_larger(value: JsonValue, limit: int, budget: WorkBudget | None = None) ->
 
 
 def json_problem(value: JsonValue, budget: WorkBudget | None = None) -> str:
-    """Return why a value that an expression has made cannot be stored as JSON, for use after "the value"; empty if it
-    can. The value is not too large: see `is_larger`.
+    """Return why the value of an expression cannot be stored as JSON, to follow "the value"; empty if it can.
 
-    Literals and functions of JMESPath make NaN, infinity, any character and sums of any size, and a loop may nest its
-    own output. `budget` pays for the work.
+    The value must not be too large: see `is_larger`. Literals and functions of JMESPath produce NaN, infinity, any
+    character and sums of any size, and a loop may nest its own output. `budget` is charged for the work.
     """
     waiting = [(value, 0)]
     while waiting:

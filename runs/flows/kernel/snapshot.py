@@ -1,4 +1,4 @@
-"""The snapshot of a flow run: all that the kernel knows, as JSON."""
+"""The snapshot of a flow run: the whole state of the kernel, as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.flows.kernel.graph import Graph
 
 
 class FlowStatus(StrEnum):
-    """The status of a flow run: those of a run, without `resumed`."""
+    """The status of a flow run: the same values as for a run, without `resumed`."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -49,7 +49,7 @@ class EdgeStatus(StrEnum):
 
 
 class Snapshot(TypedDict):
-    """A flow run between two decisions. `outputs` of a forEach that is running hold its items so far."""
+    """A flow run between two decisions. `outputs` of a running forEach hold its items so far."""
 
     runId: str
     status: str
@@ -58,9 +58,9 @@ class Snapshot(TypedDict):
     nodeStatus: dict[str, str]
     edgeStatus: dict[str, str]
     loopCounters: dict[str, int]
-    #: Messages that wait for a resume, by the ID of the run that they are for.
+    #: Messages that wait for a resume, by the ID of the receiving run.
     inbox: dict[str, list[dict[str, Any]]]
-    #: The run that holds the conversation of a visit, by the visit's key. Kept when the visit has ended.
+    #: The run that holds the conversation of a visit, by the visit's key. Kept after the visit has ended.
     agentSessions: dict[str, str]
 
 
@@ -68,7 +68,7 @@ KEYS = frozenset(Snapshot.__annotations__)
 
 
 class SnapshotInvalid(ValueError):
-    """The snapshot cannot be loaded. The message says why."""
+    """The snapshot cannot be loaded. The message is the reason."""
 
 
 @dataclass(frozen=True, order=True)
@@ -81,7 +81,7 @@ class Visit:
 
     @property
     def key(self) -> str:
-        """Such as `write`, `write#2` in the third iteration, and `write#2[0]` for the first item."""
+        """The key, such as `write`, `write#2` in the third iteration, and `write#2[0]` for the first item."""
         iteration = f"#{self.iteration}" if self.iteration else ""
         return f"{self.node}{iteration}" + ("" if self.item is None else f"[{self.item}]")
 
@@ -113,7 +113,7 @@ def initial(graph: Graph, run_id: str) -> Snapshot:
 
 
 def load(graph: Graph, value: Mapping[str, Any]) -> Snapshot:
-    """Return a stored snapshot as one of `graph`. Raises `SnapshotInvalid`."""
+    """Return a stored snapshot after checking that it fits `graph`. Raises `SnapshotInvalid`."""
     if not value.get("runId"):
         raise SnapshotInvalid("the snapshot has no runId")
     if value.keys() != KEYS:
@@ -144,7 +144,7 @@ def open_visits(graph: Graph, snapshot: Snapshot) -> Iterator[Visit]:
 
 
 def items_of(snapshot: Snapshot, node: str) -> list[dict[str, JsonValue]] | None:
-    """Return the items of a forEach that is running; None for a node that runs once."""
+    """Return the items of a running forEach; None for a node that runs once."""
     output = snapshot["outputs"].get(node)
     if snapshot["nodeStatus"][node] != NodeStatus.RUNNING or not isinstance(output, dict):
         return None
@@ -153,5 +153,5 @@ def items_of(snapshot: Snapshot, node: str) -> list[dict[str, JsonValue]] | None
 
 
 def is_open(entry: Mapping[str, JsonValue]) -> bool:
-    """Return whether an item of a forEach has neither an output nor an error, and was not skipped."""
+    """Return whether an item of a forEach has no output and no error, and was not skipped."""
     return entry.keys() == {"item"}

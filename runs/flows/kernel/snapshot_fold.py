@@ -1,6 +1,6 @@
-"""The snapshot of a flow run as its events tell it: the fold of the events up to a sequence number.
+"""Computes the snapshot of a flow run by folding its events up to a sequence number.
 
-It reads neither the definition's conditions nor bindings, so it checks what the kernel has stored.
+It evaluates neither the definition's conditions nor bindings, so it can verify the stored snapshot of the kernel.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from timeline.events import EventType
 
 
 class FlowEvent(Protocol):
-    """What is read of an event."""
+    """The fields that are read of an event."""
 
     type: str
     payload: dict[str, Any]
     ref_id: UUID | None
 
 
-#: Returns what the record of a visit holds: `output`, `state` and `value`, for events that are truncated.
+#: Returns the record of a visit for events that are truncated: `output`, `state` and `value`.
 WholeOf = Callable[[UUID], Mapping[str, Any]]
 
 _STATUSES = {
@@ -116,7 +116,7 @@ def _skipped(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
 
 
 def _entries(snapshot: Snapshot, node: str, item: int) -> list[dict[str, Any]]:
-    """Return the items of a forEach so far. The first item begins them anew."""
+    """Return the items of a forEach so far. The first item starts a new list."""
     if item == 0:
         snapshot["outputs"][node] = {"iterations": []}
     entries: list[dict[str, Any]] = snapshot["outputs"][node]["iterations"]
@@ -137,7 +137,7 @@ def _iterated(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
 
 
 def _command(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
-    """A message to a paused flow waits in the snapshot; others go to their run at once."""
+    """Apply a message: for a paused flow it is queued in the snapshot; otherwise its run gets it immediately."""
     if snapshot["status"] != FlowStatus.PAUSED or payload.get("refused") or payload["type"] not in ("send", "reply"):
         return
     body = payload["payload"]

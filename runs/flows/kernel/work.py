@@ -1,7 +1,7 @@
-"""One advance of a flow: moves of nodes, edges and loops on a copy of the snapshot, until nothing more can be decided.
+"""One advance of a flow: moves of nodes, edges and loops on a copy of the snapshot, until no more can be decided.
 
-The order in which visits end does not matter: an edge is decided when its source has settled, one that leaves a loop
-when the loop is over, and a loop when all its nodes have settled.
+The order in which visits end does not matter. An edge is decided when its source has settled, or when the loop that it
+leaves is over. A loop is decided when all its nodes have settled.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from runs.flows.kernel.sizes import is_larger, json_problem
 from runs.flows.kernel.snapshot import FlowStatus, NodeStatus, Snapshot, Visit, is_open, items_of, iteration_of
 from timeline.events.flow import FlowCompleted, NodeCompleted, NodeFailed, NodeSkipped, NodeStarted
 
-#: The largest output of a node, in bytes of JSON.
+#: The maximum size of a node's output, in bytes of JSON.
 MAX_OUTPUT = 1024 * 1024
-#: The largest number of items of a forEach.
+#: The maximum number of items of a forEach.
 MAX_ITEMS = 1_000
-#: The moves of one advance, so that a loop of constants does not hold its transaction for long; and the steps of its
-#: expressions, after which no further decision is begun.
+#: The maximum moves of one advance, so that a loop of constants does not hold its transaction for long. And the number
+#: of expression steps after which an advance makes no further decision.
 MAX_MOVES, MAX_STEPS = 500, 2_000_000
 MAX_ERROR = 2_000
-#: The fields of each kind that are requested from whoever executes it.
+#: The fields of each kind of node that an execution request contains.
 REQUESTS = {
     "agent": ("prompt",),
     "tool": ("arguments",),
@@ -64,12 +64,12 @@ class Work:
     ) -> None:
         self.graph = graph
         self.inputs = inputs
-        #: Masks secrets in what is stored: outputs, items and state.
+        #: Masks secrets in stored outputs, items and state.
         self.clean = clean
         self.decisions = Decisions(deepcopy(snapshot))
         self.snapshot = self.decisions.snapshot
         self.moves = 0
-        #: What pays for the expressions of the current decision, and the steps of the earlier ones.
+        #: The budget for the expressions of the current decision, and the steps of the earlier ones.
         self._budget = new_budget()
         self._steps = 0
 
@@ -79,7 +79,7 @@ class Work:
         return self.moves >= MAX_MOVES or self._steps + self._budget.spent >= MAX_STEPS
 
     def begin_decision(self) -> None:
-        """Begin a decision about a node or an edge, whose expressions have a budget together."""
+        """Begin a decision about a node or an edge. All expressions of a decision share one budget."""
         self._steps += self._budget.spent
         self._budget = new_budget()
 
@@ -95,13 +95,13 @@ class Work:
         self.decisions.events.append(Happened(payload, visit))
 
     def scope(self, **more: JsonValue) -> dict[str, JsonValue]:
-        """Return what bindings and conditions may read. A node that is running has no output."""
+        """Return the names that bindings and conditions may read. A running node has no output."""
         outputs = self.snapshot["outputs"]
         finished = {name: value for name, value in outputs.items() if self.status_of(name) != NodeStatus.RUNNING}
         return {"inputs": self.inputs, "state": self.snapshot["state"], "outputs": finished, **more}
 
     def holds(self, condition: str | None, scope: Mapping[str, JsonValue]) -> bool:
-        """Return whether a condition holds. One that does not fit the values, such as a missing one, does not.
+        """Return whether a condition holds. False if the condition does not fit the values, such as a missing value.
 
         Raises `ExpressionTooExpensive`.
         """
@@ -117,7 +117,7 @@ class Work:
     # --- Starting nodes ---
 
     def start(self, node: Node) -> bool:
-        """Start or skip a pending node if its gate is decided. Returns whether it was."""
+        """Start or skip a pending node if its gate is decided. Returns whether the gate was decided."""
         gate = gate_of(self.graph, self.snapshot, node.id)
         if gate is GateState.CLOSED:
             self._skip(node, "edge")
@@ -176,7 +176,7 @@ class Work:
         self.finish_items(node)
 
     def _items_of(self, edge: Edge) -> list[JsonValue] | NodeFailure:
-        """Return the items of a forEach, or why it has none."""
+        """Return the items of a forEach, or the failure that prevents them."""
         try:
             items = evaluate(str(edge.each_in), self.scope(), self._budget)
             if not isinstance(items, list):
@@ -216,7 +216,7 @@ class Work:
     ) -> None:
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
         if visit.item is None:
-            # Not what an earlier iteration has left: `scope` has that, if a binding reads it.
+            # Remove the output of an earlier iteration. `scope` still contains it, for bindings that read it.
             self.snapshot["outputs"].pop(node.id, None)
             self.decisions.records.append(Recorded(visit, node.kind))
         self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
@@ -234,7 +234,7 @@ class Work:
     # --- Ending visits ---
 
     def report(self, report: VisitReport) -> None:
-        """Apply the end of a visit. One that is not open any more is ignored."""
+        """Apply the end of a visit. Ignores a visit that is no longer open."""
         visit = report.visit
         node = self.graph.nodes.get(visit.node)
         if node is None or self.is_over or not self._is_open(visit):
@@ -305,7 +305,7 @@ class Work:
         return {**sets, **merges}
 
     def _fail(self, node: Node, visit: Visit, failure: NodeFailure) -> None:
-        """Fail a visit: the flow continues without it if the node says so, and fails otherwise."""
+        """Fail a visit. The flow continues without it if the node's policy allows that; otherwise the flow fails."""
         message = str(self.clean(failure.message))[:MAX_ERROR]
         error: JsonValue = {"error": {"type": failure.error_type, "message": message}}
         continued = node.continues_on_error
@@ -329,7 +329,7 @@ class Work:
     # --- Ending the flow ---
 
     def end(self, status: FlowStatus, failure: NodeFailure | None = None) -> None:
-        """End the flow. Nodes that are running fail with it; later ones stay pending."""
+        """End the flow. Running nodes fail with it; later nodes stay pending."""
         for node in self._running():
             self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value
             visit = Visit(node.id, self._iteration(node))
@@ -344,7 +344,7 @@ class Work:
         return [self.graph.nodes[name] for name in self.graph.order if self.status_of(name) == NodeStatus.RUNNING]
 
     def note_status(self) -> None:
-        """Set the status by what is running: a flow whose only open nodes are questions waits."""
+        """Set the status from the open nodes: a flow whose only open nodes are questions is waiting."""
         kinds = {node.kind for node in self._running()}
         waits = bool(kinds) and kinds <= {"human"} and not self.decisions.has_more
         self.snapshot["status"] = (FlowStatus.WAITING if waits else FlowStatus.RUNNING).value

@@ -1,4 +1,4 @@
-"""The guards that every site has: paths, commands, secrets and cost."""
+"""The built-in guards: paths, commands, secrets and cost."""
 
 from __future__ import annotations
 

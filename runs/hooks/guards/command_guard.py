@@ -1,4 +1,4 @@
-"""`command_guard`: lets tools start only the programs that its definition names."""
+"""`command_guard`: restricts tools to the programs that a definition names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
 from runs.hooks.guards import guard_options as option
 
 COMMAND_ARGUMENTS = ("command", "cmd", "argv", "script", "shell_command")
-#: What a shell would not take as a word: pipes, lists, redirections, substitutions, variables, patterns of files.
+#: Characters that a shell interprets: pipes, lists, redirections, substitutions, variables, file patterns.
 SHELL_CHARACTERS = frozenset("|&;<>()$`\\\n\r{}*?[]!#~")
 
 
 class CommandGuard(Hook):
-    """Denies every command except simple ones of the programs in `allow`.
+    """Denies every command that is not a simple call of a program in `allow`.
 
     Options: `allow`, names of programs; `arguments`, the names of the arguments that hold commands; `deny`, patterns of
     commands to deny although their program is allowed.
@@ -57,7 +57,7 @@ class CommandGuard(Hook):
 
 
 def _words(command: JSON) -> list[str]:
-    """Return the words of a command: a list of texts, or a text without anything that a shell would interpret."""
+    """Return the words of a command: a list of texts, or a text without characters that a shell interprets."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         return [str(word) for word in command]
     if not isinstance(command, str):

@@ -13,7 +13,7 @@ MAX_ITEMS = 200
 
 
 def refuse_unknown(options: Mapping[str, Any], *known: str) -> None:
-    """Raise ValueError for an option that is not known."""
+    """Raise ValueError for an unknown option."""
     for name in options:
         if name not in known:
             raise ValueError(f"unknown option {str(name)[:64]!r}; use one of: {', '.join(known)}")
@@ -33,12 +33,12 @@ def patterns(options: Mapping[str, Any], name: str) -> tuple[Pattern, ...]:
 
 
 def is_denied(denied: tuple[Pattern, ...], text: str, budget: WorkBudget) -> bool:
-    """Return whether one of the patterns occurs in a text. Raises `WorkExceeded`: then the guard fails, and denies."""
+    """Return whether a denied pattern occurs in a text. Raises `WorkExceeded`, which makes the guard fail and deny."""
     return any(pattern.occurs_in(text, budget) for pattern in denied)
 
 
 def dollars(options: Mapping[str, Any], name: str) -> Decimal | None:
-    """Return an amount in US dollars, or None if it is not given."""
+    """Return an amount in US dollars, or None if the option is missing."""
     value = options.get(name)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""`path_guard`: keeps the paths in arguments of tools inside of the agent's root."""
+"""`path_guard`: restricts paths in tool arguments to the agent's root."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from agentops.base.limits.patterns import decision_budget
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
 from runs.hooks.guards import guard_options as option
 
-#: Names of arguments that hold paths, in common tools.
+#: Names of arguments that contain paths in common tools.
 PATH_ARGUMENTS = (
     "path", "paths", "file", "files", "filename", "file_path", "filepath", "dir", "directory", "cwd", "root",
     "source", "src", "destination", "dst", "target", "old_path", "new_path",
 )  # fmt: skip
 MAX_PATH_BYTES = 4_096
 DRIVE = re.compile(r"[A-Za-z]:")
-#: Parts of paths that are never for an agent: a hook of Git runs as a program.
+#: Parts of paths that are always denied: for example, Git runs its hooks as programs.
 DENIED_PARTS = ((".git", "hooks"), (".git", "config"), (".ssh",))
 MAX_SHOWN = 200
 
@@ -49,7 +49,7 @@ class PathGuard(Hook):
 
 
 def fault_of(path: str) -> str:
-    """Return what is wrong with a relative path, or an empty text."""
+    """Return the fault of a relative path; empty if it is valid."""
     parts = tuple(part for part in re.split(r"[/\\]+", path) if part not in ("", "."))
     if "\0" in path:
         return "contains a NUL character"

@@ -1,4 +1,4 @@
-"""`agentops agent approve` and `deny`: decide about the tool call that a run waits for."""
+"""`agentops agent approve` and `deny`: decide the tool call that a run waits for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _decide(command: AgentopsCommand, options: dict[str, Any], decision: Decisio
 
 
 def _call_id(run: AgentRun, reference: str | None) -> UUID:
-    """Return the call of the reference; without one, the call that the run waits for, or waited for last."""
+    """Return the call of the reference; without one, the call that the run waits for or last waited for."""
     if reference is not None:
         return find_call(run, reference).pk
     newest = Approval.objects.filter(run=run).order_by("-pk").first()

@@ -18,7 +18,7 @@ MAX_STDIN = 1024 * 1024
 
 
 def clean_argument(text: str) -> str:
-    """Return an argument without lone surrogates, which stand for invalid UTF-8 and cannot be stored."""
+    """Return an argument without lone surrogates, which represent invalid UTF-8 and cannot be stored."""
     return BARE.clean_text(text)[0]
 
 
@@ -33,7 +33,7 @@ def read_text(name: str) -> str:
 
 
 def read_definition(name: str) -> dict[str, Any]:
-    """Return a definition in TOML or JSON, by the suffix of the file, otherwise by its first character."""
+    """Return a definition in TOML or JSON, detected by the suffix of the file or by its first character."""
     try:
         return definition_text.parse(read_text(name), suffix=Path(name).suffix)
     except definition_text.NotADefinition as error:

@@ -26,7 +26,7 @@ def resolve(run: AgentRun, options: dict[str, Any]) -> Resolution:
 
 
 def find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
-    """Return a call by its own ID or by the model's. Of several, an unknown one, otherwise the newest."""
+    """Return a call by its ID or by the model's call ID. If several match, an unknown one, otherwise the newest."""
     condition = Q(call_id=reference)
     with suppress(ValueError):
         condition |= Q(pk=UUID(reference))

@@ -79,7 +79,7 @@ def calls_of(run: AgentRun, limit: int) -> list[Facts]:
 
 
 def errors_of(run: AgentRun, limit: int) -> list[Facts]:
-    """Return the newest errors, in order: the failed attempts, and the failures of the page that are no attempts."""
+    """Return the newest errors, in order: failed attempts, and failures from the run's page that are not attempts."""
     attempts: list[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
     rows = [_attempt(row) for row in attempts]
     known = Counter[tuple[int | None, str, str]]((row.step_number, row.error_type, row.message) for row in attempts)

@@ -27,7 +27,7 @@ class AmbiguousRun(RunRefusal):
 
 
 def find_run(reference: str) -> AgentRun:
-    """Return the run with this ID or unique prefix, or the one whose program has a session with this ID.
+    """Return the run with this ID or unique prefix, or the run of the program session with this ID.
 
     Raises `AmbiguousRun` or `RunNotFound`.
     """
@@ -67,7 +67,7 @@ def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
 
 
 def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> None:
-    """Raise `AmbiguousRun` for a prefix that is too short, or of several runs."""
+    """Raise `AmbiguousRun` for a prefix that is too short or matches several runs."""
     short = len(reference.replace("-", "")) < MIN_PREFIX
     if len(candidates) > 1 or short:
         problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
@@ -85,7 +85,7 @@ def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunRefusal:
 
 
 def _bounds(reference: str) -> tuple[UUID, UUID] | None:
-    """Return the first and the last ID with the prefix `reference`, with its dashes in place or without any."""
+    """Return the first and the last ID with the prefix `reference`, given with or without dashes."""
     text = reference.lower()
     digits = text.replace("-", "")
     if not HEX.fullmatch(digits):

@@ -1,4 +1,4 @@
-"""The output of `agentops replay`: the stored events again, at their recorded pace, each with the state after it."""
+"""The output of `agentops replay`: the stored events at their recorded pace, each with the resulting state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ State = ReplayState | FlowReplayState
 
 @dataclass
 class Pace:
-    """Waits between events as long as the recording did, divided by the speed. Long pauses are shortened."""
+    """Waits between events as long as recorded, divided by the speed. Long pauses are shortened."""
 
     #: None: no waits.
     speed: int | None
@@ -66,7 +66,7 @@ def replay(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _states(run: AgentRun | FlowRun, begin: int, end: int) -> Iterator[tuple[Event, State]]:
-    """Yield the events from `begin` to `end` with the state after each. The log is read in batches, and folded once."""
+    """Yield the events from `begin` to `end` with the resulting states. The log is read in batches and folded once."""
     after = max(begin - 1, 0)
     continued = _fold(run, after)
     while after < end and (batch := log.read(run.pk, after=after, limit=min(BATCH, end - after))):
@@ -90,7 +90,7 @@ def _json_line(event: Event, state: State) -> str:
 
 
 def _text_line(event: Event, state: State) -> str:
-    """Return the event as `agent tail` prints it, and the main facts of the state after it."""
+    """Return the event as `agent tail` prints it, with the main facts of the resulting state."""
     return f"{row(event)}\t{printable(_facts(state))}"
 
 

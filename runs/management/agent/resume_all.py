@@ -17,7 +17,7 @@ from runs.statuses import LIVE
 
 
 def check_usage(options: dict[str, Any]) -> None:
-    """Raise `CommandError` unless exactly one of RUN and --all is used, with matching options."""
+    """Raise `CommandError` unless either RUN or --all is used, with matching options."""
     problem = ""
     if options["all"] == (options["run"] is not None):
         problem = "pass a run or --all" if not options["all"] else "pass either a run or --all, not both"

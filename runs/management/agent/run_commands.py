@@ -68,7 +68,7 @@ def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _write_affected(command: AgentopsCommand, run: AgentRun, to: RunStatus, options: dict[str, Any]) -> None:
-    """Print the runs that a stop or a pause would affect: the run, and the child runs that it takes along."""
+    """Print the runs that a stop or a pause would affect: the run and its affected child runs."""
     is_affected = not run.state.terminal and run.state is not to
     along = children.recorded_below([run.pk]) if run.is_recorded else children.taken_along([run.pk], to)
     ids = [run.pk, *(each.pk for each in along)] if is_affected else []
@@ -95,7 +95,7 @@ def outcome(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _write_state(command: AgentopsCommand, run: AgentRun, pending_effect: str, options: dict[str, Any]) -> None:
-    """Print the status of the run, and what its worker will do."""
+    """Print the status of the run, and the pending action of its worker."""
     facts = row_of(refresh(run))
     if options["json"]:
         command.write_json(facts)

@@ -39,9 +39,9 @@ def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def row_of(run: AgentRun) -> Facts:
-    """Return the facts of a run in a list. Select its project and log with it."""
+    """Return the facts of a run for a list. The caller must select its project and log."""
     times = times_of(run, database_clock.now())
-    # A run that another program executes has no limit here.
+    # An external run has no step limit here.
     step_limit = run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS) if run.source == AgentRun.Source.NATIVE else None
     return {
         "id": run.pk,
@@ -73,7 +73,7 @@ def steps_text(facts: Facts) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text of a model or a person without secrets."""
+    """Return a text of a model or a person with its secrets redacted."""
     return REDACTOR.clean_text(text)[0]
 
 
@@ -86,7 +86,7 @@ def _listed_runs(project: Project | None, statuses: list[str] | None) -> QuerySe
     runs = with_times(visible_rows(AgentRun.objects.select_related("project", "log"), SYSTEM))
     if statuses:
         runs = runs.filter(status__in=statuses)
-    # Over all projects by id, which has an index of its own and is as old as the run.
+    # Across all projects, order by ID: it is indexed, and IDs ascend with creation time.
     return runs.filter(project=project).order_by("-created_at", "-pk") if project else runs.order_by("-pk")
 
 

@@ -91,7 +91,7 @@ def _cost(facts: Facts) -> str:
 
 
 def _agent(facts: Facts) -> str:
-    """Return the agent with what is known of it. Other programs name neither a version nor a provider."""
+    """Return the agent with its known attributes. External runs have no version and no provider."""
     name = facts["agent_id"] or ""
     version = f"{name} version {facts['agent_version']}" if facts["agent_version"] is not None else name
     return ", ".join(filter(None, [version, " ".join(filter(None, [facts["provider"], facts["model"]]))]))
@@ -121,7 +121,7 @@ def _last_event(run: AgentRun) -> Facts | None:
 
 
 def message_of(row: AgentRunMessage) -> Facts:
-    """Return the facts of a message. Redacted before it is cut, because half a secret is not recognised."""
+    """Return the facts of a message. Redacts before cutting, because part of a secret is not recognised."""
     tool_names = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
     text = redacted(text_of(row.content)).strip()
     calls = f"[calls {', '.join(tool_names)}]" if tool_names else ""

@@ -68,7 +68,7 @@ def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _wait(command: AgentopsCommand, run: AgentRun, seconds: float, *, as_json: bool) -> None:
-    """Wait until the run is not live any more. Interrupting this does not interrupt the run."""
+    """Wait until the run is no longer live. Interrupting the wait does not interrupt the run."""
     until = time.monotonic() + seconds
     interrupted = False
     try:
@@ -87,7 +87,7 @@ def _wait(command: AgentopsCommand, run: AgentRun, seconds: float, *, as_json: b
 
 
 def prompt_of(agent: Agent, options: dict[str, Any]) -> UserTurn:
-    """Return the first message of a run: the given one, or that of the agent's recording."""
+    """Return the first message of a run: the given prompt, or the prompt of the agent's recording."""
     if options["prompt"] is not None:
         return str(options["prompt"])
     if options["prompt_file"] is not None:

@@ -62,9 +62,9 @@ def write_log(command: AgentopsCommand, log_id: UUID, options: dict[str, Any], *
 
 
 def batches(log_id: UUID, after: int, is_live: Callable[[], bool]) -> Iterator[list[Event]]:
-    """Yield the events after seq `after`, and new ones until the log is not live any more."""
+    """Yield the events after seq `after`, and new ones until the log is no longer live."""
     while True:
-        # Before the events: if the log is not live by now, they are complete.
+        # Read before the events: if the log is not live by then, the events are complete.
         goes_on = is_live()
         while batch := log.read(log_id, after=after, limit=BATCH):
             yield batch

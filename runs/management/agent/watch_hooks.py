@@ -29,7 +29,7 @@ from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, add
 
 
 def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str) -> None:
-    """Print the hooks and their script; with `--install`, write both. `key`: that of another site, or empty."""
+    """Print the hooks and their script; with `--install`, write both. `key` is the other site's API key, or empty."""
     files = HookFiles(settings.AGENTOPS_HOME / "hooks")
     path = settings_path(os.environ, Path.home())
     if options["url"] and not key:
@@ -44,7 +44,7 @@ def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str)
         text = "the hooks send with curl, and this machine has no curl on its PATH: install it, and repeat the command"
         raise CommandError(text, returncode=EXIT_USAGE)
     url = options["url"] or settings.AGENTOPS_BASE_URL or f"http://127.0.0.1:{settings.PORT}"
-    # AGENTOPS_API_KEY is that of another site.
+    # AGENTOPS_API_KEY belongs to another site.
     is_of_url = options["url"] or options["key_file"]
     try:
         files.write(url, key if key and is_of_url else _own_key(files, options["project"]))
@@ -58,7 +58,7 @@ def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str)
 
 
 def _own_key(files: HookFiles, project: str) -> str:
-    """Return the key that was installed before, if it is still valid, or a new one."""
+    """Return the previously installed key if it is still valid, or a new key."""
     row = project_for(SYSTEM, project, Action.MANAGE)
     for line in files.config.read_text().splitlines() if files.config.exists() else []:
         token = line.rpartition("Bearer ")[2].rstrip('"')

@@ -17,7 +17,7 @@ from runs.alerts.rule_definition import LIMIT_NAMES
 from runs.management.agent.references import find_run
 from runs.models import Alert, AlertMute, AlertRule
 
-#: Alerts that are listed: the newest.
+#: The number of newest alerts to list.
 LISTED = 50
 #: Option → field of a rule.
 _OPTIONS = {

@@ -1,4 +1,4 @@
-"""`agentops approvals`: what waits for a person, and the rules of a project that let tool calls wait."""
+"""`agentops approvals`: entries that wait for a person, and the approval rules of a project."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.queries.json_columns import to_json
 from runs.queries.json_lists import RowSpan
 from runs.queries.waiting_items import ItemKind, WaitingItem, waiting_items
 
-#: Items that are loaded at once.
+#: Items loaded per query.
 PAGE_ROWS = 200
 
 
@@ -79,7 +79,7 @@ class Command(AgentopsCommand):
 
 
 def _items(projects: Sequence[UUID] | QuerySet[Project], kinds: Sequence[ItemKind]) -> Iterator[WaitingItem]:
-    """Yield all that waits, page by page, the oldest first."""
+    """Yield all waiting entries, page by page, oldest first."""
     span = RowSpan(backward=True, limit=PAGE_ROWS)
     while items := waiting_items(projects, span, kinds=kinds):
         yield from items

@@ -30,7 +30,7 @@ class Command(AgentopsCommand):
         path = options["file"].absolute()
         if path.exists():
             raise CommandError(f"{path} already exists", returncode=EXIT_REFUSED)
-        # Under another name until it is whole and on the disk.
+        # Use a temporary name until the file is complete and on disk.
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             partial.touch(mode=0o600, exist_ok=False)

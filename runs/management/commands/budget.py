@@ -1,4 +1,4 @@
-"""`agentops budget`: the limits of a project per day (UTC) for all its runs together; see runs.agents.budgets."""
+"""`agentops budget`: the limits of a project per day (UTC) for the total of its runs; see runs.agents.budgets."""
 
 from __future__ import annotations
 

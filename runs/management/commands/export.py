@@ -1,4 +1,4 @@
-"""`agentops export`: runs, or the list of a project's runs, as the files that the page and the API give."""
+"""`agentops export`: runs, or a project's list of runs, in the same file formats as the page and the API."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Command(AgentopsCommand):
             write_export(self, self._list(options), options["output"], force=options["force"])
             return
         file_format = RunFormat(options["format"] or RunFormat.JSON)
-        # All are looked up before the first file is written.
+        # Look up all runs before writing the first file.
         runs = {run.pk: run for run in map(find_run, options["runs"])}
         if len(runs) == 1:
             [run] = runs.values()
@@ -117,7 +117,7 @@ def _filters(options: dict[str, Any]) -> Filters:
 
 
 def _problem_of(options: dict[str, Any]) -> str:
-    """Return what is wrong with a combination of options; empty: nothing."""
+    """Return the error of an invalid combination of options; empty if it is valid."""
     has_filters = any(options[name] for name in ("status", "root", *FILTERS))
     if options["runs"]:
         if options["project"] or has_filters:

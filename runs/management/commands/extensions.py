@@ -1,4 +1,4 @@
-"""`agentops extensions`: what packages and modules of the deployment add to this installation."""
+"""`agentops extensions`: the parts that packages and modules of the deployment add to this installation."""
 
 from __future__ import annotations
 

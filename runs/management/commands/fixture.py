@@ -31,7 +31,7 @@ class Command(AgentopsCommand):
         verifying.add_arguments(add("verify", self.verify, help=verifying.HELP))
 
     def convert(self, options: dict[str, Any]) -> None:
-        """Convert all files, or write nothing if one of them cannot be converted."""
+        """Convert all files. Write nothing if a file cannot be converted."""
         recordings: dict[str, Fixture] = {}
         summaries: list[tuple[str, ConversionSummary]] = []
         for file in options["files"]:
@@ -53,7 +53,7 @@ class Command(AgentopsCommand):
     def _report_conversion(
         self, rows: list[dict[str, Any]], summaries: list[tuple[str, ConversionSummary]], options: dict[str, Any]
     ) -> None:
-        """Print a line for each fixture: how many answers were converted, and why others were left out."""
+        """Print a line for each fixture: the number of converted answers, and the reasons for omitted ones."""
         if options["json"]:
             lines = [
                 row | {"source": source, "answers": summary.answers, "left_out": dict(summary.omitted),
@@ -74,7 +74,7 @@ class Command(AgentopsCommand):
             ]
             for row, (source, summary) in zip(rows, summaries, strict=True)
         ]
-        # With headers in a pipe too, because the numbers are easily confused.
+        # Print headers in a pipe too, because the numbers are easily confused.
         labels = [] if self.stdout.isatty() else [[header.upper() for header in headers]]
         self.write_table(headers, [*labels, *table])
         for source, summary in summaries:

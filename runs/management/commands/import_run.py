@@ -1,4 +1,4 @@
-"""`agentops import_run`, also `agentops import`: the transcripts of other programs as runs."""
+"""`agentops import_run`, also `agentops import`: import the transcripts of other programs as runs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Command(AgentopsCommand):
                 report = import_all()
                 kept_until = retention.kept_until(project, database_clock.now())
                 rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
-                # A file that is imported again, perhaps each night, is listed only if it has something new.
+                # List a file that is imported repeatedly, perhaps each night, only if it has new content.
                 if report.events or report.opened:
                     note_import(project, report, name=path.name, by=operator(), format_name=importer.name, **size)
                 transaction.set_rollback(options["dry_run"])
@@ -103,7 +103,7 @@ class Command(AgentopsCommand):
                 self.stderr.write("\r\x1b[K", ending="")
         for text in left_out.sentences():
             self.stderr.write(f"agentops: {printable(f'{path.name}: {text}')}")
-        # The table names the runs; the lines are on the other output.
+        # The table contains only the runs; standard error lists the left-out lines.
         return [{**row, "left_out": left_out.count} for row in rows] if options["json"] else rows
 
     def _progress(self, path: Path) -> Any:
@@ -117,9 +117,11 @@ class Command(AgentopsCommand):
 
 
 def _files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """Yield the files to import, and whether each was named itself. In a directory, sessions before their sub-agents.
+    """Yield the files to import, and whether each was named explicitly.
 
-    Raises `CommandError` for a directory without any.
+    In a directory, sessions before their sub-agents.
+
+    Raises `CommandError` for a directory without transcripts.
     """
     for path in map(Path, names):
         if path.is_dir():
@@ -128,12 +130,12 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
                 raise CommandError(f"{printable(path)} contains no session files", returncode=EXIT_UNREADABLE)
             yield from ((file, False) for file in found)
         elif not (is_about_agent(path) and file_of_agent(path).exists()):
-            # Otherwise it is read with the file that it describes.
+            # Otherwise the file is read together with the file that it describes.
             yield path, True
 
 
 def _size_of(path: Path) -> dict[str, Any]:
-    """Return the size and the checksum of a file; nothing for a directory that is imported as one."""
+    """Return the size and the checksum of a file; empty for a directory that is imported as one."""
     if not path.is_file():
         return {}
     with path.open("rb") as content:

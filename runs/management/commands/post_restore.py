@@ -1,4 +1,4 @@
-"""`agentops post_restore`: run after a backup was restored, before anything else is started on the database.
+"""`agentops post_restore`: run after restoring a backup, before starting any other process on the database.
 
 Begins a new incarnation, fences off the workers of all live runs, and checks the invariants.
 """
@@ -35,7 +35,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # A process that serves a home has its lock, and no other process gets it while this one has it.
+        # A process that serves a home holds its lock. Holding the lock here keeps other processes from serving it.
         home = Home(settings.AGENTOPS_HOME) if _is_at_home() else None
         try:
             self._warn()
@@ -82,5 +82,5 @@ class Command(AgentopsCommand):
 
 
 def _is_at_home() -> bool:
-    """Return whether the database is the one that `agentops up` serves."""
+    """Return whether the database belongs to the home that `agentops up` serves."""
     return connection.vendor == "sqlite" and Path(connection.settings_dict["NAME"]).parent == settings.AGENTOPS_HOME

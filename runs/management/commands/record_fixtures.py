@@ -69,15 +69,15 @@ class Command(AgentopsCommand):
         if problem:
             raise CommandError(problem, returncode=EXIT_USAGE)
         if (options["agent"] or options["flow"]) and self._at_command_line:
-            # The tools run in this process. Otherwise it belongs to the caller.
+            # The tools run in this process. Otherwise the process belongs to the caller.
             environment.hide_secrets()
-        # By name: the parser loads without the engine.
+        # Imported by name: the parser loads without the engine.
         is_flow = options["flow"] or options["flow_run"]
         import_string(_OF_FLOWS if is_flow else _OF_RUNS)(self, options)
 
 
 def _problem_of(options: dict[str, Any]) -> str:
-    """Return what is wrong with a combination of options; empty: nothing."""
+    """Return the error of an invalid combination of options; empty if it is valid."""
     for name in ("agent", "flow"):
         if options[name] and not options["project"]:
             return f"--{name} needs --project"

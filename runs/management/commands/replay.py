@@ -1,4 +1,4 @@
-"""`agentops replay`: play the stored events of a run again, read-only."""
+"""`agentops replay`: replay the stored events of a run, read-only."""
 
 from __future__ import annotations
 

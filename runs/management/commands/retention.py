@@ -1,4 +1,4 @@
-"""`agentops retention`: remove runs whose retention is over, and exempt runs from it; see runs.upkeep.retention."""
+"""`agentops retention`: remove expired runs, and exempt runs from removal; see runs.upkeep.retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agentops schedule`: the schedules of a project, what became of their due times, and runs that are started now."""
+"""`agentops schedule`: the schedules of a project, the outcomes of their due times, and immediate starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_lists import says, says_outcome
 from runs.models import Schedule, ScheduleStart
 
-#: Starts that are listed: the newest.
+#: The number of newest starts to list.
 LISTED = 50
 _OPTIONS = ("agent", "flow", "prompt", "cron", "time_zone", "overlap", "catch_up")
 

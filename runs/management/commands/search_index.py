@@ -1,4 +1,4 @@
-"""`agentops search_index`: see how far the search index is, and write it anew; see runs.upkeep.search_index."""
+"""`agentops search_index`: show the progress of the search index, and rebuild it; see runs.upkeep.search_index."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.web_server import WebServer, allow_connections, listen, web_config
 
 MAX_PROCESSES = 64
-#: How long open requests may still take at the end.
+#: Seconds that open requests may take during shutdown.
 GRACE_S = 5
 
 

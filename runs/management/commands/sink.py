@@ -1,4 +1,4 @@
-"""`agentops sink`: where the events of a project are sent, and what was refused there."""
+"""`agentops sink`: the receivers of a project's events, and the events that they refused."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _find(options: dict[str, Any]) -> Sink:
     project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
     rows = Sink.objects.select_related("project", "cursor")
     sink = rows.filter(project=project, name=options["name"]).first()
-    # Those of the environment belong to no project.
+    # Sinks defined by the environment belong to no project.
     sink = sink or rows.filter(project=None, name=options["name"]).first()
     if sink is None:
         raise SinkNotFound(f"no sink or webhook {options['name'][:64]!r} in this project")
@@ -185,7 +185,7 @@ def _row(sink: Any) -> dict[str, Any]:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """Return an option: numbers and lists are written as JSON, other values as texts."""
+    """Return an option. JSON numbers and lists are parsed; other values remain text."""
     name, sign, value = text.partition("=")
     if not sign:
         raise argparse.ArgumentTypeError(f"{text[:64]!r} is not NAME=VALUE")

@@ -59,7 +59,7 @@ class Command(AgentopsCommand):
 
 
 def _servers() -> list[dict[str, Any]]:
-    """Return the MCP servers of the operator, as tools whose schema is not known."""
+    """Return the operator's MCP servers as tools with an unknown schema."""
     try:
         servers = operators_servers()
     except McpRefused as error:
@@ -71,7 +71,7 @@ def _servers() -> list[dict[str, Any]]:
 
 
 def _tools_of_server(name: str) -> list[dict[str, Any]]:
-    """Return the tools of an MCP server, which is started or reached for it."""
+    """Return the tools of an MCP server, after starting or connecting to it."""
     try:
         with closing(TOOLS.resolve([name], {})) as toolset:
             names = [definition.name for definition in toolset.definitions()]

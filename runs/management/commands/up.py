@@ -57,7 +57,7 @@ class Command(AgentopsCommand):
                 self.stderr.write(f"agentops: warning: {warning}")
             _migrate()
             demo.seed()
-            # This process has the lock, so the worker named in it is dead. Its leases end before the name is replaced.
+            # This process holds the lock, so the worker named in it is dead. End its leases before replacing the name.
             transitions.expire_leases(home.previous)
             home.belongs_to(worker.current().owner)
             connection.close()
@@ -71,7 +71,7 @@ class Command(AgentopsCommand):
             login = demo.first_login()
         finally:
             connections.close_all()
-        # On a full disk, a second start cannot name the URL; that is all.
+        # On a full disk, the only effect is that a second start cannot print the URL.
         with suppress(ImproperlyConfigured):
             home.belongs_to(worker.current().owner, url, login.name)
         hint = (
@@ -81,14 +81,14 @@ class Command(AgentopsCommand):
         self.stdout.flush()
 
     def _tell_what_continues(self) -> None:
-        """Print how many runs the next start continues. A database that fails now must not prevent the end."""
+        """Print how many runs the next start continues. A database error must not prevent the shutdown."""
         try:
             count = AgentRun.objects.native().filter(status__in=CLAIMED_FROM).count()
         except DatabaseError:
             return
         finally:
             connection.close()
-        # Make names itself in the environment of what it starts.
+        # Make sets MAKELEVEL in the environment of its commands.
         command = "make up" if "MAKELEVEL" in os.environ else f"{sys.argv[0]} up"
         if count:
             self.stdout.write(f"Stopped. `{command}` continues {count} run{'s' * (count != 1)}.")
@@ -96,9 +96,9 @@ class Command(AgentopsCommand):
 
 def _migrate() -> None:
     """Migrate the database in one transaction, so that a kill in the middle leaves it unchanged."""
-    # Refused before the transaction. `migrate` looks again.
+    # Fails before the transaction. `migrate` checks again.
     missing_migrations(connection)
-    # SQLite rebuilds tables to alter them, and cannot put foreign keys aside within a transaction.
+    # SQLite rebuilds tables to alter them, and cannot disable foreign keys within a transaction.
     connection.disable_constraint_checking()
     try:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""`agentops watch`: sessions of agent programs on this machine, shown while they go on."""
+"""`agentops watch`: show sessions of agent programs on this machine while they are running."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Command(AgentopsCommand):
                 watcher.run(_until_signalled())
         except BadKey as error:
             raise CommandError(printable(error), returncode=EXIT_INVALID) from None
-        except SinkUnavailable as error:  # with --once: otherwise, it is tried again
+        except SinkUnavailable as error:  # only with --once; otherwise the command retries
             raise CommandError(printable(error), returncode=EXIT_UNREADABLE) from None
 
     def _tell(self, text: str) -> None:
@@ -115,7 +115,7 @@ class Command(AgentopsCommand):
 
 
 def _key(options: dict[str, Any]) -> str:
-    """Return the API key that is given; empty without one."""
+    """Return the given API key; empty without one."""
     if not options["key_file"]:
         return str(settings.AGENTOPS_API_KEY).strip()
     try:
@@ -133,7 +133,7 @@ def _duration(text: str) -> float:
 
 
 def _until_signalled() -> Event:
-    """Return what SIGINT and SIGTERM set."""
+    """Return an event that SIGINT and SIGTERM set."""
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -1,6 +1,6 @@
 """`agentops worker`: execute queued runs until a signal.
 
-Starts Celery's worker with the pool `threads`, see runs/worker/startup.py; with --processes, several.
+Starts Celery's worker with the pool `threads`, see runs/worker/startup.py; with --processes, several workers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from runs.management.site.worker_processes import WorkerProcesses
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 MAX_CONCURRENCY, MAX_PROCESSES = 256, 64
-#: Seconds for which a thread that computes keeps the interpreter from others that want it. Threads of runs let go of it
-#: at each query; with Python's 5 ms and dozens of them, they are interrupted between two queries as well, which costs a
-#: sixth of the processor time of a step.
+#: Seconds that a busy thread keeps the interpreter while other threads wait. Threads of runs release it at each query.
+#: With Python's default of 5 ms and dozens of threads, they would also be interrupted between two queries, which costs
+#: a sixth of the processor time of a step.
 SWITCH_S = 0.01
-#: Seconds beside the grace period until processes that do not end are killed.
+#: Seconds in addition to the grace period until processes that do not end are killed.
 PATIENCE_S = 15.0
 
 
@@ -88,14 +88,14 @@ class Command(AgentopsCommand):
         warn_of_pools()
         sys.setswitchinterval(SWITCH_S)
         connections.close_all()
-        # Not `worker_main`, which ends the same whether the worker could work or not.
+        # Not `worker_main`, whose exit does not show whether the worker could work.
         worker = import_string(CELERY_APP).Worker(
             hostname=f"worker-{os.getpid()}@{socket.gethostname()}",
             pool_cls="threads",
             concurrency=options["concurrency"],
             queues=[*options["queues"], UPKEEP],
-            # Both for monitors of Celery: three messages for each task, and one every two seconds. The site needs
-            # neither: leases and the alive file say who works.
+            # Both options serve Celery's monitors and cost three messages for each task, and one every two seconds. The
+            # site does not need them: leases and the alive file show which workers are active.
             task_events=options["events"],
             without_heartbeat=not options["events"],
             quiet=True,
@@ -103,16 +103,16 @@ class Command(AgentopsCommand):
         )
         shutdowns = _record_shutdowns()
         worker.start()
-        # Ctrl-C ends it like SIGTERM, although Celery counts it as a failure.
+        # Ctrl-C ends the worker like SIGTERM, although Celery counts it as a failure.
         if worker.exitcode and shutdowns[-1:] != ["Warm"]:
             raise SystemExit(worker.exitcode)
 
 
 def _supervise(options: Mapping[str, Any]) -> int:
-    """Work in several processes under this one, until a signal. Return the exit code."""
+    """Run several worker processes under this one, until a signal. Return the exit code."""
     connections.close_all()
     if connection.vendor == "postgresql":
-        # This process needs no connection any more, and none of the pool's threads.
+        # This process no longer needs a connection or the pool's threads.
         cast("Any", connection).close_pool()
     environment.hide_secrets()
     each = ["--concurrency", str(options["concurrency"]), "--queues", ",".join(options["queues"])]
@@ -131,7 +131,7 @@ def _supervise(options: Mapping[str, Any]) -> int:
 
 
 def _keep_logging(level: str | None) -> None:
-    """Keep the logging of the settings. Without a receiver of its signal, Celery sets up its own."""
+    """Keep the logging of the settings. Without a receiver of its signal, Celery would configure logging."""
     signals.setup_logging.connect(_do_nothing, weak=False)
     if level is not None:
         logging.getLogger().setLevel(level)

@@ -1,1 +1,1 @@
-"""What the commands about fixtures have in common."""
+"""Shared code of the commands about fixtures."""

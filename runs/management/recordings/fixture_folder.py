@@ -25,12 +25,12 @@ def fixture_name(text: str) -> str:
 def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
     """Write the fixtures by their names, and return their files. Raises `CommandError`.
 
-    Nothing is written if a file exists, unless `force`. A reader finds the old file or the new one, never half of it.
+    Writes nothing if a file exists, unless `force`. Readers never see a partial file.
     """
     paths = free_paths(list(fixtures), folder, force=force)
     new_paths = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
     try:
-        # All are written before the first takes its place: a full disk changes nothing.
+        # Write all files before replacing the first, so that a full disk changes nothing.
         for new_path, fixture in zip(new_paths, fixtures.values(), strict=True):
             new_path.write_text(fixture_files.dumps(fixture), encoding="utf-8")
         for new_path, path in zip(new_paths, paths, strict=True):
@@ -44,7 +44,7 @@ def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool
 
 
 def free_paths(names: Sequence[str], folder: Path, *, force: bool) -> list[Path]:
-    """Create the folder, and return the files of these fixtures in it. Raises `CommandError` if one exists."""
+    """Create the folder, and return the paths for these fixtures. Raises `CommandError` if a file exists."""
     paths = [folder / f"{name}.json" for name in names]
     try:
         folder.mkdir(parents=True, exist_ok=True)

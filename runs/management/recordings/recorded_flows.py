@@ -1,4 +1,4 @@
-"""Record flow runs as fixtures: one that exists, or a new run of a flow, executed in this process."""
+"""Record flow runs as fixtures: an existing flow run, or a new run of a flow, executed in this process."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def record_flow_fixtures(command: AgentopsCommand, options: dict[str, Any]) -> N
 
 
 def _new_run(options: dict[str, Any]) -> FlowRun:
-    """Start a run of the flow, and execute it here to its end, whether or not the site has a worker.
+    """Start a run of the flow, and execute it to its end in this process, even if the site has a worker.
 
     Raises `CommandError` with exit code 1 if it does not complete.
     """
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     flow = flow_definitions.find(project, options["flow"])
     inputs, answers = inputs_of(options), _answers_of(options, flow)
-    # Before the run, which may cost money.
+    # Check before the run, which may cost money.
     nodes = [node["id"] for node in flow.definition["nodes"] if node["type"] == "agent"]
     free_paths(nodes, options["output"] / fixture_name(options["name"] or flow.slug), force=options["force"])
     flow_run = flow_run_actions.create(operator(), flow, inputs)

@@ -1,4 +1,4 @@
-"""Record runs as fixtures: runs that exist, or a new run of an agent, executed in this process."""
+"""Record runs as fixtures: existing runs, or a new run of an agent, executed in this process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from runs.worker.worker import Worker
 
 
 class NodeRun(NamedTuple):
-    """A run to record, and the name of its agent or node, which becomes that of the file."""
+    """A run to record, and the name of its agent or node, which becomes the name of the file."""
 
     node: str
     run: AgentRun
 
 
 def record_fixtures(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    """Write a fixture for each run, or nothing if one of them cannot be recorded."""
+    """Write a fixture for each run. Write nothing if a run cannot be recorded."""
     runs = _existing(options["run"]) if options["run"] else [_new_run(options)]
     if options["name"] is not None:
         runs = [NodeRun(options["name"], each.run) for each in runs]
@@ -51,13 +51,13 @@ def _existing(references: Sequence[str]) -> list[NodeRun]:
 
 
 def _new_run(options: dict[str, Any]) -> NodeRun:
-    """Start a run of the agent, and execute it here to its end, whether or not the site has a worker.
+    """Start a run of the agent, and execute it to its end in this process, even if the site has a worker.
 
     Raises `CommandError` with exit code 1 if it does not complete.
     """
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     agent = agent_definitions.find(project, options["agent"])
-    # Before the run, which may cost money.
+    # Check before the run, which may cost money.
     free_paths([fixture_name(options["name"] or agent.slug)], options["output"], force=options["force"])
     run = run_actions.create(
         operator(), project, agent, prompt_of(agent, options), max_steps=options["max_steps"], labels=["recording"]
@@ -81,7 +81,7 @@ def _agent_of(run: AgentRun) -> str:
 
 
 def _names(runs: Sequence[NodeRun]) -> list[str]:
-    """Return a name for each file: that of the node, with the end of the run's ID where several have the same."""
+    """Return a name for each file: the name of the node, followed by the end of the run's ID if names collide."""
     counts = Counter(fixture_name(each.node) for each in runs)
     return [
         name if counts[name := fixture_name(each.node)] == 1 else f"{name[:100]}-{each.run.pk.hex[-12:]}"

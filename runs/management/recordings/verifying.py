@@ -26,7 +26,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def verify(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    """Check every file of `options["files"]`, and print a line for each. Raises `CommandError` if one is not fit."""
+    """Check every file of `options["files"]`, and print a line for each. Raises `CommandError` if a file fails."""
     checked: list[Verification] = []
     faults: list[CommandError] = []
     for name in options["files"]:

@@ -1,1 +1,1 @@
-"""The web server, the embedded worker, and the directory that one site has to itself."""
+"""The web server, the embedded worker, and the exclusive home directory of a site."""

@@ -1,4 +1,4 @@
-"""The web server and the worker in one process: they start together and end together."""
+"""The web server and the worker in one process. They start together and end together."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WorkerThread:
 # --- Both together ---
 
 HOST = "127.0.0.1"
-#: Seconds that open requests, and then the current calls of runs, may take at the end.
+#: Seconds that open requests, and then the current calls of runs, may take during shutdown.
 REQUESTS_END_S = 2
 RUNS_END_S = 2.0
 #: Signals within these seconds count as one.
@@ -65,7 +65,7 @@ ONE_SIGNAL_S = 0.3
 
 
 class SignalHandler:
-    """The handler of SIGINT and SIGTERM: the first ends everything in order, a second one at once."""
+    """The handler of SIGINT and SIGTERM: the first signal shuts down in order, a second one immediately."""
 
     def __init__(self) -> None:
         self._first_signal_at: float | None = None
@@ -77,14 +77,14 @@ class SignalHandler:
     def __call__(self, number: int, _: FrameType | None) -> None:
         """Handle a signal before the web server starts, or after it has ended.
 
-        Ends the process without an exception, which would be lost if the signal came during a finalizer. Nothing needs
-        to be cleaned up: a process that is killed here leaves the home in order too.
+        Ends the process without an exception, which would be lost if the signal came during a finalizer. No cleanup is
+        needed: a killed process also leaves the home in order.
         """
         if self.first(number):
             os._exit(0)
 
     def first(self, number: int) -> bool:
-        """Whether this is the first signal. Does not return for a second one."""
+        """Return whether this is the first signal. Does not return for a second one."""
         now = time.monotonic()
         if self._first_signal_at is None:
             self._first_signal_at = now
@@ -116,7 +116,7 @@ class EmbeddedServer(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn's own handler raises the signal again at the end, and nothing could follow `run`.
+        # uvicorn's handler raises the signal again at the end, and no code could follow `run`.
         if self._signal_handler.first(sig):
             self.should_exit = True
 
@@ -126,7 +126,7 @@ class EmbeddedServer(uvicorn.Server):
 
 def serve(site: socket.socket, signal_handler: SignalHandler, ready: Callable[[], None]) -> int:
     """Serve and execute runs until a signal, then hand the runs back. Returns the exit code."""
-    # A separate worker has AGENTOPS_GRACE_S for this; at a terminal nobody waits that long.
+    # A separate worker uses AGENTOPS_GRACE_S. This limit is shorter, because a user waits at the terminal.
     settings.AGENTOPS_GRACE_S = min(settings.AGENTOPS_GRACE_S, RUNS_END_S)
     allow_connections(settings.AGENTOPS_CONNECTIONS)
     config = web_config(timeout_graceful_shutdown=REQUESTS_END_S)

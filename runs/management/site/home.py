@@ -1,6 +1,6 @@
 """The directory of an embedded site: its lock, its file modes, and file systems on which a lock is not safe.
 
-The lock ends with the process, however that ends, so nothing has to be cleaned up.
+The lock ends with the process, even after a crash, so it needs no cleanup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 LOCK = "lock"
 DATABASE_FILES = "agentops.sqlite3*"
-#: Bytes of the file that are read.
+#: Maximum bytes to read from the file.
 MAX_LINES = 1024
 MOUNTS = Path("/proc/mounts")
 #: Network file systems, on which locks and shared memory do not cover all writers.
@@ -28,14 +28,14 @@ REMOTE_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.rclone", "fuse
 
 
 class AlreadyRunning(Exception):
-    """Another live process has the home."""
+    """Another live process holds the home."""
 
     code: ClassVar[str] = "already_running"
     exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Home:
-    """The home, locked by this process. `previous` is the worker that had it last, which is dead."""
+    """The home, locked by this process. `previous` is the worker that held it last, which is dead."""
 
     def __init__(self, path: Path) -> None:
         with _writing():
@@ -64,12 +64,12 @@ class Home:
         os.close(self._lock)
 
     def _lines(self) -> tuple[str, str, str]:
-        """Return the owner, the URL and the login. A process that died early may have left more lines, or fewer."""
+        """Return the owner, the URL and the login. If a process died early, the file may have more or fewer lines."""
         owner, url, login, *_ = [*os.pread(self._lock, MAX_LINES, 0).decode(errors="replace").split("\n"), "", "", ""]
         return owner, url, login
 
     def _process(self) -> str:
-        """Return the process that has the home, with its URL and how to log in; empty while it is starting."""
+        """Return the process that holds the home, with its URL and how to log in; empty while it is starting."""
         owner, url, login = self._lines()
         parts = owner.split(":")
         process = f" (process {parts[-2]})" if len(parts) > 2 else ""
@@ -97,7 +97,7 @@ def _make_private(path: Path) -> None:
     """Remove access for other users, also to files that an earlier command created with another umask."""
     status = path.stat()
     if status.st_mode & 0o077:
-        # Only if we own the directory, and not if it is shared, such as /tmp.
+        # Only if this user owns the directory, and not if it is shared, such as /tmp.
         if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX:
             raise ImproperlyConfigured("AGENTOPS_HOME must be a directory of your own, which others do not use")
         path.chmod(0o700)
@@ -126,7 +126,7 @@ def remote_file_system(path: Path, mounts: str) -> str:
             continue
         # Blanks and backslashes are octal escapes there.
         at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
-        # Of two mounts at one place the later one is visible.
+        # If two mounts have the same path, the later one is visible.
         if path.is_relative_to(at) and len(at.parts) >= len(holder.parts):
             holder, kind = at, fields[2]
     return kind if kind in REMOTE or kind.startswith(REMOTE_FUSE) else ""

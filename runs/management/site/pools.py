@@ -15,7 +15,7 @@ POOLS = "agentops.W004"
 
 
 def warn_of_pools() -> None:
-    """Log the warning of the check. A server that does not answer does not prevent the start."""
+    """Log the warning of the check. An unreachable server does not prevent the start."""
     try:
         problems = run_checks(tags=[Tags.database], databases=["default"])
     except Error:

@@ -1,4 +1,4 @@
-"""Refuse at the start of a process a database that this version cannot use."""
+"""Refuses a database that this version cannot use, at the start of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 def refuse_unusable_schema() -> None:
     """Raise `UnusableSchema` if this version cannot use the database. Logs how many migrations are missing.
 
-    Neither these nor a server that does not answer prevent the start: workers wait, and `/readyz` answers 503.
+    Neither missing migrations nor an unreachable server prevent the start: workers wait, and `/readyz` answers 503.
     """
     try:
         missing = missing_migrations(connection)

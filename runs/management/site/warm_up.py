@@ -1,7 +1,7 @@
-"""Load what a process needs before it says that it is ready, so that no request and no step has to import it.
+"""Imports the modules of a process before it reports ready, so that no request or step has to import them.
 
-On a busy machine an import takes seconds. Within a transaction it would hold locks that long, and PostgreSQL would end
-the session.
+On a busy machine an import takes seconds. Within a transaction it would hold locks for that time, and PostgreSQL would
+end the session.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from runs.telemetry import kind_catalogue
 from runs.tools.catalogue import TOOLS
 
 log = logging.getLogger(__name__)
-#: The packages of every process, and what only a web process needs of them.
+#: The packages of every process, and the additional packages of a web process.
 PACKAGES = ("agentops.base.http", "agentops.accounts", "runs", "timeline")
 ONLY_WEB = ("agentops.accounts.settings_pages", "runs.api", "runs.pages")
 WEB = (*PACKAGES, "agentops.mcp_server")
-#: Not loaded here: commands, and processes of their own; the administration, which Django's URLs load.
+#: Not imported here: commands, modules of separate processes, and the administration, which Django's URLs import.
 NOT_HERE = ("admin", "management", "migrations", "alone", "demo", "stdio")
-#: Libraries that take as long to load as all others together. Nothing loads them within a transaction: a vendor's
-#: comes with the first agent that uses it, see `load_vendors`, and that of MCP with the first connection.
+#: Libraries that take as long to import as all others together. They are never imported within a transaction:
+#: `load_vendors` imports a vendor's library, and the first connection imports the library of MCP.
 ON_USE = {
     "agentops.mcp_server.streamable_http",
     "runs.providers.anthropic_server",
@@ -45,9 +45,9 @@ _is_done = threading.Event()
 
 
 def load_web() -> None:
-    """Load what a web process needs, except for the libraries of the vendors of models."""
+    """Import the modules of a web process, except for the libraries of model vendors."""
     _load(WEB)
-    # Django imports the views and the template tags, and builds the table of names, at the first request otherwise.
+    # Otherwise Django imports the views and template tags, and builds the URL table, at the first request.
     assert get_resolver().reverse_dict is not None
     engines.all()
     if settings.REDIS_URL:
@@ -55,12 +55,12 @@ def load_web() -> None:
 
 
 def load_worker() -> None:
-    """Load what a worker needs, except for the libraries of the vendors of models."""
+    """Import the modules of a worker, except for the libraries of model vendors."""
     _load(PACKAGES, without=ONLY_WEB)
 
 
 def load_vendors() -> None:
-    """Load the libraries of the models that agents of this site have. Does nothing after the first success.
+    """Import the libraries for the models of this site's agents. Does nothing after the first success.
 
     Raises `django.db.Error` if the database does not answer.
     """
@@ -73,7 +73,7 @@ def load_vendors() -> None:
 
 @contextmanager
 def loading_vendors() -> Iterator[None]:
-    """Call `load_vendors` before the block, in a thread: Django refuses queries in that of an event loop."""
+    """Call `load_vendors` before the block, in a thread: Django forbids queries in the thread of an event loop."""
     thread = threading.Thread(target=try_to_load_vendors, name="warm-up", daemon=True)
     thread.start()
     thread.join()
@@ -91,7 +91,7 @@ def try_to_load_vendors() -> None:
 
 
 def modules_of(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the names of the modules of these packages that are loaded here, except for those below `without`."""
+    """Yield the names of the modules of these packages to import, except for names below `without`."""
     for package in packages:
         for module in walk_packages(import_module(package).__path__, f"{package}."):
             is_elsewhere = module.name in ON_USE or not set(NOT_HERE).isdisjoint(module.name.split("."))

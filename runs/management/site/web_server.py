@@ -1,4 +1,4 @@
-"""The web server of `serve` and `up`: uvicorn, with limits on what a client can consume."""
+"""The web server of `serve` and `up`: uvicorn with resource limits for clients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from runs import environment
 APPLICATION = "agentops.asgi:application"
 PROTOCOL = "agentops.base.http.protocol:LimitedProtocol"
 BACKLOG = 2048
-#: Seconds for which a connection stays open between two requests.
+#: Seconds that an idle connection stays open between two requests.
 IDLE_S = 5
-#: Open files of a process besides its client connections.
+#: Open files of a process in addition to its client connections.
 OTHER_FILES = 256
 
 log = logging.getLogger(__name__)
 
 
 class PortUnusable(Exception):
-    """The port cannot be listened on."""
+    """The server cannot listen on the port."""
 
     code = "port_unusable"
     exit_code = 5
@@ -44,8 +44,8 @@ class WebServer(uvicorn.Server):
 class ServerConfig(uvicorn.Config):
     """Uvicorn's configuration, for processes that hide the secrets of their environment (runs.environment)."""
 
-    #: Variables for a process that is started with this configuration. They arrive pickled through a private pipe, and
-    #: are never in the environment of that process.
+    #: Variables for a process that is started with this configuration. They are passed pickled through a private
+    #: pipe, and never appear in the environment of that process.
     secrets: dict[str, str] | None = None
 
     def load_app(self) -> Any:
@@ -63,7 +63,7 @@ def web_config(**options: Any) -> ServerConfig:
         "http": PROTOCOL,
         "ws": "none",
         "server_header": False,
-        # agentops.base.http.forwarded decides which proxies to believe; uvicorn would believe every local client.
+        # agentops.base.http.forwarded decides which proxies to trust; uvicorn would trust every local client.
         "proxy_headers": False,
         "timeout_keep_alive": IDLE_S,
         "backlog": BACKLOG,
@@ -91,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL under which a browser on this machine opens what listens there."""
+    """Return the URL of the listener for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - compared only
     return f"http://{name}:{port}/"

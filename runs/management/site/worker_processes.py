@@ -1,7 +1,8 @@
-"""Several worker processes under one: `agentops worker --processes N`.
+"""Several worker processes under a supervising process: `agentops worker --processes N`.
 
-Each is a whole `agentops worker`. This process executes no runs: it starts them, replaces those that die, passes
-signals on, and says by the alive file whether all of them work. New processes import this module before the settings.
+Each is a whole `agentops worker`. The supervising process executes no runs: it starts the workers, replaces dead ones,
+forwards signals, and reports through the alive file whether all of them work. New processes import this module before
+the settings.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from django.utils.module_loading import import_string
 
 log = logging.getLogger(__name__)
 ALIVE_FILE = "AGENTOPS_ALIVE_FILE"
-#: A process whose file is older, in seconds, is stuck.
+#: Seconds after which a process with an older alive file is considered stuck.
 STUCK_S = 60.0
-#: A process that has lived so long, in seconds, has started. Until one has, a failure ends all: others would fail too.
+#: Seconds after which a process counts as started. Until one has started, a failure ends all processes, because the
+#: others would fail too.
 STARTED_S = 30.0
-#: The pauses before a process is started again that has died early, in seconds: doubled each time.
+#: The first and the longest pause before restarting a process that died early, in seconds. The pause doubles each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-#: Seconds between two looks at the processes.
+#: Seconds between two checks of the processes.
 LOOK_S = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass
 class _WorkerPlace:
-    """The place of one process: what it is started with, and how it went so far."""
+    """The start parameters and the history of one process."""
 
     arguments: Sequence[str]
     alive_file: str
@@ -48,9 +50,9 @@ class _WorkerPlace:
 
 
 class WorkerProcesses:
-    """Runs worker processes until a signal. `arguments`: those of `agentops worker`, for each process.
+    """Runs worker processes until a signal. `arguments` are the arguments of `agentops worker` for each process.
 
-    `alive_file`: is touched while the file of each process is fresh; may be empty. After a signal, the processes have
+    `alive_file` is touched while the file of each process is fresh; may be empty. After a signal, the processes have
     `patience_s` seconds to end.
     """
 
@@ -68,7 +70,7 @@ class WorkerProcesses:
     def run(self, secrets: Mapping[str, str]) -> int:
         """Start the processes, and return the exit code: 0 if all of them ended in order, after a signal.
 
-        `secrets`: variables that the processes get by a pipe, as nobody may read them in /proc.
+        `secrets`: variables passed to the processes through a pipe, because other users must not read them in /proc.
         """
         self._variables = secrets
         for each in _SIGNALS:
@@ -86,7 +88,7 @@ class WorkerProcesses:
     # --- While they work ---
 
     def _start(self, place: _WorkerPlace) -> None:
-        # The file of the process before says nothing about this one.
+        # The file of the previous process does not show the state of this one.
         if place.alive_file:
             with contextlib.suppress(OSError):
                 Path(place.alive_file).unlink()
@@ -100,7 +102,7 @@ class WorkerProcesses:
         connection.wait([place.process.sentinel for place in self._places if place.process], LOOK_S)
 
     def _replace_dead(self) -> int:
-        """Start dead processes again. Return the exit code of one that cannot start, or 0."""
+        """Restart dead processes. Return the exit code of a process that cannot start, or 0."""
         now = time.monotonic()
         for place in self._places:
             process = place.process
@@ -141,14 +143,14 @@ class WorkerProcesses:
         self._signals.append(number)
 
     def _end(self) -> int:
-        """Let the processes hand their runs back, and return the exit code of the first that did not end in order."""
+        """Have the processes hand their runs back, and return the exit code of the first that failed."""
         processes = [place.process for place in self._places if place.process]
         until = time.monotonic() + self._patience_s
         passed = 0
-        # Celery drops the work at SIGQUIT; all else asks for an orderly end.
+        # Celery drops the work at SIGQUIT; other signals request an orderly end.
         _send(processes, signal.SIGQUIT if self._signals[:1] == [signal.SIGQUIT] else signal.SIGTERM)
         while any(each.exitcode is None for each in processes):
-            # A second signal is for those that shall not wait.
+            # A second signal tells the processes not to wait.
             for number in self._signals[max(passed, 1) :]:
                 _send(processes, number)
             passed = len(self._signals)
@@ -156,7 +158,7 @@ class WorkerProcesses:
                 log.warning("worker processes that do not end are killed")
                 _send(processes, signal.SIGKILL)
             connection.wait([each.sentinel for each in processes if each.exitcode is None], LOOK_S)
-        # One that has not set up its signals yet has no runs to hand back.
+        # A process that has not yet installed its signal handlers has no runs to hand back.
         codes = [each.exitcode for each in processes if each.exitcode not in (0, None, -signal.SIGTERM)]
         return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
@@ -168,20 +170,20 @@ def _send(processes: Sequence[SpawnProcess], number: int) -> None:
 
 
 def work(arguments: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Be a worker process: the command line with these arguments, in a session of its own."""
-    # Ctrl-C reaches the group of the terminal. The parent passes it on.
+    """Run a worker process: the command line with these arguments, in a new session."""
+    # Ctrl-C reaches the terminal's process group. The parent forwards it.
     os.setsid()
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     os.environ.update(variables)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     sys.argv = ["agentops", "worker", *arguments]
-    # By its name, as the command line is above this package.
+    # Imported by name, because the command line is above this package.
     import_string("agentops.cli.main")()
 
 
 def _end_with_parent() -> None:
-    """End in order if the parent is gone: nobody else would end this process."""
+    """End in order if the parent is gone, because no other process would end this one."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""The page of an agent: its definition, its versions and its newest runs; and the same for an older version."""
+"""The page of an agent: its definition, its versions and its newest runs; and the page of an older version."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ShownVersion:
 
 @require_safe
 def detail(request: HttpRequest, project: str, agent: str) -> HttpResponse:
-    """Show an agent as it is now."""
+    """Show the current version of an agent."""
     entry = enter(principal_of(request), project, Action.READ)
     return _page(request, entry, agent_definitions.find(entry.project, agent))
 
@@ -72,7 +72,7 @@ def version(request: HttpRequest, project: str, agent: str, number: int) -> Http
 
 @require_safe
 def versions(request: HttpRequest, project: str, agent: str) -> HttpResponse:
-    """Show the versions of an agent, the newest first, and the differences of the versions `a` and `b`."""
+    """Show the versions of an agent, newest first, and the differences between versions `a` and `b`."""
     entry = enter(principal_of(request), project, Action.READ)
     found = agent_definitions.find(entry.project, agent)
     before = _number(request, "before")
@@ -130,7 +130,7 @@ def _page(
 
 
 def _project_rules(entry: EnteredProject) -> list[ShownApprovalRule] | None:
-    """Return the approval rules of the project; None if they cannot be read, so that no run may go on."""
+    """Return the approval rules of the project; None if they are unreadable, which stops all runs of the project."""
     try:
         return shown_rules(approvals.rules_of(entry.project))
     except InvalidPolicies:

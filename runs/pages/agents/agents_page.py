@@ -1,4 +1,4 @@
-"""The agents of a project, with what they have done lately."""
+"""The agents of a project, with their recent activity."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class ListedAgent:
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show a page of agents by name."""
+    """Show a page of agents, ordered by name."""
     entry = enter(principal_of(request), project, Action.READ)
     after = request.GET.get("after", "")
     if after and not re.match(SLUG_PATTERN, after):
         raise InvalidQuery(f"after must be the name of an agent, not {after[:64]!r}")
     columns = ("slug", "provider", "model", "version", "tools", "queue")
     agents = Agent.objects.filter(project=entry.project, slug__gt=after).only(*columns).order_by("slug")
-    # One more than a page, to know whether there are more.
+    # One row more than a page, to know whether there is a next page.
     found: list[Any] = list(with_last_run(agents)[: PAGE_SIZE + 1])
     activity = activity_of([agent.pk for agent in found], database_clock.now())
     unserved = queue_state.unserved(agent.queue for agent in found)
@@ -70,7 +70,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def page_context(entry: EnteredProject, section: str) -> dict[str, Any]:
-    """Return what all pages of agents and settings need. `section` is the current entry of the top bar."""
+    """Return the context that all pages of agents and settings need. `section` is the current entry of the top bar."""
     return {
         "section": section,
         "project": entry.project,

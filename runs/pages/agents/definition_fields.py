@@ -1,4 +1,4 @@
-"""The fields of the form of an agent: placement, settings that are often needed, policies, approval rules, hooks."""
+"""The form fields of an agent: placement, common settings, policies, approval rules, hooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runs.hooks import hook_catalogue
 from runs.pages.forms.form_fields import FieldType, Kind
 from runs.pages.forms.rule_rows import RowGroup
 
-#: Path below `settings` → field. Everything else is edited as JSON.
+#: Path below `settings` → field. All other settings are edited as JSON.
 SETTINGS = (
     FieldType("budgets.tokens", "Token budget of a run", Kind.COUNT),
     FieldType("budgets.cost_usd", "Cost budget of a run, in US dollars", Kind.AMOUNT),

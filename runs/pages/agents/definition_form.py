@@ -1,4 +1,4 @@
-"""The form of an agent's definition: texts of fields, the definition that they make, and each error at its field."""
+"""The form of an agent's definition: texts of fields, the resulting definition, and errors by field."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, K
 from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
 
 LINES = ("agent_id", "provider", "model", "max_steps")
-#: The fields of which a definition consists.
+#: The fields of a definition.
 KEYS = frozenset({*LINES, "instructions", "tools", "settings", "policies", *placement.FIELDS})
 #: Errors of the definition as a whole.
 WHOLE = "whole"
 MAX_TOOLS = 200
-#: Fields of rules in a form. Django reads at most 1000 of a request.
+#: Maximum fields of rules in a form. Django reads at most 1000 fields of a request.
 MAX_CONTROLS = 800
 
 
 @dataclass
 class DefinitionForm:
-    """The form, filled with a definition or with what somebody submitted."""
+    """The form, filled with a definition or with submitted values."""
 
     #: Name of a field outside the lists of rules → its text.
     texts: dict[str, str]
@@ -48,7 +48,7 @@ class DefinitionForm:
 
     @property
     def choices(self) -> list[FilledField]:
-        """The fields of policies that are a choice, for the template."""
+        """The policy fields that are choices, for the template."""
         return [self._filled(each, each.name) for each in CHOICES]
 
     @property
@@ -90,7 +90,7 @@ class DefinitionForm:
 
 
 def form_of(definition: Mapping[str, Any]) -> DefinitionForm:
-    """Return the form of a definition, with its secrets masked. Raise NotShowable if it has no field for a part."""
+    """Return the form of a definition, with its secrets masked. Raise NotShowable if a part has no field."""
     shown = masked(dict(definition))
     policies, tools = definition.get("policies", {}), shown.get("tools", [])
     if not isinstance(policies, dict) or definition.keys() - KEYS:
@@ -112,9 +112,9 @@ def form_of(definition: Mapping[str, Any]) -> DefinitionForm:
 def read_form(
     data: QueryDict, stored: Mapping[str, Any], secrets: MaskedSecrets
 ) -> tuple[DefinitionForm, dict[str, Any]]:
-    """Return a submitted form, and the definition that it makes.
+    """Return a submitted form, and the resulting definition.
 
-    What was not changed in the form of the definition `stored` stays as it is there, masked secrets too.
+    Values that equal the form of the definition `stored` keep their stored value, including masked secrets.
     """
     before = form_of(stored)
     policies = stored.get("policies", {})
@@ -130,7 +130,7 @@ def read_form(
             kind = Kind.COUNT if name == "max_steps" else Kind.LINE
             definition[name] = secrets.restore(form_fields.value_of(texts[name], kind))
     for each in PLACEMENT:
-        # An empty queue or priority stays as it is; without a number there is no limit.
+        # An empty queue or priority is not changed; an empty number means no limit.
         if texts[each.name] or each.name == "max_running":
             definition[each.name] = form_fields.value_of(texts[each.name], each.kind) if texts[each.name] else None
     definition["tools"] = stored["tools"] if form.tools == before.tools else secrets.restore(form.tools)
@@ -147,9 +147,9 @@ def read_form(
 
 
 def _tools(data: QueryDict, before: list[str]) -> list[str]:
-    """Return the ticked tools, and those that are typed, one in each line or with commas between them.
+    """Return the selected tools, and typed tools, separated by newlines or commas.
 
-    Those of before keep their order.
+    Tools in `before` keep their order.
     """
     typed = form_fields.clean_text(data.get("more_tools", ""), Kind.AREA).replace("\n", ",").split(",")
     names = [form_fields.clean_text(name, Kind.LINE) for name in (*data.getlist("tools"), *typed)]
@@ -161,7 +161,10 @@ def _tools(data: QueryDict, before: list[str]) -> list[str]:
 
 
 def _setting_texts(settings: Any) -> dict[str, str]:
-    """Return the texts of the settings' fields; what has no field, or another type than it shows, is in `settings`."""
+    """Return the texts of the settings' fields.
+
+    Settings without a field, or of another type than it, are in `settings`.
+    """
     if not isinstance(settings, dict):
         raise NotShowable("settings is not an object")
     own, others = _split(settings)

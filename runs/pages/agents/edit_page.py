@@ -1,4 +1,7 @@
-"""The forms that create and change an agent: as fields, or as JSON or TOML. The checks are those of `agent apply`."""
+"""The forms that create and change an agent, as fields or as JSON or TOML.
+
+The checks are the same as in `agent apply`.
+"""
 
 from __future__ import annotations
 
@@ -47,28 +50,28 @@ NEW: dict[str, Any] = {
 
 @dataclass
 class Draft:
-    """A definition that somebody edits."""
+    """A definition that a user edits."""
 
-    #: None: a new agent.
+    #: None for a new agent.
     agent: Agent | None
-    #: The definition of which the form was made, with its version; 0: none.
+    #: The version that filled the form, and its definition; 0 for a new agent.
     origin: int
     stored: Mapping[str, Any]
-    #: The version that a save replaces: `origin`, or a newer one that the user has been shown.
+    #: The version that a save replaces: `origin`, or a newer version that the user has seen.
     base: int
-    #: The agent that a new one is a copy of.
+    #: The agent that a new agent is copied from.
     source: str = ""
     mode: str = FORM
     #: Why the definition is edited as text.
     notice: str = ""
     form: DefinitionForm | None = None
     text: str = ""
-    #: Errors of the text, each with its place.
+    #: Errors of the text, each with its position.
     errors: list[tuple[str, str]] = field(default_factory=list)
     definition: dict[str, Any] = field(default_factory=dict)
-    #: What would be saved, compared with the current version.
+    #: The differences between the current version and the draft.
     preview: list[TextDifference] | None = None
-    #: What somebody else has saved meanwhile.
+    #: Changes that another user saved after this form was opened.
     conflict: list[TextDifference] | None = None
 
     @property
@@ -81,7 +84,7 @@ class Draft:
         return NEW if self.agent is None else _at(self.agent, self.base)
 
     def show(self, definition: Mapping[str, Any], mode: str) -> None:
-        """Fill the fields, or the text, with a definition. What the form has no fields for is shown as text."""
+        """Fill the fields, or the text, with a definition. Uses text if a part of the definition has no field."""
         if mode == FORM:
             try:
                 self.mode, self.form = FORM, form_of(definition)
@@ -145,7 +148,7 @@ def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, d
 
 
 def _read(request: HttpRequest, draft: Draft) -> None:
-    """Read the submitted form or text. Errors of single fields and of the text are added to it."""
+    """Read the submitted form or text into the draft, with errors of single fields and of the text."""
     secrets = MaskedSecrets(dict(draft.stored), dict(draft.current))
     draft.mode = TEXT if request.POST.get("mode") == TEXT else FORM
     if draft.mode == FORM:
@@ -190,7 +193,7 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
 
 
 def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: Draft, refusal: AgentChanged) -> HttpResponse:
-    """Show what was saved meanwhile beside what the user has entered; the next save replaces it."""
+    """Show changes that another user saved, next to the user's input. The next save replaces them."""
     if draft.agent is None:
         text = "The project already has an agent of this name. Choose another name, or change that agent."
         _add_problems(draft, [InvalidAgent(text, pointer="/agent_id")])
@@ -232,7 +235,7 @@ def _problem_count(draft: Draft) -> int:
 
 
 def _whole(draft: Draft) -> dict[str, Any]:
-    """Return the valid definition of a draft with its defaults, and with the parts of the placement that stay."""
+    """Return the valid definition of a draft with its defaults, and with unchanged parts of the placement."""
     parsed = examine(draft.definition).definition
     assert isinstance(parsed, Definition)
     stays = {name: draft.current[name] for name in FIELDS}
@@ -240,7 +243,7 @@ def _whole(draft: Draft) -> dict[str, Any]:
 
 
 def _at(agent: Agent, number: int) -> Mapping[str, Any]:
-    """Return the definition of a version, with the placement, which has no versions, as it is now."""
+    """Return the definition of a version, with the current placement, which has no versions."""
     definition = agent_definitions.definition_at(agent, number)
     if definition is None:
         raise InvalidQuery(f"the agent {agent.slug!r} has no version {number}")
@@ -266,7 +269,7 @@ MAX_OWN = 100
 
 
 def suggestions(project: Project) -> list[str]:
-    """Return the models of the project's agents, models that pydantic-ai knows, and recordings."""
+    """Return model names: from the project's agents, from pydantic-ai's list, and recordings."""
     own = Agent.objects.filter(project=project).values_list("model", flat=True).distinct().order_by("model")[:MAX_OWN]
     return list(dict.fromkeys([*map(clean, own), *_known(), *library.names()]))
 

@@ -1,4 +1,4 @@
-"""What the pages show of a definition: readable, with secrets masked."""
+"""A definition as pages show it: readable, with secrets masked."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ShownTool:
     effect: str = ""
     time_limit: str = ""
     needs_approval: bool = False
-    #: Where it comes from; empty: it is not installed.
+    #: The source of the tool; empty if it is not installed.
     source: str = ""
-    #: Why it runs nothing on this site; empty: it runs.
+    #: The reason why the tool is disabled on this site; empty if it is enabled.
     off: str = ""
 
 
@@ -73,7 +73,7 @@ class ShownDefinition:
 
 
 def shown_definition(definition: Mapping[str, Any]) -> ShownDefinition:
-    """Return what to show of a definition, also of an old one that is not valid any more."""
+    """Return a definition for display. Accepts old definitions that are no longer valid."""
     value = masked(dict(definition))
     own = value.get("policies")
     own = own if isinstance(own, dict) else {}
@@ -94,7 +94,7 @@ def shown_definition(definition: Mapping[str, Any]) -> ShownDefinition:
 
 
 def shown_rules(rules: Iterable[Any]) -> list[ShownApprovalRule]:
-    """Return approval rules as a table shows them."""
+    """Return approval rules for a table."""
     return [_approval_rule(rule) for rule in masked(list(rules)) if isinstance(rule, dict)]
 
 
@@ -104,7 +104,7 @@ def first_line(text: str) -> str:
 
 
 def tool_facts(registered: RegisteredTool) -> ShownTool:
-    """Return what to show of an installed tool."""
+    """Return an installed tool for display."""
     tool = registered.tool
     limit = "" if tool.timeout_s is None else f"{tool.timeout_s:g} s"
     text = first_line(tool.description)

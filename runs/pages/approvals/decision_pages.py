@@ -31,7 +31,7 @@ APPROVE, DENY = "approve", "deny"
 
 @require_POST
 def decide(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
-    """Approve or deny a call, and return to the page of the form."""
+    """Approve or deny a call, and redirect to the page of the form."""
     principal = principal_of(request)
     run = run_for(principal, run_id, Action.APPROVE)
     typed = _decide(request, principal, run, call_id)
@@ -44,9 +44,9 @@ def decide(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def by_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Show the call of an e-mail's link, and decide about it by POST. GET changes nothing.
+    """Show the call of an e-mail's link, or decide it by POST. GET changes nothing.
 
-    The link stands for its recipient, who needs no login but must still be allowed to approve.
+    The link authenticates its recipient without a login, but the recipient must still have permission to approve.
     """
     found = _of_link(request, token)
     if found is None:
@@ -63,7 +63,7 @@ def by_link(request: HttpRequest, token: str) -> HttpResponse:
 def _render(
     request: HttpRequest, principal: Principal, approval: Approval, typed: str = "", *, project: Project | None = None
 ) -> HttpResponse:
-    """Show an approval on a page of its own. With `typed`, arguments that were refused: to correct them."""
+    """Show an approval on a separate page. `typed` holds rejected arguments, for correction."""
     context = {
         "project": project,
         "item": shown(approval, may_decide=approval.state == Approval.State.PENDING),
@@ -95,7 +95,10 @@ def _with_call() -> QuerySet[Approval]:
 
 
 def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> str:
-    """Decide as the form says, and tell the user what happened. Return the typed arguments if they are refused."""
+    """Apply the decision of the form, and add a message for the user.
+
+    Return the typed arguments if they are rejected.
+    """
     try:
         decision = _decision(request)
         result = approvals.decide(principal, run, call_id, decision)

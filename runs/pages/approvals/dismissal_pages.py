@@ -22,7 +22,7 @@ from runs.pages.run.action_pages import redirect_to
 
 @require_POST
 def dismiss(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Dismiss a run, and return to the page of the form."""
+    """Dismiss a run, and redirect to the page of the form."""
     principal = principal_of(request)
     run = run_for(principal, run_id, Action.OPERATE)
     return _dismiss(request, run, "run", lambda: dismissals.dismiss(principal, run))
@@ -30,7 +30,7 @@ def dismiss(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @require_POST
 def dismiss_flow_run(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Dismiss a flow run, and return to the page of the form."""
+    """Dismiss a flow run, and redirect to the page of the form."""
     principal = principal_of(request)
     flow_run = flow_run_for(principal, flow_run_id, Action.OPERATE)
     return _dismiss(request, flow_run, "flow run", lambda: dismissals.dismiss_flow_run(principal, flow_run))
@@ -48,7 +48,7 @@ def _dismiss(request: HttpRequest, target: AgentRun | FlowRun, noun: str, action
 
 @require_POST
 def dismiss_failed(request: HttpRequest, project: str) -> HttpResponse:
-    """Dismiss the runs of a project that had failed when the page was shown, at the time `upto`."""
+    """Dismiss the runs of a project that had failed by the time `upto`, when the page was rendered."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.OPERATE)
     try:
@@ -56,7 +56,7 @@ def dismiss_failed(request: HttpRequest, project: str) -> HttpResponse:
         if upto.tzinfo is None:
             raise ValueError
         upto = upto.astimezone(UTC)
-    except (ValueError, OverflowError):  # the zone may move it out of the calendar
+    except (ValueError, OverflowError):  # the time zone may move it out of the calendar
         raise InvalidQuery("upto must be a time in ISO 8601 with a zone") from None
     count = dismissals.dismiss_failed(principal, owner, upto)
     messages.success(request, f"Dismissed {count} failed run{'' if count == 1 else 's'}.")

@@ -1,4 +1,4 @@
-"""The inbox: everything that needs a person, the oldest first. Of one project, or of all that a person may see."""
+"""The inbox: everything that needs a person, oldest first, for one project or for all projects of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runs.pages.approvals.need_entry import KINDS, entry_of
 from runs.queries.overview.needs import FAILED_FOR, NeedKind, NeedPosition, needs
 from runs.queries.run_lists.run_order import ListPosition
 
-#: Entries of a page.
+#: Maximum entries of a page.
 PAGE_SIZE = 50
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
@@ -30,7 +30,7 @@ _KINDS = (("", "All"), *((kind.value, title) for kind, (title, _, _) in KINDS.it
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show what waits for a person in a project."""
+    """Show the entries of a project that wait for a person."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.READ)
     may_decide = Action.APPROVE in entry.actions
@@ -47,7 +47,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_safe
 def everything(request: HttpRequest) -> HttpResponse:
-    """Show what waits for a person in all projects that the user may see."""
+    """Show the entries that wait for a person in all projects that the user may see."""
     principal = principal_of(request)
     if principal == ANONYMOUS:
         raise AuthRequired
@@ -64,15 +64,15 @@ def everything(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, name: str, projects: Sequence[Project], decidable: Collection[UUID]) -> dict[str, Any]:
-    """Return the entries of the page that was requested. `decidable`: the projects in which the user may decide.
+    """Return the entries of the requested page. `decidable`: the projects in which the user may decide.
 
-    The forms of the entries lead back to the page called `name`, with the same kind.
+    The forms of the entries lead back to the page named `name`, with the same kind.
     """
     kind, after = request.GET.get("kind", ""), request.GET.get("after", "")
     if kind not in dict(_KINDS):
         raise InvalidQuery(f"kind must be one of {', '.join(NeedKind)}, not {kind[:64]!r}")
     place = ListPosition.parse(after, "after") if after else None
-    # One more than a page, to know whether there are later ones.
+    # One row more than a page, to know whether there is a next page.
     batch = needs(
         [project.pk for project in projects],
         kinds=[NeedKind(kind)] if kind else list(NeedKind),

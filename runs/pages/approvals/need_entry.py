@@ -1,4 +1,4 @@
-"""What the inbox and the start page show of something that needs a person."""
+"""Entries of the inbox and the start page: runs, calls and questions that need a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from timeline.display import clean, clip
 
 #: Maximum bytes of an error message.
 ERROR_BYTES = 400
-#: The name of a kind, the word of its status badge, and the status whose colour and icon it has.
+#: The name of a kind, the label of its badge, and the status that sets the badge's colour and icon.
 KINDS = {
     NeedKind.APPROVAL: ("Approvals", "approval", "waiting"),
     NeedKind.QUESTION: ("Questions", "question", "waiting"),
@@ -39,7 +39,7 @@ _STALLS = {
     RunStatus.QUEUED: "No worker takes it: it is the oldest in the queue. Check that a worker is running.",
     RunStatus.RUNNING: "Its worker is gone, and no other has taken over. Check that a worker is running.",
 }
-#: The labels that tell where a session goes on.
+#: Prefixes of the labels that show where a session runs.
 _PLACES = ("host:", "folder:", "branch:")
 _FLOW_STALL = "No worker takes its next step. Check that a worker is running."
 _FLOW_RESUME = "Resuming enters each open node again, in its own conversation. Nodes that are done do not run again."
@@ -48,18 +48,18 @@ _SILENT = "Its runner has stopped sending events. It is executed elsewhere, and 
 
 @dataclass(frozen=True)
 class NeedEntry:
-    """An entry for its template. One of `approval`, `question` and `call` is set for what is a tool call."""
+    """An entry for its template. An entry about a tool call has exactly one of `approval`, `question` and `call`."""
 
-    #: The ID of the approval, tool call, run or flow run. Also the key of a form: a double click answers once.
+    #: The ID of the approval, tool call, run or flow run. Also the key of a form: a double click answers only once.
     id: UUID
-    #: The badge: its word and its status.
+    #: The badge: its label and its status.
     word: str
     status: str
     run_id: UUID
     run_title: str
-    #: The agent, or the flow.
+    #: The agent or the flow.
     agent: str
-    #: What it is called: "run" or "flow run"; its page, and the targets of the forms.
+    #: "run" or "flow run", its page, and the targets of the forms.
     noun: str
     page_url: str
     resume_url: str
@@ -68,15 +68,15 @@ class NeedEntry:
     since: datetime
     expires_at: datetime | None
     may_decide: bool
-    #: Why a run needs somebody, in a few words; of a tool call, its tool or its question.
+    #: Short reason why a run needs a person; for a tool call, its tool or its question.
     reason: str = ""
     #: Further text, which may be untrusted, such as an error message.
     quote: str = ""
-    #: What resuming does, or why it is not possible.
+    #: The effect of resuming, or why it is not possible.
     resume_note: str = ""
     may_resume: bool = False
     may_dismiss: bool = False
-    #: The person acts where the program runs, which these labels name.
+    #: Whether the person must act where the program runs, which these labels identify.
     is_elsewhere: bool = False
     labels: Sequence[str] = ()
     approval: ShownApproval | None = None

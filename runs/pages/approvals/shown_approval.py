@@ -1,4 +1,4 @@
-"""What the pages show of an approval."""
+"""An approval as pages show it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ShownApproval:
     arguments: str
     #: The size of the arguments in bytes if they were cut; otherwise 0.
     whole: int
-    #: The arguments as JSON that can be sent back as it is; empty if they cannot be edited on a page.
+    #: The arguments as JSON that can be submitted unchanged; empty if they cannot be edited on a page.
     editable: str
     reason: str
     requested_by: str
@@ -43,12 +43,12 @@ class ShownApproval:
     decided_by: str
     decided_at: datetime | None
     may_decide: bool
-    #: Whether an approval for all calls holds for a session with its sub-agents, instead of one run.
+    #: Whether an approval for all calls applies to a session with its sub-agents, instead of one run.
     is_of_session: bool
 
 
 def shown(approval: Approval, *, may_decide: bool) -> ShownApproval:
-    """Return what to show. `approval.run`, `project` and `call` are loaded."""
+    """Return an approval for display. `approval.run`, `project` and `call` must be loaded."""
     arguments = clip(format_json(approval.arguments), ARGUMENTS_BYTES)
     asked_by = approval.requested_by
     return ShownApproval(

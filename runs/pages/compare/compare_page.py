@@ -42,7 +42,7 @@ NAMES = {"system": "Instructions", "user": "User", "assistant": "Answer"}
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: the run, its title and its key facts by name."""
+    """A compared run, its title and its key facts by name."""
 
     run: AgentRun
     title: str
@@ -97,8 +97,10 @@ class Comparison:
             yield (texts[one] if one else StepTexts()), (texts[other] if other else StepTexts())
 
     def first_difference(self) -> int | None:
-        """Return the index of the first pair that differs, or None. Texts are compared only up to the first pair with
-        different tool calls, and in at most SCAN pairs."""
+        """Return the index of the first pair that differs, or None.
+
+        Texts are compared only up to the first pair with different tool calls, and in at most SCAN pairs.
+        """
         by_calls = next((at for at, pair in enumerate(self.pairs) if not pair.same), None)
         before = self.pairs[: min(SCAN, len(self.pairs) if by_calls is None else by_calls)]
         for start in range(0, len(before), PAGE):
@@ -180,7 +182,7 @@ def _side(data: RunData) -> Side:
         "Agent": " v".join(filter(None, (data.agent["agent_id"], data.agent["version"]))) or "–",
         "Model": " ".join(filter(None, (data.agent["provider"], data.agent["model"]))) or "–",
         "Steps": f"{run.step_count} ({facts.steps} in this run)",
-        # Other programs have none that is known.
+        # External runs have no known step budget.
         "Step budget": str(run.max_steps) if run.source == AgentRun.Source.NATIVE else "–",
         "Tool calls": str(facts.all_calls),
         "Input tokens": f"{run.input_tokens:,}",

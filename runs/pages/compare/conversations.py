@@ -56,7 +56,7 @@ class StepTexts:
 
 
 def read(run: AgentRun) -> ConversationSide:
-    """Return the steps of the conversation of `run`, including those of the runs it continues or forks."""
+    """Return the steps of the conversation of `run`, including steps of the runs that it continues or forks."""
     segments = ancestry.segments_of(run)
     order = {segment.run_id: number for number, segment in enumerate(segments)}
     called: dict[StepPosition, list[tuple[str, bytes]]] = defaultdict(list)

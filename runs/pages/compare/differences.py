@@ -81,7 +81,7 @@ def _lines(a: str, b: str) -> Iterator[DiffLine]:
 
 
 def _near(pairs: Sequence[Pair]) -> set[int]:
-    """Return the indices of visible lines: those that differ and AROUND lines of context."""
+    """Return the indices of visible lines: different lines, and AROUND lines of context."""
     near: set[int] = set()
     for number, pair in enumerate(pairs):
         if not pair.same:

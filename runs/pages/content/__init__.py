@@ -1,1 +1,1 @@
-"""Texts of runs in the form in which people read them: Markdown, code, diffs, terminal colours, JSON and images."""
+"""Texts of runs as displayed to people: Markdown, code, diffs, terminal colours, JSON and images."""

@@ -1,4 +1,4 @@
-"""Show the arguments of a tool call as what they are: an edit as a diff, a file as code, a command as a command.
+"""Show the arguments of a tool call in their natural form: an edit as a diff, a file as code, a command as a command.
 
 The names of the arguments decide, because coding agents have many names for the same tool.
 """
@@ -32,7 +32,7 @@ _TITLE_BYTES = 300
 def show_arguments(arguments: Any, limit: int, *, secrets: bool = False, as_tree: bool = False) -> list[ShownText]:
     """Return the arguments as texts of at most `limit` bytes each, redacted unless `secrets`.
 
-    With `as_tree`, what is left as JSON is a tree. The caller checks the permission for `secrets`.
+    With `as_tree`, arguments without another form become a JSON tree. The caller checks the permission for `secrets`.
     """
     cut = _Cut(limit, secrets=secrets)
     shown: list[ShownText] = []
@@ -46,14 +46,14 @@ def show_arguments(arguments: Any, limit: int, *, secrets: bool = False, as_tree
 
 
 def language_read(arguments: Any) -> str:
-    """Return the language of the file that a call reads; empty if it does something else."""
+    """Return the language of the file that a call reads; empty if the call does not read a file."""
     if not isinstance(arguments, Mapping) or not set(arguments) <= _OF_READS:
         return ""
     return language_of(_first(arguments, _PATHS) or "")
 
 
 def _parsed(arguments: Any) -> Any:
-    """Return arguments that are JSON in a text, as some runners report them, as the value."""
+    """Return the value of arguments. Some runners report arguments as JSON in a text."""
     if not isinstance(arguments, str) or not arguments.startswith("{"):
         return arguments
     try:
@@ -63,7 +63,9 @@ def _parsed(arguments: Any) -> Any:
 
 
 def leading_argument(arguments: Mapping[str, Any]) -> str:
-    """Return what tells most of a call in one line: its command, or the file that it reads or writes; else empty."""
+    """Return the most informative argument in one line: the command, or the path of the file; empty if there is
+    neither.
+    """
     for name in _COMMANDS:
         if command := _command(arguments.get(name)):
             return command
@@ -72,7 +74,7 @@ def leading_argument(arguments: Mapping[str, Any]) -> str:
 
 
 class _Cut:
-    """Prepares texts for display: how long they may be, and whether with secrets."""
+    """Prepares texts for display: cuts them, and masks secrets unless permitted."""
 
     def __init__(self, limit: int, *, secrets: bool) -> None:
         self._limit = limit
@@ -86,7 +88,7 @@ class _Cut:
 
 
 def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], set[str]]:
-    """Return the arguments that have a form of their own, and their names."""
+    """Return the arguments that have a special form, and their names."""
     path = _first(arguments, _PATHS) or ""
     if (edits := _edits(arguments)) is not None:
         shown = [_edit(cut.title(path), old, new, cut) for old, new in edits[:MAX_EDITS]]
@@ -108,7 +110,7 @@ def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], se
 
 
 def _edits(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
-    """Return the old and new texts of an edit, or of several; None if these are no edits."""
+    """Return the old and new texts of one or more edits; None if the call is not an edit."""
     if (pair := _pair(arguments)) is not None:
         return [pair]
     edits = arguments.get("edits")
@@ -150,7 +152,7 @@ def _command(value: Any) -> str:
 
 
 def _words(words: Sequence[str]) -> Iterator[str]:
-    """Yield a command that is a list: what a shell is to run, or the words of a program on one line."""
+    """Yield the lines of a command given as a list: the script for a shell, or the words of a program on one line."""
     if len(words) > 2 and words[1] in ("-c", "-lc"):
         yield from words[2:]
     else:

@@ -1,6 +1,6 @@
 """Colour code with Pygments: a few classes, whose colours static/css/content.css sets for both schemes.
 
-Only languages of this list: no step of their lexers takes long, which tests/runs/pages/content checks.
+Only languages of this list are used: no step of their lexers takes long, which tests/runs/pages/content checks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pygments.util import ClassNotFound
 
 #: Maximum characters that are coloured; longer texts are displayed without colours.
 MAX_COLOURED = 64 * 1024
-#: Seconds after which the rest of a text stays without colours. Some lexers need time in proportion to the square of a
-#: text that is made for it, but return to their caller in between.
+#: Seconds after which the rest of a text is not coloured. With a hostile text, some lexers need time in proportion to
+#: the square of its length, but they return to their caller in between.
 MAX_S = 0.25
-#: Languages by the endings of file names, as Pygments names them.
+#: File name suffix → language, as Pygments names it.
 LANGUAGES = {
     "python": ("py", "pyi"), "javascript": ("js", "mjs", "cjs", "jsx"), "typescript": ("ts", "tsx", "mts"),
     "json": ("json", "jsonl", "ipynb"), "bash": ("sh", "bash", "zsh"), "html": ("html", "htm", "vue", "svelte"),
@@ -69,7 +69,7 @@ _C_TYPES = (
     *("short", "signed", "size_t", "string", "uint", "uint8_t", "uint32_t", "uint64_t", "unsigned", "void"),
     *("Bool", "Boolean", "Double", "Float", "Int", "Integer", "List", "Long", "Map", "Object", "Set", "String", "Unit"),
 )
-#: Token types and their classes; the first one that contains the type counts.
+#: Token types and their classes; the first match counts.
 _CLASSES = (
     (Comment, "hl-c"), (String, "hl-s"), (Number, "hl-n"), (Keyword.Type, "hl-t"), (Keyword, "hl-k"),
     (Operator.Word, "hl-k"), (Name.Function, "hl-f"), (Name.Class, "hl-f"), (Name.Decorator, "hl-f"),
@@ -81,9 +81,9 @@ _NUMBERED = re.compile(r"^ {0,8}\d{1,7}[→\t]", re.MULTILINE)
 
 
 class _CLikeLexer(RegexLexer):  # type: ignore[misc]
-    """C and the languages that look like it.
+    """C and similar languages.
 
-    The lexers of Pygments for them look for the heads of functions, in a time that grows with the square of the text.
+    Pygments' own lexers search for the heads of functions, in a time that grows with the square of the text.
     """
 
     tokens = {
@@ -131,14 +131,14 @@ def coloured(text: str, language: str) -> str:
 
 
 def coloured_file(text: str, language: str) -> str:
-    """Return the same for a file that a tool may have numbered: the numbers are no part of the code."""
+    """Return the same for a file whose lines a tool may have numbered: the numbers are not part of the code."""
     lines = text.split("\n")
     numbers = [_NUMBERED.match(line) for line in lines]
     if not numbers[0] or sum(number is None for number in numbers) > max(len(lines) // 4, 1):
         return coloured(text, language)
     code = "\n".join(line[number.end() :] if number else line for line, number in zip(lines, numbers, strict=True))
     html = coloured(code, language).split("\n")
-    # No token of `coloured` has more than one line, so that lines can be joined to their numbers again.
+    # Tokens of `coloured` never span lines, so the lines can be joined to their numbers again.
     return "\n".join(
         f'<span class="hl-l">{escape(number[0])}</span>{line}' if number else line
         for line, number in zip(html, numbers, strict=True)
@@ -146,7 +146,7 @@ def coloured_file(text: str, language: str) -> str:
 
 
 def _tokens(lexer: Lexer, text: str) -> Iterator[tuple[Any, str]]:
-    """Yield the tokens of a text, and what is left when the time is over as one."""
+    """Yield the tokens of a text. When the time is over, yield the rest as one token."""
     end = time.monotonic() + MAX_S
     for number, (at, kind, value) in enumerate(lexer.get_tokens_unprocessed(text)):
         if number % 16 == 0 and time.monotonic() > end:
@@ -180,7 +180,7 @@ def _lexer(language: str) -> Lexer | None:
     if language in _OWN:
         return _OWN[language](stripnl=False, ensurenl=False)
     try:
-        # Every character stays: a text that is copied must be the one that was stored.
+        # Keep every character: copied text must equal the stored text.
         return get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return None

@@ -1,6 +1,6 @@
-"""Pictures and other media of messages: their names, and the bytes of those that a page can show.
+"""Pictures and other media of messages: their names, and the bytes of displayable pictures.
 
-Only raster formats, recognised by their first bytes: an SVG is a document that may run scripts.
+Only raster formats are displayed, recognised by their first bytes: an SVG is a document that may run scripts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from timeline.display import clip
 
-#: Formats that pages show, and how their files begin.
+#: Formats that pages show, and the first bytes of their files.
 RASTER = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -27,7 +27,7 @@ _STORED = "binary"
 
 
 class MediaPart(NamedTuple):
-    """A medium of a message. `number` counts those whose bytes are stored, from 0; None for the others."""
+    """A medium of a message. `number` counts media with stored bytes, from 0; None for other media."""
 
     name: str
     number: int | None = None
@@ -58,7 +58,7 @@ def media_part(part: Mapping[str, Any], stored_before: int) -> MediaPart:
 
 
 def media_parts(types: str | list[Any] | None) -> list[MediaPart]:
-    """Return the media of a request from what `MediaTypes` of runs.queries.long_texts returns."""
+    """Return the media of a request from the result of `MediaTypes` (runs.queries.long_texts)."""
     media: list[MediaPart] = []
     for kind, media_type in json.loads(types) if isinstance(types, str) else types or ():
         if kind or media_type:
@@ -75,14 +75,14 @@ def media_of_content(content: Mapping[str, Any]) -> list[MediaPart]:
 
 
 def picture(content: Mapping[str, Any], number: int) -> Picture | None:
-    """Return a stored medium of a message as a picture; None if there is none that a page can show."""
+    """Return a stored medium of a message as a picture; None if it does not exist or cannot be displayed."""
     stored = [item for item in _items(content) if item.get("kind") == _STORED]
     item = stored[number] if number < len(stored) else {}
     media_type, text = item.get("media_type"), item.get("data")
     if media_type not in RASTER or not isinstance(text, str) or len(text) > MAX_IMAGE_BYTES * 4 // 3 + 4:
         return None
     try:
-        # The standard alphabet in place of the other one: messages that were imported may use it.
+        # Convert the standard alphabet to the URL-safe one: imported messages may use either.
         data = urlsafe_b64decode(text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4))
     except (Error, ValueError):
         return None

@@ -11,16 +11,17 @@ from django.utils.safestring import SafeString
 
 from runs.pages.content.markup import sanitised
 
-#: Levels that can be opened, members of a list or object, and values in all; what is beyond stands as text or a count.
+#: Maximum levels that can be opened, members of a list or object, and values in total. The rest is shown as text or a
+#: count.
 MAX_DEPTH, MAX_WIDTH, MAX_VALUES = 24, 400, 8000
-#: Levels that are open at first, if they have at most so many members.
+#: Levels that are open at first, and the maximum members of an open list or object.
 _OPEN_DEPTH, _OPEN_WIDTH = 2, 24
 
 
 def json_tree(text: str, clean: Callable[[str], str]) -> SafeString | None:
     """Return the JSON of `text` as a tree; None if it is not an object or list.
 
-    `clean` prepares each string for display: escapes of JSON may hide what the text as a whole did not show.
+    `clean` prepares each string for display: JSON escapes may hide text that a check of the whole text would miss.
     """
     if text[:1] not in ("{", "["):
         return None

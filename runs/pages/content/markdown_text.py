@@ -1,4 +1,4 @@
-"""Render Markdown. Raw HTML stays text, images are links, and the time is bounded by the length of the text."""
+"""Render Markdown. Raw HTML stays text, images become links, and the time is bounded by the length of the text."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from markdown_it.utils import EnvType, OptionsDict
 from runs.pages.content.code_colours import coloured
 from runs.pages.content.markup import SCHEMES, sanitised
 
-#: Maximum characters that are rendered as Markdown; longer texts are displayed as they are.
+#: Maximum characters that are rendered as Markdown; longer texts are displayed as plain text.
 MAX_MARKDOWN = 64 * 1024
-#: Characters at which the parser looks for inline syntax, 10 to 30 µs for each. A text has so many that are parsed, and
-#: one more for so many characters: three times what models write. What is beyond stays plain.
+#: Characters at which the parser looks for inline syntax, at a cost of 10 to 30 µs each. A text may have a fixed number
+#: of them, plus one for every few characters: three times the number that models write. The rest is displayed as plain
+#: text.
 _MARKS = re.compile(r"[$%&*+\-:<=>@\[\\\]^_`{}~!#]")
 _MARKS_FREE, _CHARACTERS_PER_MARK = 512, 6
-#: The same for lines, 50 µs each, and for cells of tables; the parser fills up short rows with cells.
+#: The same limits for lines, 50 µs each, and for cells of tables; the parser adds missing cells to short rows.
 _LINES_FREE, _CHARACTERS_PER_LINE = 512, 16
 _CELLS_FREE, _CHARACTERS_PER_CELL = 1024, 8
-#: The line below the head of a table.
+#: The line below the header of a table.
 _TABLE = re.compile(r"^[ \t|:>-]*-[ \t|:-]*\|[ \t|:-]*$", re.MULTILINE)
-#: The entry of the parser's environment that says that the text has used up its marks.
+#: The key in the parser's environment that records that a text has reached its limit.
 _USED_UP = "used up"
-#: A text in which nothing can be syntax: paragraphs, without the parser.
+#: A text without any syntax: paragraphs only, which need no parser.
 _PLAIN = re.compile(r"(?![ \t>+-])[^*_`#<\[\]|~&\\\n]+(?:\n{1,2}(?![ \t>+=-]|\d+[.)])[^*_`#<\[\]|~&\\\n]+)*\n?")
 _NUMBER = re.compile(r"\d+[.)]")
-#: The white space before the lines of a paragraph, which people indent when they paste code without a fence.
+#: The white space before the lines of a paragraph, which appears when people paste code without a fence.
 _INDENTATION = re.compile(r"(?<=\n)[ \t]+")
-#: Maximum columns of it that are kept.
+#: Maximum columns of indentation that are kept.
 _MAX_INDENTATION = 40
-#: The page has headings of its own above those of the text.
+#: Levels added to headings, because the page has headings above the text's headings.
 _HEADINGS_BELOW = 2
 _ALIGNMENT = re.compile(r"text-align:(\w+)")
 
@@ -51,7 +52,7 @@ class RenderedMarkdown(NamedTuple):
     """A text as HTML of this site."""
 
     html: SafeString
-    #: Whether all of its Markdown was rendered, not only as much as is rendered in a bounded time.
+    #: Whether all of the Markdown was rendered, without reaching a limit.
     is_complete: bool
 
 
@@ -64,7 +65,10 @@ def why_not_markdown(text: str) -> str:
 
 
 def markdown_html(text: str) -> RenderedMarkdown:
-    """Return a text to which `why_not_markdown` has no objection as HTML of this site. The text must be redacted."""
+    """Return a text as HTML of this site.
+
+    `why_not_markdown` must return an empty string, and the text must be redacted.
+    """
     if _PLAIN.fullmatch(text) and not _NUMBER.match(text):
         return RenderedMarkdown(_paragraphs(text), is_complete=True)
     has_tables = _cells(text) <= _CELLS_FREE + len(text) // _CHARACTERS_PER_CELL
@@ -87,7 +91,7 @@ def _cells(text: str) -> int:
 
 
 def _inline(state: StateCore) -> None:
-    """Parse the inline syntax of each block, until the text has used up its marks; the rest stays plain."""
+    """Parse the inline syntax of each block, until the text has reached its limit; the rest stays plain."""
     left = _MARKS_FREE + len(state.src) // _CHARACTERS_PER_MARK
     for token in state.tokens:
         if token.type != "inline":
@@ -103,12 +107,12 @@ def _inline(state: StateCore) -> None:
 
 
 def _unbreakable(spaces: re.Match[str]) -> str:
-    """Return white space that neither the parser nor the browser takes away."""
+    """Return white space that neither the parser nor the browser removes."""
     return "\u00a0" * min(len(spaces[0].expandtabs(4)), _MAX_INDENTATION)
 
 
 def _rewrite(state: StateCore) -> None:
-    """Lower headings, turn images into links, and let tables scroll."""
+    """Lower headings, turn images into links, and make tables scrollable."""
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1]) + _HEADINGS_BELOW, 6)}"
@@ -125,7 +129,7 @@ def _class_for_alignment(token: Token) -> None:
 
 
 def _links(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens of a block, each link followed by its host unless its text is the address."""
+    """Yield the tokens of a block. The host follows each link, unless the link's text is the address."""
     address, words = "", ""
     for token in tokens:
         if token.type == "image":
@@ -145,7 +149,7 @@ def _links(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _image_link(token: Token, *, inside: bool) -> Iterator[Token]:
-    """Yield an image as a link: a page that loaded it would tell its server who reads the run."""
+    """Yield an image as a link: loading the image would tell its server who reads the run."""
     address = str(token.attrs.get("src", ""))
     words = Token("text", "", 0, content=f"[image: {token.content or 'no description'}]")
     if inside:

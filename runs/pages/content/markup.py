@@ -1,4 +1,4 @@
-"""The only place where text becomes HTML without a template: everything passes an allowlist of elements."""
+"""The only code that turns text into HTML without a template. All HTML passes an allowlist of elements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CLEANER = nh3.Cleaner(
         "ul": {"json"},
         "li": {"json-more"},
     },
-    # `tabindex`: a box that scrolls must be reachable by keyboard.
+    # `tabindex`: a scrolling box must be reachable by keyboard.
     tag_attribute_values={"div": {"tabindex": {"0"}}, "pre": {"tabindex": {"0"}}, "a": {"target": {"_blank"}}},
     url_schemes=set(SCHEMES),
     link_rel=REL,

@@ -1,4 +1,4 @@
-"""Diffs for display: of the two texts of an edit, and of texts that are diffs already."""
+"""Diffs for display: of the two texts of an edit, and of texts that already are diffs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from runs.pages.compare.differences import DiffLine, Piece, TextDifference, difference
 
-#: Maximum lines of a patch that are displayed as one.
+#: Maximum lines of a patch that are displayed as a diff.
 MAX_PATCH_LINES = 4000
 _STARTS = ("diff --git ", "--- ", "*** Begin Patch", "Index: ")
 _HEADS = (

@@ -22,17 +22,17 @@ from timeline.display import Clip, clean, make_legible, may_scroll
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownText:
-    """A text in its form: one of `html`, `difference` and `text`."""
+    """A text in its display form. Exactly one field of `html`, `difference` and `text` is set."""
 
     title: str = ""
     html: SafeString | None = None
     difference: TextDifference | None = None
     text: str = ""
-    #: "text" for prose, "payload" for what a program wrote or reads, "tree" for JSON that opens and closes.
+    #: "text" for prose, "payload" for machine-readable text, "tree" for collapsible JSON.
     kind: str = "payload"
-    #: Why it is plain, all of it or a part, where a reader may expect a form; empty if it is not.
+    #: The reason why all or part of the text is plain although a reader may expect formatting; empty otherwise.
     note: str = ""
-    #: Size of the full text in bytes if this is only its beginning, otherwise 0.
+    #: Size of the full text in bytes if the text is cut, otherwise 0.
     whole: int = 0
 
     @property
@@ -42,7 +42,7 @@ class ShownText:
 
 
 def show_markdown(clip: Clip) -> ShownText:
-    """Return what a person or a model wrote."""
+    """Return a text of a person or a model, rendered as Markdown."""
     if why := why_not_markdown(clip.text):
         return replace(show_plain(clip), note=f"Shown as plain text, without Markdown: {why}.")
     rendered = markdown_html(clip.text)
@@ -51,17 +51,17 @@ def show_markdown(clip: Clip) -> ShownText:
 
 
 def show_plain(clip: Clip) -> ShownText:
-    """Return what a person or a model wrote as it is stored."""
+    """Return a text of a person or a model without formatting."""
     return ShownText(text=clip.text, kind="text", whole=clip.whole)
 
 
 def show_json(clip: Clip) -> ShownText:
-    """Return JSON, whose end may be missing, as coloured text."""
+    """Return JSON, which may be cut, as coloured text."""
     return ShownText(html=sanitised(coloured(clip.text, "json")), note=_colour_note(clip), whole=clip.whole)
 
 
 def show_tree(clip: Clip, *, secrets: bool = False) -> ShownText | None:
-    """Return JSON as a tree; None if its end is missing, or if it is not an object or list."""
+    """Return JSON as a tree; None if it is cut, or if it is not an object or list."""
     tree = None if clip.whole else json_tree(clip.text, make_legible if secrets else clean)
     return None if tree is None else ShownText(html=tree, kind="tree")
 
@@ -75,9 +75,9 @@ def show_file(clip: Clip, language: str) -> ShownText:
 
 
 def show_output(clip: Clip, colours: Sequence[TextSpan] = (), language: str = "") -> ShownText:
-    """Return what a tool wrote. `language` is that of the file it read, if it read one."""
+    """Return the output of a tool. `language` is the language of the file that the tool read, if any."""
     if colours:
-        # As many as are looked for, and text behind them: the rest may have had colours.
+        # The maximum number of spans was reached and text follows: the rest may have colours too.
         is_cut = len(colours) >= MAX_SPANS and colours[-1].end < len(clip.text)
         note = f"Shown without colours after the first {MAX_SPANS:,} coloured parts." if is_cut else ""
         return ShownText(html=terminal_html(clip.text, colours), note=note, whole=clip.whole)

@@ -1,6 +1,6 @@
 """Colours of terminal output: the sequences that set a colour or a weight. All other sequences are removed.
 
-The text is prepared by timeline.display as everywhere; this module only finds out which parts of it have a colour.
+timeline.display prepares the text as everywhere else; this module only determines which parts of it have a colour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from runs.pages.content.markup import sanitised
 from timeline.display import ANSI, make_legible
 
-#: Maximum changes of colour in a text; what comes after them has none.
+#: Maximum changes of colour in a text; the text after them has no colours.
 MAX_SPANS = 4000
 _COLOURS = ("grey", "red", "green", "amber", "blue", "violet", "teal", "")
 _ATTRIBUTES = {1: "bold", 2: "faint", 3: "italic", 4: "under", 9: "struck"}
@@ -37,7 +37,7 @@ class TextSpan(NamedTuple):
 class _Style:
     colour: str = ""
     attributes: frozenset[str] = frozenset()
-    #: Whether the background has a colour, or is exchanged with the text's: either is shown as marked text.
+    #: Whether the background has a colour, or is swapped with the foreground: both are shown as marked text.
     has_background: bool = False
 
     @property
@@ -49,7 +49,7 @@ class _Style:
 def colours_of(raw: str, displayed: str) -> tuple[TextSpan, ...]:
     """Return the coloured parts of `displayed`, which timeline.display made of `raw`.
 
-    Without any, if a secret was replaced in it: positions would not fit any more.
+    Empty if a secret in the text was masked, because positions would be wrong.
     """
     if "\x1b[" not in raw and "\x9b" not in raw:
         return ()
@@ -91,7 +91,7 @@ def _span(style: _Style, start: int, end: int) -> list[TextSpan]:
 
 
 def _next(style: _Style, sequence: str) -> _Style:
-    """Return the style after a sequence; one that does not set colours changes nothing."""
+    """Return the style after a sequence. A sequence that does not set colours changes nothing."""
     if not sequence.endswith("m"):
         return style
     parameters = sequence.lstrip("\x1b[\x9b")[:-1].replace(":", ";").split(";")
@@ -123,7 +123,7 @@ def _apply(style: _Style, code: int) -> _Style:
 
 
 def _extended(codes: list[int]) -> str:
-    """Take a colour of 256 or of 24 bits from `codes` and return the nearest one that the page has."""
+    """Consume a 256-colour or 24-bit colour from `codes` and return the nearest colour of the page."""
     kind = codes.pop(0) if codes else 0
     if kind == 5 and codes:
         number = codes.pop(0)

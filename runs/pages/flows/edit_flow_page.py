@@ -35,18 +35,18 @@ SAVE, PREVIEW = "save", "preview"
 
 @dataclass
 class FlowDraft:
-    """A definition that somebody edits. `base` is the version that a save replaces; 0: a new flow."""
+    """A definition that a user edits. `base` is the version that a save replaces; 0 for a new flow."""
 
     flow: Flow | None
     base: int
     text: str = ""
     errors: list[tuple[str, str]] = field(default_factory=list)
     definition: dict[str, Any] | None = None
-    #: None: the text has errors that leave nothing to draw.
+    #: None if the text has errors that prevent a drawing.
     drawing: Drawing | None = None
-    #: What would be saved, compared with the version `base`.
+    #: The differences between version `base` and the draft.
     preview: list[TextDifference] | None = None
-    #: What somebody else has saved meanwhile.
+    #: Changes that another user saved after this form was opened.
     conflict: list[TextDifference] | None = None
 
     @property
@@ -156,7 +156,7 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
 
 
 def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, refusal: FlowChanged) -> HttpResponse:
-    """Show what was saved meanwhile beside what the user has entered; the next save replaces it."""
+    """Show changes that another user saved, next to the user's input. The next save replaces them."""
     if draft.flow is None:
         text = "The project already has a flow of this name. Choose another name, or change that flow."
         draft.errors.append(("$.flow_id", text))
@@ -191,7 +191,7 @@ def _version(request: HttpRequest) -> int:
 
 
 def _example(project: Project) -> dict[str, Any]:
-    """Return a small flow to begin with, of an agent that the project has, if any."""
+    """Return a small flow to start from, with an agent of the project, if any."""
     agent = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True).first()
     work: dict[str, Any] = {"id": "work", "type": "constant", "value": "{{ inputs.task }}"}
     if agent:

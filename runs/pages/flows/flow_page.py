@@ -31,7 +31,7 @@ from timeline.display import Clip, clean, clip
 RECENT_RUNS = 10
 VERSIONS = 50
 MAX_NUMBER = 2**31 - 1
-#: Bytes of a definition on a page.
+#: Maximum bytes of a definition on a page.
 MAX_DEFINITION = 128 * 1024
 MAX_TEXT = 400
 
@@ -45,7 +45,7 @@ class FlowVersionNotFound(RunRefusal):
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node in words."""
+    """A node described in words."""
 
     id: str
     title: str
@@ -59,19 +59,19 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class EdgeRow:
-    """An edge in words."""
+    """An edge described in words."""
 
     source: str
     target: str
     when: str
-    #: Such as "once for each item of inputs.files".
+    #: The repetition, such as "once for each item of inputs.files".
     repeats: str
     any_gate: bool
 
 
 @require_safe
 def detail(request: HttpRequest, project: str, flow: str) -> HttpResponse:
-    """Show a flow as it is now."""
+    """Show the current version of a flow."""
     entry = enter(principal_of(request), project, Action.READ)
     found = flow_definitions.find(entry.project, flow)
     return _page(request, entry, found, found.definition, None)
@@ -79,7 +79,7 @@ def detail(request: HttpRequest, project: str, flow: str) -> HttpResponse:
 
 @require_safe
 def definition_file(request: HttpRequest, project: str, flow: str, number: int | None = None) -> HttpResponse:
-    """Return the definition of a flow, or of one of its versions, as a file that can be applied. Secrets are masked."""
+    """Return the definition of a flow, or of one version, as a file for `flow apply`. Secrets are masked."""
     entry = enter(principal_of(request), project, Action.READ)
     found = flow_definitions.find(entry.project, flow)
     definition = found.definition if number is None else _definition_at(found, number)
@@ -91,7 +91,7 @@ def definition_file(request: HttpRequest, project: str, flow: str, number: int |
 
 @require_safe
 def version(request: HttpRequest, project: str, flow: str, number: int) -> HttpResponse:
-    """Show a version of a flow, and what it has changed."""
+    """Show a version of a flow and its changes."""
     entry = enter(principal_of(request), project, Action.READ)
     found = flow_definitions.find(entry.project, flow)
     return _page(request, entry, found, _definition_at(found, number), number)
@@ -175,13 +175,13 @@ def _shown(each: FlowVersion, flow: Flow) -> ShownVersion:
 
 
 def _changes_of(flow: Flow, number: int) -> list[TextDifference]:
-    """Return what a version has changed; nothing for the first one."""
+    """Return the changes of a version; empty for the first version."""
     before = flow_definitions.definition_at(flow, number - 1) if number > 1 else None
     return [] if before is None else changes_between(before, _definition_at(flow, number))
 
 
 def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[TextDifference]:
-    """Return the diff of each part of two definitions that differs, with secrets masked."""
+    """Return the diffs of the parts that differ between two definitions, with secrets masked."""
     old, new = masked(dict(before)), masked(dict(after))
     names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
     return [difference(name, _text_of_part(old.get(name)), _text_of_part(new.get(name))) for name in names]

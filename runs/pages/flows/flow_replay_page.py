@@ -1,4 +1,4 @@
-"""The replay of a flow run: its graph and its timeline as they were after an event. Read-only: nothing is executed."""
+"""The replay of a flow run: its graph and its timeline at an event. Read-only: nothing is executed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from runs.queries.flow_states import snapshot_at
 from timeline.display import clean, clip
 
 FRAME = "runs/flows/_flow_replay_frame.html"
-#: Runs of a node that are linked, and bytes of an output.
+#: Maximum linked runs of a node, and bytes of an output.
 MAX_RUNS, OUTPUT_BYTES = 10, 200
 
 
 @dataclass(frozen=True)
 class ReplayedNode:
-    """A node as it was. Runs are those that had been opened by then: what each is called, and its ID."""
+    """A node at an event. `runs` holds label and ID of each run opened so far."""
 
     id: str
     title: str
@@ -55,7 +55,7 @@ class FlowReplayFrame:
     counts: list[tuple[str, int]]
     drawing: Drawing
     nodes: list[ReplayedNode]
-    #: Loop edges that have led back: the edge, how often, and the limit.
+    #: Loop edges that were followed back: the edge, the count, and the limit.
     loops: list[tuple[str, int, int]]
     waiting_messages: int
 
@@ -79,7 +79,7 @@ def replay(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
 
 @require_safe
 def replay_frame(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return what the page shows at event `seq`, as a fragment."""
+    """Return the page content at event `seq`, as a fragment."""
     flow_run = flow_run_for(principal_of(request), flow_run_id)
     return render(request, FRAME, _frame_context(request, flow_run))
 
@@ -128,7 +128,7 @@ def _href(node: ReplayedNode) -> str:
 
 
 def _nodes(graph: Graph, snapshot: Snapshot) -> list[ReplayedNode]:
-    """Return the nodes, with the runs of their visits that the snapshot knows, the newest first. No query."""
+    """Return the nodes, with the runs of their visits in the snapshot, newest first. No query."""
     runs: dict[str, list[tuple[str, UUID]]] = {}
     for key, run_id in snapshot["agentSessions"].items():
         visit = visit_of(key)

@@ -29,7 +29,7 @@ from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream
 
-#: With this status, htmx stops to ask again.
+#: This status makes htmx stop polling.
 STOP_POLLING = 286
 
 
@@ -58,7 +58,7 @@ def detail(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
 
 @require_safe
 def changes(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return what changes on an open page: its head and its graph, as fragments."""
+    """Return the parts that change on an open page: its head and its graph, as fragments."""
     principal = principal_of(request)
     flow_run = flow_run_for(principal, flow_run_id)
     context = {"project": flow_run.project, **_changing(principal, flow_run)}

@@ -1,4 +1,4 @@
-"""What the pages of a flow run show: its head, its graph, the nodes with their runs, and what waits for a person."""
+"""The parts of the pages of a flow run: head, graph, nodes with their runs, and open waits for a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runs.statuses import RunStatus, WaitReason
 from timeline.display import clean, clip, total_cost
 from timeline.reasons import reason_label
 
-#: Runs of nodes that the head names: those that a stop takes along, and those that may get a message.
+#: Maximum node runs listed in the head: runs affected by a stop, and runs that can receive a message.
 MAX_NAMED = 20
 MAX_TITLE = 80
 NOT_ALLOWED = "Requires the role operator."
@@ -46,7 +46,7 @@ class OpenNodeRun:
 
 @dataclass(frozen=True)
 class FlowRunHead:
-    """The header of the page. The texts say why an action is not available; empty: it is."""
+    """The header of the page. Each text is the reason why an action is unavailable; empty if it is available."""
 
     id: UUID
     project: str
@@ -67,7 +67,7 @@ class FlowRunHead:
     runs: int
     tokens: int
     cost: str
-    #: Whether an agent node has an answer of a model, and so a fixture.
+    #: Whether an agent node has a model answer, and so a fixture.
     has_fixtures: bool
     no_resume: str
     no_pause: str
@@ -98,7 +98,7 @@ class ShownVisit:
 
 @dataclass(frozen=True)
 class ShownNode:
-    """A node in the table beside the drawing."""
+    """A node in the table next to the drawing."""
 
     id: str
     title: str
@@ -112,7 +112,7 @@ class ShownNode:
 
 @dataclass(frozen=True)
 class FlowRunGraph:
-    """The drawing of a flow run, and the same as tables."""
+    """The drawing of a flow run, and the same content as tables."""
 
     drawing: Drawing
     nodes: list[ShownNode]
@@ -120,7 +120,7 @@ class FlowRunGraph:
 
 
 def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
-    """Return the head of a flow run, for a user who may operate it if `allowed`. Four queries."""
+    """Return the head of a flow run. `allowed`: whether the user may operate it. Four queries."""
     now = database_clock.now()
     totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
         runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd"),
@@ -158,7 +158,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
 
 
 def title_of_run(flow_run: FlowRun) -> str:
-    """Return the title of the flow at the creation of the run, or else its name."""
+    """Return the title that the flow had when the run was created, or its name."""
     return clean(str(flow_run.definition.get("title") or "")) or flow_run.slug
 
 
@@ -191,7 +191,7 @@ def _named(run: AgentRun) -> OpenNodeRun:
 
 
 def graph_at(flow_run: FlowRun, snapshot: Snapshot | None = None) -> FlowRunGraph:
-    """Return the graph of a flow run as it is now, or of an earlier snapshot. Three queries."""
+    """Return the current graph of a flow run, or the graph of an earlier snapshot. Three queries."""
     shown = snapshot if snapshot is not None else cast("Snapshot", flow_run.snapshot)
     graph, view = graph_of(flow_run.definition), graph_of_run(flow_run, shown)
     nodes = [_node(node, progress_of(graph, shown, node.id)) for node in view.nodes]
@@ -225,14 +225,14 @@ def _visit(visit: VisitView) -> ShownVisit:
 
 
 def name_of_visit(iteration: int, item: int | None) -> str:
-    """Return how the run of a visit is called: "run", "iteration 2", "item 1"."""
+    """Return the label of a visit's run: "run", "iteration 2", "item 1"."""
     words = [f"iteration {iteration + 1}"] if iteration else []
     words += [f"item {item + 1}"] if item is not None else []
     return ", ".join(words) or "run"
 
 
 def status_counts(graph: FlowRunGraph) -> list[tuple[str, int]]:
-    """Return how many nodes have each status, without those that no node has."""
+    """Return the number of nodes for each status that occurs."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
         counts[node.status] = counts.get(node.status, 0) + 1

@@ -63,7 +63,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     if after and not re.match(SLUG_PATTERN, after):
         raise InvalidQuery(f"after must be the name of a flow, not {after[:64]!r}")
     flows = Flow.objects.filter(project=entry.project, slug__gt=after).defer("definition").order_by("slug")
-    # One more than a page, to know whether there are more.
+    # One row more than a page, to know whether there is a next page.
     found: list[Any] = list(_with_last_run(flows)[: PAGE_SIZE + 1])
     runs = FlowRun.objects.filter(project=entry.project).newest_first()
     context = {

@@ -1,4 +1,4 @@
-"""The drawing of a flow for templates: boxes and lines with their texts, and the status that a run has given them."""
+"""The drawing of a flow for templates: boxes and lines with their texts, and their status in a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from runs.flows.kernel.snapshot import Snapshot
 from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, Line, Point, is_drawable, layout
 from timeline.display import clean
 
-#: Characters of a line in a box, and of a label at an edge.
+#: Maximum characters of a line in a box, and of a label at an edge.
 MAX_LINE, MAX_LABEL = 24, 30
-#: Characters of the name of an agent or a tool.
+#: Maximum characters of the name of an agent or a tool.
 MAX_BY = 14
-#: How far a corner of a loop is rounded.
+#: The radius of a loop's rounded corners.
 ROUND = 8
 KINDS = {"agent": "Agent", "tool": "Tool", "human": "Person", "constant": "Constant"}
 
@@ -30,12 +30,12 @@ class Box:
     x: float
     y: float
     title: str
-    #: What executes it, such as the name of its agent.
+    #: The executor, such as the name of its agent.
     by: str
     #: `pending`, `running`, `done`, `failed` or `skipped`; empty without a run.
     status: str = ""
     href: str = ""
-    #: Such as "2 of 5 items".
+    #: The progress, such as "2 of 5 items".
     progress: str = ""
 
     @property
@@ -44,7 +44,7 @@ class Box:
 
     @property
     def says(self) -> str:
-        """The box in one sentence, for people who do not see it."""
+        """The box in one sentence, for screen readers."""
         parts = [f"{self.kind_label} {self.title}", self.by, self.status, self.progress]
         return ", ".join(part for part in parts if part)
 
@@ -66,7 +66,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a template draws. Not drawn if the graph is too large: then only the tables beside it show it."""
+    """The drawing of a flow. Empty if the graph is too large: then only the tables show it."""
 
     width: float = 0
     height: float = 0
@@ -80,7 +80,7 @@ class Drawing:
 def drawing_of(
     definition: Mapping[str, Any], snapshot: Snapshot | None = None, hrefs: Mapping[str, str] | None = None
 ) -> Drawing:
-    """Return the drawing of a checked definition; with the statuses of a snapshot, and links of nodes by their IDs."""
+    """Return the drawing of a checked definition, with the statuses of a snapshot, and links of nodes by their IDs."""
     graph = graph_of(definition)
     if not is_drawable(graph):
         return Drawing(is_too_large=True)
@@ -94,7 +94,7 @@ def drawing_of(
 
 
 def executor_of(node: Node) -> str:
-    """Return what executes a node: its agent or its tool; empty for the others."""
+    """Return the executor of a node: its agent or its tool; empty for other nodes."""
     return clean(str(node.spec.get("agent") or node.spec.get("tool") or ""))
 
 
@@ -103,7 +103,7 @@ def title_of(node: Node) -> str:
 
 
 def progress_of(graph: Graph, snapshot: Snapshot, node: str) -> str:
-    """Return how far a node with forEach or in a loop is, in words; empty for others."""
+    """Return the progress of a node with forEach or in a loop, in words; empty for other nodes."""
     parts = []
     output = snapshot["outputs"].get(node)
     entries = output.get("iterations") if isinstance(output, dict) and set(output) == {"iterations"} else None
@@ -144,7 +144,7 @@ def _arrow(edge: Edge, line: Line, snapshot: Snapshot | None) -> Arrow:
 
 
 def _label(edge: Edge, snapshot: Snapshot | None) -> str:
-    """Return the condition of an edge, its list, or how often a loop has led back."""
+    """Return the condition of an edge, its list, or how often a loop edge was followed."""
     if edge.max_iterations is not None:
         count = snapshot["loopCounters"][edge.key] if snapshot else None
         return f"at most {edge.max_iterations}×" if count is None else f"{count} of {edge.max_iterations}"
@@ -163,13 +163,13 @@ def _path(line: Line) -> str:
 
 
 def _corner(a: Point, corner: Point, b: Point) -> str:
-    """Return a line from `a` to a rounded corner on the way to `b`. Both ways are horizontal or vertical."""
+    """Return a line from `a` to a rounded corner on the way to `b`. Both segments are horizontal or vertical."""
     before, after = _beside(corner, a), _beside(corner, b)
     return f"L{before.x:g} {before.y:g}Q{corner.x:g} {corner.y:g} {after.x:g} {after.y:g}"
 
 
 def _beside(corner: Point, towards: Point) -> Point:
-    """Return the point of a line where the rounding of its corner begins."""
+    """Return the point on a line where the rounding of its corner begins."""
     dx, dy = towards.x - corner.x, towards.y - corner.y
     reach = min(ROUND, (abs(dx) + abs(dy)) / 2)
     return Point(corner.x + (dx > 0) * reach - (dx < 0) * reach, corner.y + (dy > 0) * reach - (dy < 0) * reach)

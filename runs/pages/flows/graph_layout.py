@@ -1,7 +1,7 @@
-"""Places the nodes of a flow in layers from top to bottom, and finds a way for each edge. Pure: no status, no text.
+"""Places the nodes of a flow in layers from top to bottom, and routes each edge. Pure: no status, no text.
 
-An edge that passes layers gets a place in each of them, so that no line crosses a box. The nodes of a layer are put in
-the order that makes lines cross least often, by the mean position of their neighbours (Sugiyama's method).
+An edge that crosses layers gets a lane in each of them, so that no line crosses a box. The nodes of a layer are sorted
+by the mean position of their neighbours, which reduces line crossings (Sugiyama's method).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from statistics import fmean
 from runs.flows.kernel.graph import Graph
 
 BOX_WIDTH, BOX_HEIGHT = 208, 52
-#: The width that a passing line gets.
+#: The width of the lane of a passing edge.
 LANE = 24
 GAP, LAYER_GAP = 28, 58
-#: Between the boxes and the edge of a loop.
+#: The distance between the boxes and the edge of a loop.
 LOOP_GAP = 36
 MARGIN = 24
-#: Between a box and the edge of a loop above or below it.
+#: The distance between a box and the edge of a loop above or below it.
 CHANNEL = 16
 #: Half of the label at the edge of a loop.
 LABEL_ROOM = 56
-#: How often the order of the layers is improved, down and up.
+#: Number of passes, down and up, that improve the order of the layers.
 SWEEPS = 4
-#: Graphs with more nodes, or more lanes for edges that pass layers, are not drawn: nobody could read them, and an open
-#: page asks for its drawing again and again.
+#: Graphs with more nodes, or more lanes for passing edges, are not drawn: they would be unreadable, and an open page
+#: requests its drawing repeatedly.
 MAX_DRAWN, MAX_LANES = 120, 300
 
 
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """The way of an edge as points from its source to its target, and where its label stands."""
+    """The path of an edge as points from source to target, and the position of its label."""
 
     points: Sequence[Point]
     label: Point
@@ -58,7 +58,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Slot:
-    """What stands in a layer: a node, or the lane of an edge that passes."""
+    """A slot in a layer: a node, or the lane of a passing edge."""
 
     name: str
     width: int
@@ -74,14 +74,14 @@ def is_drawable(graph: Graph) -> bool:
 
 
 def layout(graph: Graph) -> Layout:
-    """Return the drawing of a graph that is drawable."""
+    """Return the layout of a drawable graph."""
     layer_of = _layers(graph)
     layers, chains = _places(graph, layer_of)
     _order(layers, chains)
     centres = _centres(layers)
     boxes = {name: Point(centres[name].x - BOX_WIDTH / 2, centres[name].y - BOX_HEIGHT / 2) for name in graph.nodes}
     lines = {key: _forward(centres, chain) for key, chain in chains.items()}
-    # The right end of what stands in each layer: the edges of loops pass there, those of inner loops first.
+    # The right edge of each layer. The edges of loops pass there, inner loops first.
     ends = [max(centres[place.name].x + place.width / 2 for place in layer) for layer in layers]
     width = max(ends) + MARGIN
     for loop in sorted(graph.loops, key=lambda loop: len(graph.bodies[loop.key])):
@@ -105,7 +105,7 @@ def _layers(graph: Graph) -> dict[str, int]:
 
 
 def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]], dict[str, list[str]]]:
-    """Return what stands in each layer, and the places from source to target of each edge that leads forward."""
+    """Return the slots of each layer, and the slots of each forward edge from source to target."""
     layers: list[list[_Slot]] = [[] for _ in range(max(layer_of.values()) + 1)]
     for name in graph.order:
         layers[layer_of[name]].append(_Slot(name, BOX_WIDTH))
@@ -139,7 +139,7 @@ def _order(layers: list[list[_Slot]], chains: Mapping[str, Sequence[str]]) -> No
 
 
 def _centres(layers: Sequence[Sequence[_Slot]]) -> dict[str, Point]:
-    """Return the centre of each place. Every layer stands in the middle of the drawing."""
+    """Return the centre of each slot. Every layer is centred in the drawing."""
     widths = [sum(place.width for place in layer) + GAP * (len(layer) - 1) for layer in layers]
     widest = max(widths)
     centres: dict[str, Point] = {}
@@ -153,12 +153,12 @@ def _centres(layers: Sequence[Sequence[_Slot]]) -> dict[str, Point]:
 
 
 def _forward(centres: Mapping[str, Point], chain: Sequence[str]) -> Line:
-    """Return the way from the bottom of a box to the top of another one, through the lanes between them."""
+    """Return the path from the bottom of a box to the top of another one, through the lanes between them."""
     half = BOX_HEIGHT / 2
     first, last = centres[chain[0]], centres[chain[-1]]
     points = [Point(first.x, first.y + half)]
     for name in chain[1:-1]:
-        # A lane goes straight down past the boxes of its layer.
+        # A lane passes straight down through its layer.
         points += [Point(centres[name].x, centres[name].y - half), Point(centres[name].x, centres[name].y + half)]
     points.append(Point(last.x, last.y - half))
     begin, end = points[0], points[1]
@@ -166,9 +166,10 @@ def _forward(centres: Mapping[str, Point], chain: Sequence[str]) -> Line:
 
 
 def _backward(source: Point, target: Point, outside: float, is_free: Sequence[bool]) -> Line:
-    """Return the way of a loop from its last box to its first one, up at `outside`.
+    """Return the path of a loop from its last box to its first one, up at `outside`.
 
-    It leaves and enters a box at the right side if nothing stands there, otherwise below the one and above the other.
+    It leaves and enters a box at the right side if that side is free. Otherwise it leaves below the last box and enters
+    above the first box.
     """
     at_side, at_edge = BOX_WIDTH, BOX_WIDTH * 0.75
     leaves_at_side, enters_at_side = is_free

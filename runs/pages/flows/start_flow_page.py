@@ -27,7 +27,7 @@ from runs.pages.forms.single_use import create_once, run_started_by
 from runs.pages.forms.start import parse_token, url_with_token
 from timeline.display import clean
 
-#: What a field of the inputs begins with, by its type in the JSON Schema.
+#: The initial value of an input field, by its type in the JSON Schema.
 _EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 
 
@@ -97,7 +97,7 @@ def _render(
 
 
 def _begin(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs to begin with: the defaults and examples of a JSON Schema, else empty values of the right type."""
+    """Return initial inputs: the defaults and examples of a JSON Schema, or empty values of the right type."""
     begun = {}
     properties = schema.get("properties")
     for name, field in properties.items() if isinstance(properties, Mapping) else ():

@@ -1,4 +1,4 @@
-"""Fields of forms that edit parts of a definition: how a value becomes a text, and the text a value again."""
+"""Fields of forms that edit parts of a definition: conversion of values to texts and back."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,17})?", re.ASCII)
 
 
 class Kind(enum.StrEnum):
-    """The kinds of fields. A text that is no value of its kind stays a text: the checks of the definition refuse it."""
+    """The kinds of fields. A text that is invalid for its kind remains a text, so that validation rejects it."""
 
     LINE = "line"
     AREA = "area"
     CHOICE = "choice"
-    #: Whole numbers; "forever" and the like stay texts.
+    #: Whole numbers; texts such as "forever" remain texts.
     COUNT = "count"
     NUMBER = "number"
-    #: A number that stays a text: an amount, whose digits are kept, or a duration such as 60s.
+    #: A number kept as text: an amount, to preserve its digits, or a duration such as 60s.
     AMOUNT = "amount"
-    #: Texts with commas between them.
+    #: Texts separated by commas.
     WORDS = "words"
     FLAG = "flag"
     JSON = "json"
@@ -48,7 +48,7 @@ _FLAGS = (("yes", "yes"), ("no", "no"))
 
 
 class NotShowable(ValueError):
-    """A form has no field for a value. The message names it."""
+    """A value without a form field. The message names it."""
 
 
 class InvalidField(ValueError):
@@ -96,7 +96,7 @@ class FilledField:
 
 
 def is_showable(value: object, kind: Kind) -> bool:
-    """Return whether a field of this kind shows the value, so that its text gives it back."""
+    """Return whether a field of this kind can show the value and return it unchanged."""
     if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind is not Kind.FLAG):
         return False
     return not isinstance(value, list) or kind is Kind.JSON or all(_is_word(item) for item in value)
@@ -122,7 +122,7 @@ def json_of(value: Any) -> str:
 
 
 def value_of(text: str, kind: Kind) -> Any:
-    """Return the value of a text that is not empty. Raise InvalidField for invalid JSON."""
+    """Return the value of a non-empty text. Raise InvalidField for invalid JSON."""
     if kind is Kind.JSON:
         try:
             return strict_json.parse(text)

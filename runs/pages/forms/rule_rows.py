@@ -1,4 +1,4 @@
-"""Lists of rules in forms: each rule is a row of fields. Rows are added and removed by the server."""
+"""Lists of rules in forms: each rule is a row of fields. The server adds and removes rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, NotShowable
 
-#: Rows that a form may have; more than any list of rules.
+#: Maximum rows of a form; more than any list of rules.
 MAX_ROWS = 200
 
 
@@ -25,12 +25,12 @@ class RowGroup:
     title: str
     help: str
     fields: Sequence[FieldType]
-    #: Whether a single rule may stand without a list.
+    #: Whether a single rule may appear without a list.
     may_be_single: bool = False
 
     @property
     def lead(self) -> str:
-        """The field that a rule cannot do without. A rule that is a text has only this one."""
+        """Return the required field of a rule. A rule given as a text has only this field."""
         return self.fields[0].name
 
     def name_of(self, number: int, field_name: str) -> str:
@@ -46,7 +46,7 @@ class Row:
     number: int
     texts: Mapping[str, str]
     errors: dict[str, list[str]] = field(default_factory=dict)
-    #: Whether it is one of the stored rules, so that it can be removed.
+    #: Whether the rule is stored, so that it can be removed.
     is_stored: bool = False
 
     @property
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass
 class RuleRows:
-    """The rows of a list, and the rules that they make."""
+    """The rows of a list, and the resulting rules."""
 
     group: RowGroup
     rows: list[Row]
@@ -87,7 +87,7 @@ class RuleRows:
 
     @property
     def count_name(self) -> str:
-        """The control that says how many rows the form has."""
+        """Return the name of the control that holds the number of rows."""
         return f"{self.group.name}-rows"
 
     def add_row(self) -> None:
@@ -97,7 +97,7 @@ class RuleRows:
             self.rows.append(Row(self.group, len(self.rows), texts))
 
     def value(self, stored: object) -> Any:
-        """Return the rules as the definition has them: as before if they are the same; None if there are none."""
+        """Return the rules for the definition: the stored value if they are equal; None without rules."""
         if self.items == _items(stored, self.group):
             return stored
         if not self.items:
@@ -105,7 +105,7 @@ class RuleRows:
         return self.items[0] if self.group.may_be_single and len(self.items) == 1 else self.items
 
     def row_at(self, path: Sequence[str]) -> tuple[Row | None, str]:
-        """Return the row and the field that a path within `value` names, such as ["1", "match"] or ["match"]."""
+        """Return the row and the field at a path within `value`, such as ["1", "match"] or ["match"]."""
         if path and path[0].isdigit():
             index = int(path[0])
             return (self.item_rows[index], "".join(path[1:2])) if index < len(self.item_rows) else (None, "")
@@ -120,7 +120,7 @@ def shown_rows(group: RowGroup, stored: object) -> RuleRows:
 
 
 def read_rows(group: RowGroup, data: QueryDict, stored: object, secrets: MaskedSecrets) -> RuleRows:
-    """Return the rows of a submitted form. A rule whose texts have not changed stays as it is stored."""
+    """Return the rows of a submitted form. A rule with unchanged texts keeps its stored value."""
     before = shown_rows(group, stored)
     result = RuleRows(group, [])
     count = data.get(result.count_name, "0")
@@ -170,6 +170,6 @@ def _item(row: Row) -> dict[str, Any]:
             except InvalidField as error:
                 row.add_error(each.name, str(error))
     if row.group.lead not in item:
-        # Left out it would be the default, which nobody has chosen.
+        # An omitted field would get its default, which the user has not chosen.
         item[row.group.lead] = ""
     return item

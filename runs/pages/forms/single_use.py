@@ -27,7 +27,7 @@ def create_once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun |
     key = request.session.session_key
     with transaction.atomic():
         if Session.objects.select_for_update().filter(pk=key).first() is None:
-            raise AuthRequired  # logged out meanwhile
+            raise AuthRequired  # the session has ended
         # Read again after taking the lock: the request's own session was read before it.
         session = type(request.session)(key)
         existing_run = _started_by(session, token)

@@ -1,7 +1,7 @@
-"""Charts as shapes for SVG: bars over time and lines over time. The same numbers are in a table behind each.
+"""Charts as SVG shapes: bars and lines over time. A table with the same numbers accompanies each chart.
 
-Pure: numbers in, shapes out. A chart is stretched to the width of its place, so shapes have no text in them; the scale
-and the ends of the time axis are written beside it.
+Pure: takes numbers, returns shapes. A chart is stretched to its container, so shapes contain no text; the scale and the
+ends of the time axis are written next to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Number = float | None
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers over time, one for each period. `style` chooses the colour: a class `series-…` of charts.css."""
+    """Numbers over time, one for each period. `style` selects the colour: a class `series-…` of charts.css."""
 
     name: str
     style: str
@@ -59,7 +59,7 @@ class Chart:
 
     id: str
     title: str
-    #: The chart in one sentence, for people who do not see it.
+    #: The chart in one sentence, for screen readers.
     description: str
     #: The largest number of the scale, as text.
     top: str
@@ -84,7 +84,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Axes:
-    """What a chart is about: its ID and title, the beginnings of its periods, and how a number is written."""
+    """The axes of a chart: ID, title, starts of the periods, and the format of numbers."""
 
     id: str
     title: str
@@ -142,7 +142,7 @@ def _chart(axes: Axes, series: Sequence[Series], most: float, description: str, 
 
 
 def _path(values: Sequence[Number], most: float) -> str:
-    """Return the `d` of a path. A number without neighbours is a level line, as long as a bar is wide."""
+    """Return the `d` of a path. A number without neighbours becomes a horizontal line with the width of a bar."""
     parts = []
     padded = [None, *values, None]
     for index, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""The page at `/`: it leads to the only project, or lists the projects with what needs the user in each."""
+"""The page at `/`: it redirects to the only project, or lists the projects with the entries that need the user."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
 from runs.queries.overview.needs import NeedCounts, need_counts
 
-#: Projects that are listed.
+#: Maximum number of listed projects.
 MAX_PROJECTS = 200
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Redirect to the only visible project. List several, those that need somebody first. Two queries."""
+    """Redirect to the only visible project, or list the projects; projects that need a person come first.
+
+    Two queries.
+    """
     visible = projects_for(principal_of(request)).filter(archived_at=None)
     projects = list(visible.order_by("name", "pk")[:MAX_PROJECTS])
     if not projects:

@@ -1,4 +1,4 @@
-"""The start page of a project: what needs a person, what runs now, what the last days came to."""
+"""The start page of a project: entries that need a person, running runs, and totals of the last days."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from runs.queries.overview.flow_sums import ended_by_flow
 from runs.queries.overview.needs import FAILED_FOR, count_of, label_of, needs
 from runs.statuses import RunStatus
 
-#: Entries of the two lists.
+#: Maximum entries of the two lists.
 MAX_NEEDS, MAX_RUNNING = 8, 8
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the start page; of a project without runs, the ways to a first one."""
+    """Show the start page. For a project without runs, show how to create the first run."""
     entry = enter(principal_of(request), project, Action.READ)
     owner = entry.project
     watch = commands.watch(owner) if Action.OPERATE in entry.actions else ""
@@ -58,7 +58,10 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_safe
 def live(request: HttpRequest, project: str) -> HttpResponse:
-    """Return the parts that change on an open page. `empty`: the page has no runs, and is reloaded when there are."""
+    """Return the parts that change on an open page.
+
+    `empty`: the page has no runs, and is reloaded once there are some.
+    """
     entry = enter(principal_of(request), project, Action.READ)
     if "empty" in request.GET:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"} if _has_runs(entry.project) else {})
@@ -68,7 +71,7 @@ def live(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def start_demo(request: HttpRequest, project: str) -> HttpResponse:
-    """Create the demo agent in the project, and a run of it, which is shown."""
+    """Create the demo agent in the project, start a run of it, and redirect to the run."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.CONFIGURE)
     try:
@@ -80,12 +83,12 @@ def start_demo(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _has_runs(project: Project) -> bool:
-    """Return whether the project has a run, or a flow run, which may have none of its own."""
+    """Return whether the project has a run or a flow run. A flow run may have no runs."""
     return any(rows.objects.filter(project=project).exists() for rows in (AgentRun, FlowRun))
 
 
 def _live(entry: EnteredProject) -> dict[str, Any]:
-    """Return what changes while the page is open. The number of queries does not depend on the number of rows."""
+    """Return the parts that change on an open page. The number of queries does not depend on the number of rows."""
     project, now = entry.project, database_clock.now()
     found = needs([project.pk], limit=MAX_NEEDS)
     running = AgentRun.objects.filter(project=project, status=RunStatus.RUNNING)
@@ -104,7 +107,7 @@ def _live(entry: EnteredProject) -> dict[str, Any]:
 
 
 def _sums(project: Project) -> dict[str, Any]:
-    """Return the sums of the last 24 hours and 7 days, and two charts."""
+    """Return the totals of the last 24 hours and 7 days, and two charts."""
     now = database_clock.now()
     window = RunWindow.read(project, RANGES["7d"], now)
     ids = recent_calls.newest_ended(project, now - window.range.length)

@@ -1,6 +1,6 @@
-"""One line each about what serves a project: workers, the queue, senders of events, sinks, daily budgets.
+"""One status line for each service of a project: workers, queue, event senders, sinks, daily budgets.
 
-Each line is there only if its subject is.
+A line is omitted if its subject does not exist.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from runs.queries.sink_health import lag_s, with_health
 from runs.statuses import RunStatus
 from timeline.display import clean, format_duration
 
-#: Sinks that are looked at.
+#: Maximum number of sinks to check.
 MAX_SINKS = 50
 _UNENDED = (RunStatus.RUNNING, RunStatus.WAITING, RunStatus.PAUSED, RunStatus.QUEUED)
-#: Minutes of the rate of events.
+#: Minutes over which the event rate is measured.
 RATE_MINUTES = 5
 
 
 @dataclass(frozen=True)
 class SiteLine:
-    """A line. `is_concern`: something is wrong. `used` and `limit`: of a budget, for a meter."""
+    """A status line. `is_concern`: there is a problem. `used` and `limit`: of a budget, for a meter."""
 
     name: str
     text: str

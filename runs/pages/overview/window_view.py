@@ -1,4 +1,4 @@
-"""The sums of ended runs as tables and charts: of 24 hours, 7 days or 30 days."""
+"""The totals of ended runs as tables and charts, over 24 hours, 7 days or 30 days."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.queries.overview.ended_runs import MAX_RUNS, EndedRun, Sums, ended_sin
 from runs.statuses import RunStatus
 from timeline.display import clean, dollars, format_ms, total_cost
 
-#: Agents, and flows, in a table: those with most runs.
+#: Maximum agents, and flows, in a table: those with the most runs.
 MAX_AGENTS = 10
 NOTHING = "–"
 UNNAMED = "(unnamed agent)"
@@ -29,7 +29,7 @@ _OUTCOMES = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED, RunStatus
 
 @dataclass(frozen=True)
 class Range:
-    """A period of time up to now, and the size of the steps of its charts."""
+    """A period that ends now, and the step size of its charts."""
 
     name: str
     label: str
@@ -49,7 +49,7 @@ RANGES = {
 
 @dataclass(frozen=True)
 class SumsRow:
-    """The sums of a group of runs as texts. `share` is its part of the largest group's runs, in percent, for a bar."""
+    """The totals of a group of runs as texts. `share` is its runs in percent of the largest group's, for a bar."""
 
     name: str
     runs: str
@@ -60,7 +60,7 @@ class SumsRow:
     tokens_in: str
     tokens_out: str
     cost: str
-    #: Which share of the runs has no known cost; empty if all have one.
+    #: Share of the runs without a known cost; empty if all costs are known.
     unpriced: str
     share: int = 0
 
@@ -76,7 +76,7 @@ class NameRow:
 
 @dataclass(frozen=True)
 class RunWindow:
-    """The runs that ended in a range. `runs` are the newest of them."""
+    """The runs that ended in a range. `runs` holds the newest of them."""
 
     range: Range
     now: datetime
@@ -89,7 +89,7 @@ class RunWindow:
 
     @property
     def cut_at(self) -> datetime | None:
-        """The end of the oldest run that was read, if there are older ones in the range."""
+        """Return the end of the oldest run that was read, if the range has older runs."""
         return self.runs[-1].completed_at if len(self.runs) == MAX_RUNS else None
 
     def within(self, length: timedelta) -> list[EndedRun]:
@@ -97,7 +97,10 @@ class RunWindow:
         return [run for run in self.runs if run.completed_at >= self.now - length]
 
     def periods(self) -> list[datetime]:
-        """Return the beginnings of the periods of the charts, the oldest first: those that are whole, and this one."""
+        """Return the start times of the charts' periods, oldest first.
+
+        The last period is the current, incomplete one.
+        """
         last = period_of(self.now, self.range.step)
         return [last - index * self.range.step for index in range(self.range.length // self.range.step - 1, -1, -1)]
 
@@ -107,7 +110,7 @@ def total_row(name: str, runs: Sequence[EndedRun]) -> SumsRow:
 
 
 def agent_rows(runs: Sequence[EndedRun]) -> list[SumsRow]:
-    """Return the agents with most runs. Runs of other programs, and of deleted agents, have recorded the name.
+    """Return the agents with the most runs. External runs, and runs of deleted agents, use their recorded name.
 
     One query.
     """
@@ -120,7 +123,7 @@ def agent_rows(runs: Sequence[EndedRun]) -> list[SumsRow]:
 
 
 def flow_rows(flows: Mapping[str, Sums]) -> list[SumsRow]:
-    """Return the flows with most runs. Tokens, cost and durations are those of the runs of their nodes."""
+    """Return the flows with the most runs. Tokens, cost and durations are totals of the runs of their nodes."""
     largest = sorted(flows.items(), key=lambda pair: -pair[1].total)[:MAX_AGENTS]
     most = largest[0][1].total if largest else 1
     return [
@@ -203,7 +206,7 @@ def charts_of(window: RunWindow) -> list[Chart]:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage: with a decimal below 10 %."""
+    """Return a share as a percentage, with one decimal below 10 %."""
     value = 100 * share
     return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
@@ -238,5 +241,5 @@ def _ms(milliseconds: int | None) -> str:
 
 
 def _show_seconds(seconds: float) -> str:
-    """Return a duration that may be short: many tools, and runs of scripts, take less than a second."""
+    """Return a duration for display. Many tools, and runs of scripts, take less than a second."""
     return format_ms(1000 * seconds)

@@ -1,4 +1,4 @@
-"""What does the same as a button of a run page: a request with curl, and a command. Neither contains a secret."""
+"""Commands equivalent to the buttons of a run page: a curl request and a shell command. Neither contains a secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.urls import reverse
 from runs.models import AgentRun
 from runs.statuses import WaitReason
 
-#: The API key is a variable of the shell, so that it is neither on the page nor in the history of the shell.
+#: The API key is a shell variable, so that it appears neither on the page nor in the shell's history.
 _KEY = '-H "Authorization: Bearer $AGENTOPS_API_KEY"'
 
 
@@ -28,7 +28,7 @@ class ActionCommand:
 
 
 def action_commands(request: HttpRequest, run: AgentRun) -> dict[str, ActionCommand]:
-    """Return the commands of all actions of a run, by name. Words in capitals are to be replaced."""
+    """Return the commands of all actions of a run, by name. The user replaces words in capitals."""
     step = run.step_count or 1
     commands = {
         "resume": _command(request, run, "resume", "resume", {"message": "MESSAGE"}, rest="--message MESSAGE"),
@@ -44,7 +44,7 @@ def action_commands(request: HttpRequest, run: AgentRun) -> dict[str, ActionComm
 
 
 def approval_command(request: HttpRequest, run: AgentRun, call_id: UUID) -> ActionCommand:
-    """Return the command that approves a call. The one that denies it differs in a word."""
+    """Return the command that approves a call. The command that denies it differs in one word."""
     return _command(request, run, "approval", "approve", {"decision": "approve"}, rest=str(call_id), call_id=call_id)
 
 

@@ -31,7 +31,7 @@ from runs.statuses import RunStatus
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
-#: Performs an action, adds a message for the user, and returns the run whose page is shown next.
+#: Performs an action, adds a message for the user, and returns the run whose page to show next.
 Act = Callable[..., AgentRun]
 
 
@@ -59,7 +59,7 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
 
 
 def _reason(refusal: RunRefusal) -> str:
-    """Return why an action was refused, without the key of a form, which no user knows."""
+    """Return why an action was refused, without the form's key, which users do not know."""
     if isinstance(refusal, CommandKeyTaken):
         return "this form was sent before, with another text. Reload the page to send a further one"
     return str(refusal)
@@ -89,7 +89,8 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
     if updated.state is RunStatus.PAUSED:
         messages.success(request, "Run paused.")
     else:
-        # No details: the run may have paused before the page is shown. Until then a banner explains when it pauses.
+        # Without details, because the run may have paused before the page is displayed. A banner explains when it
+        # pauses.
         messages.info(request, "Pause requested.")
     return run
 
@@ -145,8 +146,8 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     return run
 
 
-#: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
-#: An inbox that shows one kind of entries has the kind behind a colon.
+#: Pages with forms other than the page of the run: value of the field `next` → name and arguments of the URL. An inbox
+#: that shows one kind of entries appends the kind after a colon.
 _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),

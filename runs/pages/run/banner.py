@@ -30,7 +30,7 @@ class OpenCall:
     summary: str
     #: Whether the tool is not safe to repeat.
     at_most_once: bool
-    #: Resolves it as done.
+    #: The command that resolves it as done.
     command: ActionCommand | None = None
 
 
@@ -45,10 +45,10 @@ class AgentQuestion:
 
 @dataclass(frozen=True)
 class ChildInNeed:
-    """A run below this one that waits for a person, with the link to where it is decided about."""
+    """A descendant run that waits for a person, with a link to the page of the decision."""
 
     href: str
-    #: What to do there: a verb and its object.
+    #: The action there: a verb and its object.
     label: str
     title: str
 
@@ -61,7 +61,7 @@ class Banner:
     icon: str
     head: str
     text: str = ""
-    #: When it happened, when it began and when it ends.
+    #: The time of the cause, the start and the end.
     at: datetime | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -79,10 +79,10 @@ class Banner:
     question: AgentQuestion | None = None
     #: The call to approve or deny, and the command that approves it.
     approval: ShownApproval | None = None
-    #: Runs below this one that wait for a person.
+    #: Descendant runs that wait for a person.
     children: Sequence[ChildInNeed] = ()
     approval_command: ActionCommand | None = None
-    #: Whether it says why the run does not go on by itself: it is shown at the live end of the timeline.
+    #: Whether it explains why the run does not continue. Such a banner appears at the live end of the timeline.
     is_wait: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The banners of a run page: why the run does not progress, who has to act, and what was lost.
+"""The banners of a run page: why the run does not progress, who must act, and any lost work.
 
 At most five queries: one for each status, up to three for a run that waits or is queued, two for a model call that is
 retried, one for child runs.
@@ -40,7 +40,7 @@ _LABELS = {
 
 
 def child_banners(data: RunData) -> list[Banner]:
-    """Return the banner that names the runs below this one that wait for a person; none if no run does."""
+    """Return the banner that names the descendant runs that wait for a person; empty if no run waits."""
     if not data.child_count:
         return []
     waiting = waiting_below(data.run.pk, MAX_NAMED + 1)
@@ -96,7 +96,7 @@ def _own_banners(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> 
 
 
 def _as_waits(run: AgentRun, banners: list[Banner]) -> list[Banner]:
-    """Return the banners of a run's status; those of a wait or a pause are shown at the end of its timeline."""
+    """Return the banners of a run's status. Banners of a wait or a pause move to the end of the timeline."""
     is_wait = run.state in (RunStatus.WAITING, RunStatus.PAUSED)
     return [replace(banner, is_wait=is_wait) for banner in banners]
 
@@ -111,7 +111,7 @@ def pending_commands(run: AgentRun) -> list[RunCommand]:
 
 def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
     run = data.run
-    # Only the runs of its own project: other projects are not visible here.
+    # Only the runs of the same project: other projects are not visible here.
     earlier = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
     ahead = earlier.count()
     queue_text = (

@@ -1,4 +1,4 @@
-"""The child runs that a stop or a pause of a run takes along, for display before the click."""
+"""The child runs that stop or pause with a run, for display before the click."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runs.pages.timeline.cards import LINE
 from runs.statuses import RunStatus
 from timeline.display import clip
 
-#: Child runs that a form names; of more, it says how many.
+#: Maximum child runs that a form names; others are counted.
 MAX_NAMED = 10
 
 
 @dataclass(frozen=True)
 class NamedRun:
-    """A run as a form names it."""
+    """A run named in a form."""
 
     id: UUID
     title: str
@@ -29,7 +29,7 @@ class NamedRun:
 
 @dataclass(frozen=True)
 class TakenAlong:
-    """The runs that one action takes along."""
+    """The runs that one action also affects."""
 
     count: int = 0
     named: Sequence[NamedRun] = ()
@@ -42,14 +42,14 @@ class TakenAlong:
 
 @dataclass(frozen=True)
 class Cascade:
-    """The runs that a stop and a pause of a run take along."""
+    """The runs that stopping and pausing a run also affect."""
 
     stop: TakenAlong = field(default_factory=TakenAlong)
     pause: TakenAlong = field(default_factory=TakenAlong)
 
 
 def cascade_of(run: AgentRun) -> Cascade:
-    """Return what a stop and a pause take along. A query for each level, and two more."""
+    """Return the runs that a stop and a pause also affect. One query for each level, and two more."""
     if run.state.terminal:
         return Cascade()
     if run.is_recorded:

@@ -1,4 +1,4 @@
-"""The banners of external runs that have not ended: what their runner reports, and whether it is silent."""
+"""The banners of external runs that have not ended: the report of their runner, and whether it is silent."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WAITS = {
 
 
 def external_banners(run: AgentRun) -> list[Banner]:
-    """Return the banners of an external run; none for one that has ended, or that runs and sends events."""
+    """Return the banners of an external run. Empty if it has ended, or if it runs and sends events."""
     since = run.log.last_event_at
     if run.state is RunStatus.RUNNING:
-        # Noticed by a worker (runs.external.silence), or here, where none is at work.
+        # A worker detects silence (runs.external.silence). Without a worker, detect it here.
         external = ExternalRun.objects.filter(run=run).first()
         since = (external and external.silent_since) or since
         if since is None or database_clock.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
@@ -43,18 +43,18 @@ def external_banners(run: AgentRun) -> list[Banner]:
 
 
 def abandoned_banner(run: AgentRun) -> Banner:
-    """Return the banner of a run that was ended because nothing came of it."""
+    """Return the banner of a run that was ended as abandoned."""
     text = "Nothing has come from its program since then. The next event reopens the run."
     return Banner(level="info", icon="stopped", head="Abandoned", text=text, at=run.completed_at)
 
 
 def _end() -> str:
-    """Return when a silent run ends by itself."""
+    """Return a sentence about when a silent run ends automatically."""
     days = settings.AGENTOPS_ABANDON_DAYS
     return f" After {days} day{'' if days == 1 else 's'} without an event, the run ends as abandoned." if days else ""
 
 
 def what_waits(run: AgentRun) -> tuple[str, str]:
-    """Return what a session of another program waits for, in a few words, and where it goes on."""
+    """Return what a session of another program waits for, in a few words, and where to act."""
     other = (f"Waits: {label_of(run.status_reason)}", _REPORTED)
     return _WAITS.get(run.status_reason, other)  # type: ignore[call-overload, no-any-return]

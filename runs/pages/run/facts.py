@@ -1,7 +1,7 @@
 """The key facts of a run, below the header of its page; identical for all users.
 
 Three queries: the run with its log, its tool calls by status, and its model calls by outcome. Each batch of live rows
-includes them again.
+includes the facts again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = ("agent_id", "version", "provider", "model")
 LARGE = ("agent_config", "prompt", "result", "structured_output")
 #: Statuses of tool calls that count as errors.
 FAILED_CALLS = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
-#: The disjoint buckets of tokens, and what the page calls them. The first two are always shown.
+#: The disjoint buckets of tokens, and their labels on the page. The first two always appear.
 _BUCKETS = {
     "input": "fresh input",
     "output": "output",
@@ -60,7 +60,7 @@ class DiscardedCalls:
 
 @dataclass(frozen=True)
 class ModelShare:
-    """What a run has used of one model."""
+    """The usage of one model in a run."""
 
     model: str
     calls: int
@@ -85,15 +85,15 @@ class Billing:
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
-    #: Number of all model calls, and the milliseconds that they took.
+    #: Number of all model calls, and their duration in milliseconds.
     calls: int
     model_ms: int
-    #: By model, if there are several.
+    #: Usage by model, if there are several.
     models: Sequence[ModelShare] = ()
 
     @property
     def cache_saving(self) -> str:
-        """Return what the prompt cache saved or cost. Its first write costs more than it saves."""
+        """Return the saving or cost of the prompt cache. Its first write costs more than it saves."""
         saved = self.cache_saved
         if not saved:
             return ""
@@ -101,7 +101,7 @@ class Billing:
 
     @property
     def has_notes(self) -> bool:
-        """Return whether the page has more to say than the cost."""
+        """Return whether the page has notes in addition to the cost."""
         return bool(self.cache_saved or self.abandoned.calls or self.repeated.calls or self.incomplete)
 
 
@@ -112,14 +112,14 @@ class RunData:
     run: AgentRun
     #: Number of tool calls by status.
     calls_by_status: Mapping[str, int]
-    #: Milliseconds that the tool calls took. Calls that run side by side count each.
+    #: Milliseconds that the tool calls took. Parallel calls are added up.
     tool_ms: int
     recoveries: int
-    #: Whether any attempt of a model call or tool call failed, and how many of other things than tool calls.
+    #: Whether any attempt of a model call or tool call failed, and the number of failures other than tool calls.
     has_failures: bool
     failed_attempts: int
-    #: agent_id, version, provider and model of the agent when the run was created; its `slug` and `current` version, if
-    #: it exists.
+    #: agent_id, version, provider and model of the agent when the run was created; `slug` and `current` version, if the
+    #: agent exists.
     agent: Mapping[str, str]
     billing: Billing
     #: Whether the agent or the project sets a budget other than steps.
@@ -134,20 +134,20 @@ class RunFacts:
     run: AgentRun
     #: Start of the running duration; None if the run is not running.
     counts_from: datetime | None
-    #: Seconds with a worker; None if the run has not started. `waited` are the seconds without one.
+    #: Seconds with a worker; None if the run has not started. `waited` is the seconds without one.
     duration: float | None
     waited: float
-    #: Of the duration: what model calls and tool calls took, in milliseconds.
+    #: The part of the duration spent in model calls and tool calls, in milliseconds.
     model_ms: int
     tool_ms: int
     #: Whether the tools' durations come from a recording.
     is_recorded: bool
-    #: Why the run has its status; empty if it says enough.
+    #: Why the run has its status; empty if the status needs no explanation.
     reason: str
     #: Failed tool calls, and failed attempts of model calls.
     error_count: int
     has_errors: bool
-    #: When the run was queued again.
+    #: The time at which the run was queued again.
     requeued_at: datetime | None
     step_limit: int
     cap: int
@@ -167,12 +167,12 @@ class RunFacts:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the run waits or is paused, so that the page says why at the end of the timeline."""
+        """Return whether the run waits or is paused. The end of the timeline then shows the reason."""
         return self.run.state in (RunStatus.WAITING, RunStatus.PAUSED)
 
     @property
     def arrival(self) -> str:
-        """Return what `created_at` is: runs that others execute were not queued here, and may have started before."""
+        """Return the meaning of `created_at`. External runs were not queued here, and may have started earlier."""
         sources = {AgentRun.Source.NATIVE: "Queued", AgentRun.Source.IMPORT: "Imported"}
         return sources.get(AgentRun.Source(self.run.source), "First received")
 
@@ -183,7 +183,7 @@ class RunFacts:
 
     @property
     def progress(self) -> str:
-        """Return what has to change before the minimap of an open page is loaded again."""
+        """Return a key that changes when an open page must reload the minimap."""
         return f"{self.run.step_count} {self.error_count} {self.run.status}"
 
     @property
@@ -209,7 +209,7 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
     errors = RunError.objects.filter(run=OuterRef("pk"))
-    # Errors of tools that runners reported before errors had the ID of their call say `tool:` and that ID.
+    # Before errors had the ID of their call, runners reported errors of tools with the context `tool:` and that ID.
     of_no_call = errors.filter(call_id="").exclude(context__startswith="tool:")
     attempts_of_others = of_no_call.exclude(context__in=OF_MOVES).order_by().values("run")
     children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
@@ -259,7 +259,7 @@ def run_data_of(run: Any) -> RunData:
 
 
 def _agent_now(run: Any) -> dict[str, str]:
-    """Return the name and the current version of the run's agent, if it exists and the run has one of its versions."""
+    """Return the name and current version of the run's agent, if it exists and the run has a version of it."""
     version = str(run.config_version or "")
     is_version = version.isascii() and version.isdigit() and len(version) < 10
     return {"slug": run.agent_slug, "current": str(run.agent_version)} if run.agent_slug and is_version else {}

@@ -30,7 +30,7 @@ from timeline.display import clean, clip
 
 #: Seconds between reloads of the header: a lost or missing worker writes no event.
 POLL_SECONDS = 15
-#: The same for a run with child runs: what these wait for is not an event of its log.
+#: The interval for a run with child runs: its log has no events about the waits of child runs.
 PARENT_POLL_SECONDS = 5
 #: Maximum bytes of a summary: agents write at most 500 characters, external runners may send more.
 SUMMARY_BYTES = 2048
@@ -40,7 +40,7 @@ EXTERNAL = "This run is executed by an external runner and cannot be controlled 
 
 @dataclass(frozen=True)
 class ActionRefusals:
-    """Why each action is not available; empty if it is."""
+    """The reason why each action is unavailable; empty if it is available."""
 
     resume: str
     pause: str
@@ -52,7 +52,7 @@ class ActionRefusals:
 
 @dataclass(frozen=True)
 class ResumeOffer:
-    """What a resume will do, for display before the click."""
+    """The effect of a resume, for display before the click."""
 
     step: int
     budget: int
@@ -69,15 +69,15 @@ class Head:
     run: AgentRun
     title: str
     agent: Mapping[str, str]
-    #: The summary of the result; empty if there is none yet.
+    #: The summary of the result; empty without a result.
     summary: str
     lineage: Lineage
     banners: Sequence[Banner]
-    #: Why the run waits or is paused, with the forms to end it: shown at the live end of the timeline.
+    #: Why the run waits or is paused, with the forms to end it. Appears at the live end of the timeline.
     waits: Sequence[Banner]
     refusals: ActionRefusals
     child_count: int
-    #: What a stop or a pause takes along.
+    #: The runs that a stop or a pause also affects.
     cascade: Cascade
     resume_offer: ResumeOffer | None
     #: Why the run cannot be forked; empty if it can.
@@ -87,14 +87,14 @@ class Head:
     has_errors: bool
     #: Whether the user manages the project.
     may_manage: bool
-    #: What the user may do in the project.
+    #: The user's permissions in the project.
     actions: frozenset[Action]
     #: Seconds between reloads; None for a run that has ended.
     poll_seconds: int | None
     commands: list[tuple[str, str]]
-    #: What does the same as each button, by its action.
+    #: The equivalent commands of each button, by action.
     action_commands: Mapping[str, ActionCommand]
-    #: Labels and reasons of the actions that are not available.
+    #: Labels and reasons of unavailable actions.
     refused: list[tuple[str, str]]
 
 
@@ -148,7 +148,7 @@ def _refused(run: AgentRun, refusals: ActionRefusals, fork_refusal: str) -> list
 
 
 def _for_user(request: HttpRequest, run: AgentRun, banner: Banner, refusals: ActionRefusals) -> Banner:
-    """Return the banner with the forms of its approval, if the user may decide, and the commands that do the same."""
+    """Return the banner with the forms of its approval, if the user may decide, and the equivalent commands."""
     calls = [replace(call, command=outcome_command(request, run, call.id)) for call in banner.calls]
     approval = banner.approval
     if approval is None:
@@ -159,12 +159,12 @@ def _for_user(request: HttpRequest, run: AgentRun, banner: Banner, refusals: Act
 
 
 def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
-    """Return which actions are not available, to a user who may operate the run if `allowed`."""
+    """Return the unavailable actions. `allowed`: whether the user may operate the run."""
     ended = f"The run has ended: it is {run.status}." if run.state.terminal else ""
     if not allowed:
         return ActionRefusals(*(NOT_ALLOWED for _ in range(5)))
     if session_subagents.is_subagent(run):
-        # It ends with its session. People decide here about its calls.
+        # An external run ends with its session. Only its calls are decided here.
         return ActionRefusals(EXTERNAL, EXTERNAL, EXTERNAL, EXTERNAL)
     if run.is_recorded:
         return ActionRefusals(EXTERNAL, EXTERNAL, ended, EXTERNAL, EXTERNAL)
@@ -209,7 +209,7 @@ def _resume_offer(run: AgentRun) -> ResumeOffer:
 
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
-    """Return labels and shell commands that read the run; those that act on it are beside the buttons."""
+    """Return labels and shell commands that read the run. Commands that act on it are next to the buttons."""
     commands = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
     if run.step_count:
         commands.append(("Record as a fixture", f"agentops record_fixtures --run {run.pk} --output fixtures"))

@@ -22,7 +22,7 @@ class Lineage:
     chain: list[UUID]
     #: Position of the run in `chain`, from 1.
     position: int
-    #: IDs and titles of the run that spawned this one, the one that spawned that, and so on, from the top.
+    #: IDs and titles of the ancestors of this run, from the top down to its parent.
     parents: Sequence[tuple[UUID, str]]
     forked_from: UUID | None
     forked_at_step: int | None
@@ -51,7 +51,7 @@ class Lineage:
 
     @property
     def origin(self) -> UUID | None:
-        """Return the run to compare with: the one that this run continues or was forked from."""
+        """Return the run to compare with: the run that this run continues or was forked from."""
         return self.resumed_from or self.forked_from
 
 
@@ -63,7 +63,7 @@ def parents_of(run: AgentRun) -> list[tuple[UUID, str]]:
 def lineage_of(run: AgentRun) -> Lineage:
     """Return the lineage of `run`. Two queries, and one for each parent.
 
-    A run is resumed at most once, so the runs with the same root form a chain. A fork is a root of its own.
+    A run is resumed at most once, so the runs with the same root form a chain. A fork starts a new root.
     """
     earlier = dict(AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", "resumed_from"))
     later = {before: after for after, before in earlier.items() if before is not None}

@@ -13,7 +13,7 @@ from runs.errors import RunNotFound
 from runs.models import AgentRunMessage
 from runs.pages.content.images import picture
 
-#: Even if a browser took the bytes for a document, nothing in it would run or load.
+#: If a browser treated the bytes as a document, this policy would keep it from running or loading anything.
 POLICY = "default-src 'none'; sandbox"
 
 

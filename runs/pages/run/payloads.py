@@ -44,7 +44,7 @@ from timeline.events import EventType
 from timeline.models import Event
 from timeline.reasons import reason_label
 
-#: Maximum bytes of a text on a page; a download has all of it.
+#: Maximum bytes of a text on a page; a download is complete.
 WHOLE_BYTES = 256 * 1024
 MAX_CHOICES = 200
 TITLES = {
@@ -62,7 +62,7 @@ _WITH_JSON_TEXTS = (EventType.MESSAGE_ADDED, EventType.TOOL_END)
 
 
 class Form(StrEnum):
-    """What a text is, which decides how it is displayed."""
+    """The kind of a text, which determines its display."""
 
     PROSE = "prose"
     MARKDOWN = "markdown"
@@ -72,24 +72,24 @@ class Form(StrEnum):
 
 
 _FORMS = {"text": Form.MARKDOWN, "user-prompt": Form.MARKDOWN, "system-prompt": Form.PROSE}
-#: What the download of a message's text consists of.
+#: The kinds of texts that the download of a message contains.
 _SPOKEN = (Form.PROSE, Form.MARKDOWN)
 
 
 @dataclass(frozen=True)
 class PayloadText:
-    """A text of a payload. `name` identifies it in download URLs; `folded` texts are collapsed at first."""
+    """A text of a payload. `name` identifies it in download URLs; `folded` texts start collapsed."""
 
     name: str
     title: str
     text: str
     form: Form = Form.OUTPUT
     folded: bool = False
-    #: The arguments of a tool call, with which its arguments and its output are displayed.
+    #: The arguments of a tool call, needed to display its arguments and its output.
     arguments: Any = None
     #: Whether the text is displayed with its secrets.
     secrets: bool = False
-    #: The bytes of the whole text if `text` is only its beginning.
+    #: The bytes of the whole text if `text` is truncated.
     size: int = 0
 
     @property
@@ -105,7 +105,7 @@ class PayloadText:
 
     @property
     def shown(self) -> list[ShownText]:
-        """Return the text in its form. The arguments of a call may be several texts."""
+        """Return the formatted text. The arguments of a call may be several texts."""
         if self.form is Form.ARGUMENTS:
             return show_arguments(self.arguments, WHOLE_BYTES, as_tree=True)
         shown = self.clip
@@ -172,7 +172,7 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponseBase:
     run = run_for(principal, run_id)
     is_download = request.GET.get("download") == "output"
     if is_download and (pieces := long_output(run.pk, call_id)) is not None:
-        # Legible first: escape sequences inside a secret would hide it.
+        # Convert to readable text first: escape sequences inside a secret would hide it.
         return _as_file(StreamingHttpResponse(map(str.encode, masked(make_pieces_legible(pieces)))), "output")
     row = _call_of(run, call_id, whole=is_download)
     if row is None:
@@ -213,7 +213,7 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
 
 
 def _event_parts(event: Event) -> list[PayloadText]:
-    """Return the text of an event of an external runner, which no row has, and the event itself."""
+    """Return the text of an external runner's event, which has no row, and the event itself."""
     payload = payload_of(event)
     types = object if event.type in _WITH_JSON_TEXTS else str
     value = next((payload[name] for name in _EVENT_TEXTS if payload.get(name) and isinstance(payload[name], types)), "")
@@ -240,7 +240,7 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
     shows_secrets = request.GET.get(PARAMETER) == SHOW and payload.row is not None and payload.whole is not None
     if shows_secrets:
         payload = _with_secrets(principal, run, payload)
-        # Plain, so that nothing but the texts themselves is shown with secrets.
+        # Without formatting, so that the page shows only the texts themselves with secrets.
         context |= {"payload": payload, "as_text": True}
     context["payload_facts"] = [(name, value) for name, value in payload.facts if value not in (None, "", 0)]
     if HtmxDetails(request) and not shows_secrets:
@@ -293,7 +293,7 @@ def _as_file(response: HttpResponseBase, name: str) -> HttpResponseBase:
 
 
 def _call_of(run: AgentRun, call_id: UUID, *, whole: bool) -> AgentRunToolCall | None:
-    """Return a call. Unless the `whole` of it is asked for, a long output is read and set as far as a page shows it."""
+    """Return a call. Unless `whole`, a long output is truncated to the part that a page shows."""
     rows = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id)
     if whole:
         return rows.first()
@@ -320,7 +320,7 @@ def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[Payload
 
 
 def _differs(row: AgentRunToolCall, sent_output: Any) -> bool:
-    """Return whether the model got another output than the stored one, of which perhaps only the beginning was read."""
+    """Return whether the model got a different output than the stored one, which may have been read in part only."""
     if row.output_bytes is None:
         return bool(sent_output != row.output)
     return sent_output is not row.output and len(text_of(sent_output).encode(errors="replace")) < row.output_bytes

@@ -27,7 +27,7 @@ from timeline.display import clean, total_cost
 from timeline.reasons import reason_label
 
 FRAME = "runs/_replay_frame.html"
-#: Messages and open tool calls beside the timeline.
+#: Maximum messages and open tool calls next to the timeline.
 MAX_MESSAGES, MAX_CALLS = 8, 8
 _STATUSES = frozenset(RunStatus)
 
@@ -88,7 +88,7 @@ def replay(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @require_safe
 def replay_frame(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Return what the page shows at event `seq`, as a fragment."""
+    """Return the page content at event `seq`, as a fragment."""
     run = run_for(principal_of(request), run_id, among=AgentRun.objects.select_related("log"))
     return render(request, FRAME, _frame_context(request, run))
 

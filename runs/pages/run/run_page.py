@@ -35,10 +35,10 @@ from timeline.live.response import log_stream
 
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
-#: Values of `event` that lead to an error: the first one, or the next one after event `after`, and then the first.
+#: Values of `event` that select an error: the first one, or the next one after event `after`, wrapping to the first.
 FIRST_ERROR, NEXT_ERROR = "first-error", "next-error"
 ERRORS = (FIRST_ERROR, NEXT_ERROR)
-#: Labels of the row counts of a tombstone.
+#: Labels of the row counts of a deleted run.
 DELETED_ROWS = [
     ("Events", "agent_run_events"),
     ("Messages", "agent_run_messages"),
@@ -76,7 +76,8 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     context = {
         **run_tabs.run_context(request, data, "detail"),
         "window": timeline,
-        # Of the log, not of the rows: a page whose rows end earlier loads the rest, and then continues from there.
+        # The end of the log, not of the rows: a page whose rows end earlier loads the rest, and then continues from
+        # there.
         "cursor": StreamCursor(run.log.last_seq, incarnation),
         "notice": notice,
         "minimap": mapped,
@@ -142,7 +143,7 @@ def _to_flow_run(principal: Principal, flow_run_id: UUID, missing: RunNotFound) 
 
 
 def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpired) -> HttpResponse:
-    """Show the summary that is kept of a run deleted by retention."""
+    """Show the remaining summary of a run deleted by retention."""
     tombstone = expired.data["tombstone"]
     projects = projects_for(principal).order_by("name", "pk")
     context = {
@@ -155,7 +156,7 @@ def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpi
 
 
 def _to_call(request: HttpRequest, run: AgentRun, page: str) -> HttpResponse:
-    """Redirect to the place of a tool call in the timeline, or to its page if no event reports it."""
+    """Redirect to the event of a tool call in the timeline, or to its page if no event reports it."""
     text = request.GET["call"]
     if not re.match(UUID_PATTERN, text):
         raise InvalidRunQuery(f"call must be the ID of a tool call, not {text[:64]!r}")

@@ -1,4 +1,4 @@
-"""The tabs of a run: which there are, where they lead, and what their pages have in common."""
+"""The tabs of a run: their names, links, and shared context."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.pages.run.head import head_of
 from timeline.live.cursor import StreamCursor
 
 MAX_CHOICES = 200
-#: Names and labels of the tabs, in order. The name is that of the URL, and of the count.
+#: Names and labels of the tabs, in order. The name is used in the URL and as the key of the count.
 TABS = (
     ("detail", "Timeline"),
     ("waterfall", "Waterfall"),
@@ -38,7 +38,7 @@ TABS = (
 
 @dataclass(frozen=True)
 class RunTab:
-    """A tab. `count` is None where it is not known without a query."""
+    """A tab. `count` is None if it is not known without a query."""
 
     name: str
     label: str
@@ -66,7 +66,7 @@ def tab_links(run: AgentRun, current: str, counts: Mapping[str, int] | None = No
 
 
 def load(principal: Principal, run_id: UUID) -> facts.RunData:
-    """Return what every tab shows of a run. Raise RunNotFound or RunExpired. Three queries."""
+    """Return the run data that every tab shows. Raise RunNotFound or RunExpired. Three queries."""
     return facts.run_data_of(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
 
 
@@ -95,7 +95,10 @@ def run_context(request: HttpRequest, data: facts.RunData, tab: str) -> dict[str
 
 
 def tab_context(request: HttpRequest, run_id: UUID, tab: str) -> dict[str, Any]:
-    """Return the context of a tab besides the timeline. It follows the run's stream until the run has ended."""
+    """Return the context of a tab other than the timeline.
+
+    The page follows the run's stream until the run has ended.
+    """
     # Read before the run: if the database is restored in between, the cursor must be an old one.
     incarnation = incarnations.current()
     data = load(principal_of(request), run_id)

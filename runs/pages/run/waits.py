@@ -1,4 +1,4 @@
-"""The banner of a waiting run: what it waits for and when it continues.
+"""The banner of a waiting run: the cause of the wait, and when the run continues.
 
 Two or three queries.
 """
@@ -77,7 +77,7 @@ def _open_calls(run: AgentRun) -> list[OpenCall]:
 
 
 def open_call(call: AgentRunToolCall) -> OpenCall:
-    """Return a call with an unknown outcome as pages show it."""
+    """Return a call with an unknown outcome for display."""
     name, is_unsafe = clip(call.tool_name, LINE).text, call.effect == Effect.AT_MOST_ONCE
     return OpenCall(call.pk, name, call.step_number, one_line(call.input), is_unsafe)
 
@@ -91,7 +91,7 @@ def _input(run: AgentRun, banner: Banner) -> Banner:
 
 
 def question_of(pending: OpenQuestion) -> AgentQuestion:
-    """Return a question as pages show it."""
+    """Return a question for display."""
     choices = [(choice, clip(choice, LINE).text) for choice in pending.choices[:MAX_CHOICES] if choice.strip()]
     return AgentQuestion(clip(pending.text, TEXT_BYTES).text, choices)
 

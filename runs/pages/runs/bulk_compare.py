@@ -1,4 +1,4 @@
-"""Two selected runs of the list, compared."""
+"""Compare two selected runs of the list."""
 
 from __future__ import annotations
 

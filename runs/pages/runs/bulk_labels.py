@@ -1,4 +1,4 @@
-"""Labels of several runs of the list."""
+"""Change labels of several runs of the list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
     ids = selected_ids(form)
     label = fields.line(form.get("new_label", ""))
     is_removal = form.get("do") == "remove-label"
-    # Runs of other projects and removed ones are left out.
+    # Leave out runs of other projects and removed runs.
     run_ids = list(AgentRun.objects.filter(project=owner, pk__in=ids).values_list("pk", flat=True))
     try:
         if not run_ids:
@@ -48,7 +48,7 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def list_of(project: Project, form: QueryDict) -> str:
-    """Return the address of the list that a form was on."""
+    """Return the URL of the list that contained the form."""
     query = ListQuery.parse(_list_query(form))
     parameters = query.query_string(before=query.before, after=query.after)
     return reverse("runs:list", args=[project.slug]) + (parameters or "?all=1")

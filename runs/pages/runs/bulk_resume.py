@@ -33,7 +33,7 @@ from timeline.display import clean
 #: Maximum runs of a bulk resume, as in the API.
 MAX_RUNS = 200
 MAX_CHOICES = 200
-#: The reason for a run that was skipped in the preview and could be resumed later.
+#: The reason for a run that the preview skipped and that became resumable later.
 CHANGED = "it could not be resumed when the preview was shown"
 
 
@@ -59,7 +59,7 @@ class BulkRequest:
     skipped_ids: Sequence[UUID]
     message: str
     kill: bool
-    #: Whether more than MOST runs match.
+    #: Whether more than MAX_RUNS runs match.
     has_more: bool = False
 
 
@@ -105,7 +105,7 @@ def _options(bulk: BulkRequest) -> dict[str, Any]:
     return {"message": bulk.message or None, "kill": bulk.kill}
 
 
-# --- Which runs -----------------------------------------------------------------------------------------------------
+# --- Selection of runs ----------------------------------------------------------------------------------------------
 
 
 def _parse_request(request: HttpRequest, principal: Principal, project: Project) -> BulkRequest:
@@ -125,9 +125,9 @@ def _parse_request(request: HttpRequest, principal: Principal, project: Project)
 
 
 def _matching(project: Project, filters: Filters, *, kill: bool) -> list[UUID]:
-    """Return the IDs of matching paused runs, oldest first; with `kill`, then those of matching active runs.
+    """Return the IDs of matching paused runs, oldest first; with `kill`, followed by matching active runs.
 
-    At most MOST + 1.
+    At most MAX_RUNS + 1.
     """
     unended = filters.apply(AgentRun.objects.filter(project=project)).unended().order_by("pk")
     ids = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MAX_RUNS + 1])

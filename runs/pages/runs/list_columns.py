@@ -1,4 +1,4 @@
-"""The columns of the run list: which exist, which are shown, and by which the list can be sorted."""
+"""The columns of the run list: available, selected and sortable columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.queries.run_lists.run_order import InvalidListQuery, RunOrder, SortKey
 
 @dataclass(frozen=True)
 class ListColumn:
-    """A column that can be chosen. Status and title are always shown."""
+    """An optional column. Status and title always appear."""
 
     name: str
     heading: str
@@ -23,7 +23,7 @@ class ListColumn:
 
 COLUMNS = (
     ListColumn("agent", "Agent"),
-    #: Labels stand beside the title.
+    #: Labels appear next to the title.
     ListColumn("labels", "Labels"),
     ListColumn("created", "Created", SortKey.CREATED),
     ListColumn("started", "Started"),
@@ -46,16 +46,16 @@ class Heading:
     name: str
     text: str
     is_number: bool
-    #: The query string that sorts by the column, or reverses the order. Empty: the list cannot be sorted by it.
+    #: The query string that sorts by the column, or reverses the order. Empty if the column is not sortable.
     sort_url: str = ""
     #: `ascending` or `descending` if the list is sorted by it.
     sorted_by: str = ""
 
 
 def parse_columns(query: QueryDict) -> tuple[str, ...]:
-    """Return the names of the chosen columns, in their fixed order. Raise InvalidListQuery for unknown ones.
+    """Return the names of the selected columns, in their fixed order. Raise InvalidListQuery for unknown ones.
 
-    They are repeated parameters, as a form sends them, or one with commas.
+    The parameter may be repeated, as a form sends it, or contain names separated by commas.
     """
     chosen = {name for text in query.getlist("columns") for name in text.split(",") if name}
     unknown = sorted(chosen - {*NAMES, TITLE.name})
@@ -65,15 +65,15 @@ def parse_columns(query: QueryDict) -> tuple[str, ...]:
 
 
 def column_pairs(columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the chosen columns as query parameters."""
-    # The title stands for no column at all.
+    """Return the selected columns as query parameters."""
+    # The name of the title column represents an empty selection.
     return [("columns", ",".join(columns) or TITLE.name)] if tuple(columns) != DEFAULT else []
 
 
 def headings(columns: Sequence[str], order: RunOrder | None, pairs: Sequence[tuple[str, str]]) -> list[Heading]:
-    """Return the headings of a table: the title comes after the agent. `pairs`: the query without its order.
+    """Return the headings of a table. The title comes after the agent. `pairs`: the query without its order.
 
-    Without an order the headings are no links.
+    Without an order the headings are not links.
     """
     shown = [column for column in COLUMNS if column.name in columns and column.name != "labels"]
     at = 1 if shown and shown[0].name == "agent" else 0

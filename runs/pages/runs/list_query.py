@@ -28,12 +28,12 @@ class Page:
     """A page of the list."""
 
     runs: list[ListedRun]
-    #: Query strings of the next and the previous page; None if there is none.
+    #: Query strings of the next and the previous page; None if the page does not exist.
     older: str | None
     newer: str | None
     #: On the first page: runs created after this position are new to the user.
     since: ListPosition | None
-    #: Up to which run a search without an index has looked, if there are more. Only in the order of creation.
+    #: Where a search without an index stopped, if runs remain. Only in the order of creation.
     stopped_at: ListPosition | None = None
     #: Whether only the newest runs are sorted.
     is_partial: bool = False
@@ -102,7 +102,7 @@ class ListQuery:
             more_newer, more_older = self.before is not None, has_more
         page = [runs[position.run_id] for position in positions if position.run_id in runs]
         first, last = (positions[0], positions[-1]) if positions else (None, None)
-        # Where a search stopped, the next page goes on, whether it has found a run or not.
+        # The next page continues where the search stopped, even if the search had no results.
         if found.stopped_at and not has_more:
             more_newer, more_older = bool(self.after) or more_newer, not self.after or more_older
             first, last = (found.stopped_at, last) if self.after else (first, found.stopped_at)
@@ -119,7 +119,7 @@ class ListQuery:
         backward, position = self.after is not None, self.after or self.before
         listed, rest = self.filters.indexed(project, listed_runs())
         if self.order.is_by_creation and not rest:
-            # By an index: one query for the runs and their columns.
+            # Uses an index: one query for the runs and their columns.
             rows = read(self.order.beyond(listed, position, backward=backward)[: PAGE_SIZE + 1])
             return FoundRuns([ListPosition.of(row) for row in rows]), {row.pk: row for row in rows}
         search = RunSearch(project, self.filters, self.order, backward=backward)

@@ -25,7 +25,7 @@ from timeline.reasons import reason_label
 NOTHING = "–"
 UNTITLED = "(untitled)"
 _PLACEHOLDER_ID = UUID(int=0)
-#: Labels of a row; more are counted.
+#: Maximum labels of a row; others are counted.
 MAX_CHIPS = 3
 
 
@@ -56,14 +56,14 @@ class RunRow(TypedDict):
     tokens_in: str
     tokens_out: str
     tokens: str
-    #: `unpriced` is the number of model calls that it leaves out; empty: none.
+    #: `unpriced` is the number of model calls without a known price; empty without any.
     cost: str
     unpriced: str
     cost_source: str
     source: str
     is_continuation: bool
     is_child: bool
-    #: Number of child runs; empty if there are none. `tree` is the URL of the tree.
+    #: Number of child runs; empty without child runs. `tree` is the URL of the tree.
     children: str
     tree: str
     #: Whether the run has ended, so that the row does not change any more.
@@ -71,7 +71,7 @@ class RunRow(TypedDict):
 
 
 def rows_of(runs: Iterable[ListedRun], now: datetime) -> list[RunRow]:
-    """Return the rows of runs. Sends a query if one of them is queued."""
+    """Return the rows of runs. Sends a query if a run is queued."""
     # Resolve the URL once: only the ID differs.
     page = reverse("runs:detail", args=[_PLACEHOLDER_ID])
     runs = list(runs)
@@ -157,13 +157,13 @@ def short_number(number: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _line(text: str) -> str:
-    """Return `text` as a line, redacted and escaped. Cached, because open pages show the same runs again and again."""
+    """Return `text` as a line, redacted and escaped. Cached, because open pages show the same runs repeatedly."""
     return escape(printable(clean(text)).strip())
 
 
 @lru_cache(maxsize=1024)
 def _chips(labels: tuple[object, ...]) -> str:
-    """Return labels as chips. Cached, because many runs have the same ones."""
+    """Return labels as chips. Cached, because many runs have the same labels."""
     lines = ((_line(str(label)),) for label in labels[:MAX_CHIPS])
     shown = format_html_join(" ", '<span class="chip"><bdi>{}</bdi></span>', lines)
     more = len(labels) - MAX_CHIPS

@@ -36,7 +36,7 @@ from timeline.live.response import ProjectStream
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
-#: Runs of each source, the newest ones, whose recorded agents are offered as a filter.
+#: Number of newest runs of each source whose recorded agents are filter choices.
 MAX_RECORDED = 100
 
 
@@ -117,7 +117,7 @@ def stream(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _waiting(project: Project) -> dict[str, Any]:
-    """Return how many runs wait for a person, and where they are listed."""
+    """Return the number of runs that wait for a person, and the URL of their list."""
     count = waiting_for_people(project)
     return {
         "waiting": f"{count}+" if count == MAX_COUNT else count,
@@ -142,8 +142,8 @@ def _schedules(project: Project) -> Any:
 
 
 def _recorded_agents(project: Project) -> set[str]:
-    """Return the names of agents that the newest runs of each other program have recorded. A query for each source."""
-    # `exclude` is redundant, but needed for the planner to use the partial index `run_list_by_source`.
+    """Return the agent names in the newest runs of each external source. One query for each source."""
+    # `exclude` is redundant, but the planner needs it to use the partial index `run_list_by_source`.
     runs = AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE)
     names = runs.order_by("-created_at", "-log").values_list(KT("agent_config__agent_id"), flat=True)
     sources = [source for source in AgentRun.Source if source != AgentRun.Source.NATIVE]
@@ -151,12 +151,12 @@ def _recorded_agents(project: Project) -> set[str]:
 
 
 def _url(project: Project, query: ListQuery) -> str:
-    """Return the URL of a list. With a default view, the one without parameters leads to that view."""
+    """Return the URL of a list. If the user has a default view, the URL without parameters opens that view."""
     return reverse("runs:list", args=[project.slug]) + (query.query_string() or "?all=1")
 
 
 def _rows_url(project: Project, query: ListQuery, page: Page, page_rows: list[RunRow], *, boxes: bool) -> str:
-    """Return the URL of the page's updates; empty if there cannot be any, because all its runs have ended."""
+    """Return the URL of the page's updates; empty if all its runs have ended."""
     ids = ",".join(row["id"] for row in page_rows if not row["has_ended"])
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]
     if not places:

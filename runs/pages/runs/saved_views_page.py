@@ -54,7 +54,7 @@ class ShownViews:
 
 
 def shown_views(project: Project, principal: Principal, request: HttpRequest) -> ShownViews:
-    """Return the views of a user, and which of them the request is for. One query."""
+    """Return the views of a user, and which of them the request opens. One query."""
     url = reverse("runs:list", args=[project.slug])
     query = ListQuery.parse(request.GET).first_page().query_string().removeprefix("?")
     views = list(saved_views.views_of(project, principal.user_id))
@@ -82,7 +82,7 @@ def save(request: HttpRequest, project: str) -> HttpResponse:
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     form = request.POST
-    # Written anew, so that a stored query has no position and no unknown parameters.
+    # Serialized again, so that a stored query has no position and no unknown parameters.
     query = ListQuery.parse(QueryDict(form.get("query", ""))).first_page().query_string().removeprefix("?")
     try:
         view = saved_views.save_view(

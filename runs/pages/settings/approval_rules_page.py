@@ -1,6 +1,6 @@
 """The approval rules of a project: which tool calls of all its agents run, wait for a person, or are denied.
 
-Only people change them here; no API key can.
+Only people can change them, on this page; API keys cannot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TITLE = "Rules"
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def rules(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the rules as a form, or replace them. Status 422 for an invalid form, 409 if they have changed meanwhile."""
+    """Show the rules as a form, or replace them. Status 422 for an invalid form, 409 after a concurrent change."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     stored = _stored(entry.project)
@@ -61,12 +61,12 @@ def rules(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _stored(project: Project) -> list[Any]:
-    """Return the rules; of rules that somebody else wrote wrong, none: no run may go on until they are replaced."""
+    """Return the rules; empty if the stored rules are invalid, which stops all runs until the rules are replaced."""
     return [] if _fault(project) else approvals.rules_of(project)
 
 
 def _fault(project: Project) -> str:
-    """Return why the stored rules cannot be read; empty if they can."""
+    """Return why the stored rules are invalid; empty if they are valid."""
     try:
         approvals.rules_of(project)
     except InvalidPolicies as error:
@@ -75,7 +75,7 @@ def _fault(project: Project) -> str:
 
 
 def _seen(request: HttpRequest) -> list[Any]:
-    """Return the masked rules that the form was made of."""
+    """Return the masked rules with which the form was rendered."""
     try:
         seen = strict_json.parse(request.POST.get("seen", ""))
     except ValueError:

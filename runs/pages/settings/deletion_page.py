@@ -1,4 +1,4 @@
-"""The page that deletes an archived project: what goes, and a form that the slug confirms."""
+"""The page that deletes an archived project: the data to delete, and a form confirmed by the slug."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.actions import project_deletion
 from runs.actions.archiving import being_recorded
 from runs.pages.agents.agents_page import page_context
 
-#: Count → what a person calls it, for one and for several.
+#: Count → its noun, singular and plural.
 NOUNS = {
     "runs": ("run", "runs"),
     "flow_runs": ("flow run", "flow runs"),
@@ -36,8 +36,9 @@ NOUNS = {
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show what would be deleted, or delete the project if `slug` is its slug. Status 422 for another one, 409 if it is
-    refused.
+    """Show what would be deleted, or delete the project if `slug` is its slug.
+
+    Status 422 for another slug, 409 if the deletion is refused.
     """
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)

@@ -1,4 +1,4 @@
-"""The first page of a project's settings: its name, the members and keys that are added most, and its archiving."""
+"""The first page of a project's settings: its name, common members and keys, and archiving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daily budgets of a project, with what is used today, and its retention with a preview."""
+"""The daily budgets of a project with today's usage, and its retention with a preview."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def set_budgets(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_safe
 def retention(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the retention. With `days`, which may be empty for no limit, also what it would delete."""
+    """Show the retention. With `days`, empty for no limit, also show what it would delete."""
     entry = enter(principal_of(request), project, Action.MANAGE)
     if "days" not in request.GET:
         return _retention(request, entry, entry.project.retention_days)
@@ -166,7 +166,7 @@ def _stored(project: Project) -> dict[str, str]:
 
 
 def _fault(project: Project) -> str:
-    """Return why the stored budgets cannot be read; empty if they can."""
+    """Return why the stored budgets are invalid; empty if they are valid."""
     try:
         day_budgets.of(project)
     except InvalidBudget as refusal:

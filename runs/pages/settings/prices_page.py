@@ -1,4 +1,4 @@
-"""The prices of a project: its own, the published ones beside them, and models of recent runs without a price."""
+"""The prices of a project with the published prices for comparison, and models of recent runs without a price."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ REQUIRED = ("model", "input", "output")
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A price of the project, and the published one of the standard tier."""
+    """A price of the project, and the published price of the standard tier."""
 
     price: ModelPrice
-    #: Tier and size of its calls; empty: all.
+    #: Tier and size of the calls that it applies to; empty for all.
     of_calls: str
     own: list[str]
-    #: Per bucket; empty where it is not known.
+    #: Per bucket; empty if unknown.
     published: list[str]
     published_of: str
 
     @property
     def name(self) -> str:
-        """The model, with the tier and the size of the calls if the price is not for all."""
+        """Return the model, with tier and size of the calls if the price does not apply to all calls."""
         return f"{self.price.model}, {self.of_calls}" if self.of_calls else self.price.model
 
     @property
@@ -67,14 +67,14 @@ class UsedRow:
 
     model: UsedModel
     name: str
-    #: The pattern of the project's price that counts for it now; empty: none.
+    #: The pattern of the project's price that currently applies; empty without one.
     pattern: str
     published: bool
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the prices. `model`, `tier` and `above` fill in the form: with that price, or with the published one."""
+    """Show the prices. `model`, `tier` and `above` fill in the form with that price or the published price."""
     entry = enter(principal_of(request), project, Action.MANAGE)
     model, tier, above = (fields.line(request.GET.get(name, ""))[:200] for name in ("model", "tier", "above"))
     return _page(request, entry, _initial(entry.project, model, tier, above) if model else {})
@@ -82,7 +82,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def set_price(request: HttpRequest, project: str) -> HttpResponse:
-    """Set the price of a pattern in place of an earlier one, or show the page again with the errors and status 422."""
+    """Set the price of a pattern, replacing an earlier one, or show the form with errors and status 422."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     texts = {name: fields.line(request.POST.get(name, "")) for name in FIELDS}
@@ -112,7 +112,7 @@ def remove_price(request: HttpRequest, project: str) -> HttpResponse:
         number = int(above) if above.isdecimal() else -1
         model_prices.remove_price(entry.project, pattern, tier=tier, above=number, by=principal)
     except InvalidPrices as refusal:
-        # Somebody else was faster, or it was a second click.
+        # Another user removed it first, or it was a second click.
         messages.info(request, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}.")
     else:
         messages.success(request, "Price removed. Published prices count from now on.")

@@ -1,4 +1,4 @@
-"""A sink as pages show it: its target without paths and secrets, its state in words, and how far it is behind."""
+"""A sink as pages show it: its target without paths and secrets, its state in words, and its lag."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from runs.telemetry.kinds.jsonl_sink import JsonlSink
 from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
 from timeline.display import clean, format_duration
 
-#: Failed attempts in a row that may be chance.
+#: Failed attempts in a row that do not yet indicate a problem.
 FEW_FAILURES = 3
 
 
 @dataclass(frozen=True)
 class ShownSink:
-    """A sink with its health. `status` is a word of the badges, and `state` what the badge says."""
+    """A sink with its health. `status` selects the badge, and `state` is the badge's text."""
 
     sink: Sink
     cursor: SinkCursor
@@ -41,13 +41,13 @@ class ShownSink:
 
     @property
     def needs_attention(self) -> bool:
-        """Return whether somebody should look. A sink that a person has disabled is as it should be."""
+        """Return whether the sink has a problem. A sink that a person disabled has none."""
         is_meant = self.sink.is_paused or (not self.sink.is_enabled and not self.sink.disabled_reason)
         return not is_meant and (self.status != "completed" or self.dead > 0)
 
     @property
     def trouble(self) -> str:
-        """Return what is wrong and what to do, for the site's administrators."""
+        """Return the problem and its solution, for the site's administrators."""
         if self.disabled_reason or self.cursor.failures:
             return self.disabled_reason or self.last_error
         if self.lag:
@@ -114,7 +114,7 @@ def _defaults(kind_name: str) -> dict[str, Any]:
     try:
         fields = kind_of(kind_name).options_class.model_fields
     except InvalidSink:
-        return {}  # of a package that is no longer installed
+        return {}  # the package of this kind is not installed any more
     return {name: field.default for name, field in fields.items()}
 
 
@@ -131,7 +131,7 @@ def _state(sink: Sink, lag: str) -> tuple[str, str]:
 
 
 def _lag(sink: Sink, newest: int) -> str:
-    """Return how far a sink is behind. Events of other projects alone do not count, unless there are many."""
+    """Return the lag of a sink. Events of other projects alone do not count, unless there are many."""
     health = cast("SinkWithHealth", sink)
     ahead = newest - sink.cursor.event_id
     # A sink of the whole site gets the events of all projects.

@@ -1,4 +1,4 @@
-"""What an admin does with a sink: enable it, test it, rotate its secret, send again, delete it."""
+"""The actions of an admin on a sink: enable, test, rotate the secret, send again, delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
 
 @require_POST
 def switch(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Enable or disable a sink: `enabled` is "yes" or "no". It continues where it was."""
+    """Enable or disable a sink: `enabled` is "yes" or "no". An enabled sink continues where it stopped."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
@@ -42,7 +42,7 @@ def switch(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 @require_POST
 def test(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Let a worker send a test event, whose answer the page of the sink shows."""
+    """Have a worker send a test event. The page of the sink shows the response."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
@@ -52,7 +52,7 @@ def test(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 @require_POST
 def rotate(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Show a new secret of a webhook, once. `seen` are the hints of the secrets that it follows."""
+    """Show a new secret of a webhook, once. `seen` holds the hints of the secrets that it replaces."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
@@ -69,7 +69,7 @@ def rotate(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 @require_POST
 def resend(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Send a delivery again: `delivery` is its ID, or "dead" for all that were given up."""
+    """Send a delivery again: `delivery` is its ID, or "dead" for all deliveries that were given up."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
@@ -92,7 +92,7 @@ def resend(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Ask whether to delete a sink, or delete the one called `name`."""
+    """Ask for confirmation, or delete the sink named `name`."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
@@ -106,7 +106,7 @@ def delete(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 
 def show_secret(request: HttpRequest, entry: EnteredProject, sink: Sink, secret: str, *, is_new: bool) -> HttpResponse:
-    """Show the secret of a webhook. Nothing on the way keeps the page."""
+    """Show the secret of a webhook. The response must not be cached."""
     context = {**sink_context(entry, get_sink(entry, sink.pk)), "secret": secret, "is_new": is_new}
     response = render(request, "runs/sinks/secret.html", context)
     response.headers["Cache-Control"] = "no-store"
@@ -114,13 +114,13 @@ def show_secret(request: HttpRequest, entry: EnteredProject, sink: Sink, secret:
 
 
 def back(entry: EnteredProject, sink: Sink, suffix: str = "") -> HttpResponse:
-    """Return to the page of a sink."""
+    """Redirect to the page of a sink."""
     address = resolve_url("runs:sink", entry.project.slug, sink.pk)
     return HttpResponse(status=303, headers={"Location": f"{address}{suffix}"})
 
 
 def sentence(text: str) -> str:
-    """Return the text of a refusal as a sentence."""
+    """Return the text of an error as a sentence."""
     return f"{text[:1].upper()}{text[1:]}."
 
 

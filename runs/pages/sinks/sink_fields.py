@@ -1,4 +1,4 @@
-"""The form of a sink: its fields, made of the options and secrets of its kind, and what was typed into them."""
+"""The form of a sink: fields for the options and secrets of its kind, and the submitted values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import Problem, SinkKind
 
 REQUIRED = "Enter a value."
-#: Option or secret → label and help. Others, of packages, are called by their names.
+#: Option or secret → label and help. Options of other packages are labelled with their names.
 TEXTS = {
     "url": ("URL", "An https address of a public host, unless the site allows private ones."),
     "batch_size": (
@@ -33,33 +33,33 @@ TEXTS = {
     "headers": ("Headers", "One NAME: VALUE a line, such as Authorization: Bearer …. Sent with each request."),
     "secrets": ("Secret", "whsec_ and the base64 form of 24 to 64 bytes. Empty: a new one, which is shown once."),
 }
-#: Kind → texts of options that differ there.
+#: Kind → texts of options that differ for this kind.
 KIND_TEXTS = {("otlp", "url"): ("URL", "Of the traces, such as https://collector.example.org/v1/traces.")}
 
 
 @dataclass
 class SinkField:
-    """A field of the form, with what it shows."""
+    """A field of the form, with its value."""
 
     name: str
     label: str
     help: str = ""
     is_required: bool = False
     is_secret: bool = False
-    #: Several lines.
+    #: Whether the field has several lines.
     is_long: bool = False
-    #: How the text becomes a value. Raises `ValueError` with what is wrong.
+    #: Converts the text to a value. Raises `ValueError` with the reason.
     parse: Callable[[str], Any] = str
     value: str = ""
-    #: A secret that was typed, and is not sent back with the errors of others.
+    #: Whether a secret was entered that is not sent back when another field has an error.
     is_dropped: bool = False
-    #: Of a stored secret: its last characters. It stays if nothing is typed.
+    #: For a stored secret, its last characters. An empty field keeps the stored secret.
     hint: str = ""
     errors: list[str] = field(default_factory=list)
 
     @property
     def may_hold_secret(self) -> bool:
-        """Return whether the browser must not keep what is typed: URLs may have tokens."""
+        """Return whether the browser must not store the input. URLs may contain tokens."""
         return self.is_secret or self.name.endswith("url")
 
     @property
@@ -70,7 +70,7 @@ class SinkField:
 
 @dataclass
 class SinkForm:
-    """The form of a new sink, or of a stored one."""
+    """The form of a new or stored sink."""
 
     kind: SinkKind
     sink: Sink | None
@@ -79,7 +79,7 @@ class SinkForm:
     secrets: list[SinkField]
     event_types: SinkField
     from_start: bool = False
-    #: Problems of no single field.
+    #: Problems that belong to no field.
     errors: list[str] = field(default_factory=list)
 
     @property
@@ -91,7 +91,7 @@ class SinkForm:
         return len(self.errors) + sum(len(each.errors) for each in self.fields)
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
-        """Add each problem at its field; one that its field has found itself only once."""
+        """Add each problem to its field. Skips a problem that the field already reports."""
         by_name = {each.name: each for each in self.fields}
         for name, text in problems:
             place = by_name.get(name)
@@ -102,7 +102,7 @@ class SinkForm:
 
 
 def form_of(kind: SinkKind, sink: Sink | None = None) -> SinkForm:
-    """Return the form of a new sink of a kind, or of a stored one. Values of stored secrets are not in it."""
+    """Return the form of a new sink of a kind, or of a stored sink. Stored secrets are not included."""
     stored = masked(sink.config) if sink is not None else {}
     hints = sink.secret_hints if sink is not None else {}
     options = [_option(kind, name, stored.get(name)) for name in kind.options_class.model_fields]
@@ -116,7 +116,7 @@ def form_of(kind: SinkKind, sink: Sink | None = None) -> SinkForm:
 
 
 def read(form: SinkForm, post: QueryDict) -> SinkChange:
-    """Fill the form with what was typed, and return the change. Errors of single texts are in the form."""
+    """Fill the form with the submitted values, and return the change. The form contains the errors of single fields."""
     form.name.value = fields.line(post.get("name", ""))
     if not form.name.value:
         form.name.errors.append(REQUIRED)
@@ -132,7 +132,7 @@ def read(form: SinkForm, post: QueryDict) -> SinkChange:
 
 
 def _values(options: Sequence[SinkField], post: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that were typed. Empty ones are left to the kind's defaults."""
+    """Return the submitted options. Empty options use the kind's defaults."""
     values = {}
     for each in options:
         each.value = fields.line(post.get(each.name, ""))
@@ -144,7 +144,7 @@ def _values(options: Sequence[SinkField], post: Mapping[str, str]) -> dict[str, 
 
 
 def _secret_values(form: SinkForm, post: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the secrets that were typed, or are to be forgotten. They are not put into the form again."""
+    """Return the secrets that were entered or are to be removed. They are not put into the form again."""
     values: dict[str, Any] = {}
     for each in form.secrets:
         text = fields.text(post.get(each.name, "")).strip()
@@ -187,7 +187,7 @@ def _hint(hint: Any) -> str:
 
 
 def _json(text: str) -> Any:
-    """Return a number or another value that is written as JSON. Other texts stay texts, as on the command line."""
+    """Return the value of a JSON text. Text that is not JSON is returned unchanged, as on the command line."""
     try:
         return strict_json.parse(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The forms of sinks: a new one of some kind, and a stored one."""
+"""The forms that create and change a sink."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = ["GET", "HEAD", "POST"]
 @sensitive_variables()
 @require_http_methods(METHODS)
 def new(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the kinds, or the form of the one called `kind`; or create its sink. Status 422 for an invalid form."""
+    """Show the kinds, or the form of the kind `kind`; or create a sink. Status 422 for an invalid form."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     chosen = request.GET.get("kind", "") if request.method != "POST" else request.POST.get("kind", "")
@@ -44,7 +44,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
     change = read(form, request.POST)
     sink, secret = Sink(project=entry.project, kind=chosen), None
     try:
-        # Also if the form itself has errors, so that everything that is wrong is shown at once.
+        # Run this check even if the form has errors, so that all errors are shown together.
         sink_changes.check(sink, change)
         if not form.error_count:
             sink, secret = sink_changes.create(entry.project, chosen, change, by=principal, from_start=form.from_start)
@@ -62,7 +62,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
 @sensitive_variables()
 @require_http_methods(METHODS)
 def edit(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Show the form of a sink, or change it. Secrets that are left empty stay. Status 422 for an invalid form."""
+    """Show the form of a sink, or change it. Empty secret fields keep their secrets. Status 422 for an invalid form."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)

@@ -1,4 +1,4 @@
-"""A sink: its health, what can be done with it, and its deliveries."""
+"""A sink: its health, its actions, and its deliveries."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from timeline.display import clean
 from timeline.settled import newest_event
 
 PAGE_SIZE = 50
-#: State of a delivery → the word of its badge.
+#: State of a delivery → status of its badge.
 BADGES = {"waiting": "queued", "sent": "completed", "dead": "failed"}
 
 
 @require_safe
 def detail(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
-    """Show a sink and a page of its deliveries, newest first. `test` names the test whose answer is shown."""
+    """Show a sink and a page of its deliveries, newest first. `test` names the test whose response to show."""
     entry = enter(principal_of(request), project, Action.CONFIGURE)
     sink = get_sink(entry, sink_id)
     state, before, test = request.GET.get("state", ""), _id(request, "before"), _id(request, "test")
@@ -42,7 +42,7 @@ def detail(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
     rows = sink_health.deliveries_of(sink, (state,) if state else ())
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    # One more than a page, to know whether there are older ones.
+    # One row more than a page, to know whether there is a next page.
     batch = list(rows[: PAGE_SIZE + 1])
     page = batch[:PAGE_SIZE]
     context = {
@@ -60,7 +60,7 @@ def detail(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
 
 
 def sink_context(entry: EnteredProject, sink: Sink) -> dict[str, Any]:
-    """Return what all pages of a sink need."""
+    """Return the context that all pages of a sink need."""
     try:
         kind = kind_of(sink.kind)
         title, default_types, missing = kind.title, list(kind.default_types), ""
@@ -73,7 +73,7 @@ def sink_context(entry: EnteredProject, sink: Sink) -> dict[str, Any]:
         "kind_title": title,
         "default_types": default_types,
         "missing_kind": missing,
-        # A rotation names the secrets that it follows, so that reloading its answer rotates nothing.
+        # A rotation names the secrets that it replaces, so that a resubmitted form rotates nothing.
         "seen": json.dumps(sink.secret_hints, sort_keys=True),
     }
 

@@ -18,7 +18,7 @@ from timeline.settled import newest_event
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the sinks by name. Of those of the whole site, their targets only."""
+    """Show the sinks by name. For sinks of the whole site, show only the target."""
     entry = enter(principal_of(request), project, Action.CONFIGURE)
     own = Sink.objects.filter(project=entry.project).order_by("name")
     newest = newest_event()

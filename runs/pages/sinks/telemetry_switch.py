@@ -21,7 +21,7 @@ _DONE = {
 
 @require_POST
 def switch(request: HttpRequest, project: str) -> HttpResponse:
-    """Let the events of the project leave the site or not: `telemetry` is "on" or "off"."""
+    """Enable or disable export of the project's events: `telemetry` is "on" or "off"."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
     choice = request.POST.get("telemetry", "")

@@ -1,4 +1,4 @@
-"""The tables of the page: workers, queues with their messages, and the slices that are at work."""
+"""The tables of the page: workers, queues with their messages, and active slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.models import WorkerProcess
 from runs.queries import queue_state
 from runs.queries.broker_state import BrokerState
 
-#: Workers that are listed.
+#: Maximum listed workers.
 MAX_WORKERS = 50
 
 
@@ -32,7 +32,7 @@ class ShownQueue(NamedTuple):
 
     name: str
     messages: int
-    #: Such as "6: 3; 9: 1".
+    #: Messages by priority, such as "6: 3; 9: 1".
     by_priority: str
 
 
@@ -52,7 +52,7 @@ def shown_workers() -> ShownWorkers:
     """Return the living workers, idle ones too. Two queries."""
     busy: dict[str, int] = {}
     for owner, count in queue_state.working_workers().items():
-        # A process that tries a run alone belongs to the worker that started it. Names of hosts may have dots too.
+        # The process that tries a suspected run belongs to the worker that started it. Host names may contain dots.
         host_and_pid, colon, token = owner.rpartition(":")
         name = host_and_pid + colon + token.partition(CHILD_SEPARATOR)[0]
         busy[name] = busy.get(name, 0) + count
@@ -66,7 +66,7 @@ def shown_workers() -> ShownWorkers:
 
 
 def shown_queues(broker: BrokerState) -> Iterator[ShownQueue]:
-    """Yield the queues by name, that of upkeep last."""
+    """Yield the queues by name, the queue of upkeep last."""
     for queue in sorted(broker.lengths, key=lambda name: (name == UPKEEP, name)):
         counts = broker.lengths[queue]
         by_priority = "; ".join(f"{priority}: {counts[priority]:,}" for priority in sorted(counts))

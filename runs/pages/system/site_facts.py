@@ -1,4 +1,4 @@
-"""What the site knows of its own health, each fact from the one place that also /readyz or /metrics reads."""
+"""Health facts about the site. Each comes from the same source that /readyz or /metrics reads."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ READY_TEXTS = {
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact about the site. With `advice`, which says what to do, it needs attention."""
+    """A fact about the site. `advice` says what to do; a fact with advice needs attention."""
 
     name: str
     value: str
     advice: str = ""
-    #: Whether it could be bad at all.
+    #: Whether the fact can report a problem.
     is_checked: bool = True
 
 
 def readiness() -> Iterator[Fact]:
-    """Yield what /readyz checks of this process."""
+    """Yield the checks of /readyz for this process."""
     for name, result in health.readiness.check().items():
         title, advice = READY_TEXTS.get(name, (name, "See the log of the web process."))
         if not result["ok"]:
@@ -52,7 +52,7 @@ def readiness() -> Iterator[Fact]:
             yield Fact(title, "none: processes look into the database instead")
         elif name == "disk":
             free = filesizeformat(shutil.disk_usage(settings.AGENTOPS_HOME).free)
-            # Beside another server's database there is nothing to check here.
+            # With a separate database server, the disk of this machine is not relevant.
             is_checked = connection.vendor == "sqlite"
             yield Fact(title, f"{free} on the machine of the web process", is_checked=is_checked)
         elif name == "migrations":
@@ -62,7 +62,7 @@ def readiness() -> Iterator[Fact]:
 
 
 def storage() -> Iterator[Fact]:
-    """Yield sizes, as far as they cost nothing to read, and versions."""
+    """Yield sizes that are cheap to read, and versions."""
     yield Fact("Size of the database", filesizeformat(_database_size()), is_checked=False)
     yield Fact("Open event streams", f"{open_streams()} in this web process", is_checked=False)
     parts = [f"agentops {version('agentops')}", f"Django {django.get_version()}", f"Python {platform.python_version()}"]
@@ -70,8 +70,8 @@ def storage() -> Iterator[Fact]:
 
 
 def configuration() -> Iterator[Fact]:
-    """Yield what `agentops check --database default` says of this site, beside a database server with `--deploy`."""
-    # On SQLite the site is that of one machine, for which the checks of deployments are not meant.
+    """Yield the results of `agentops check --database default`, with `--deploy` if there is a database server."""
+    # A site on SQLite runs on one machine; deployment checks do not apply to it.
     is_deployed = connection.vendor != "sqlite"
     for message in run_checks(include_deployment_checks=is_deployed, databases=["default"]):
         is_ours = str(message.id).startswith("agentops.")
@@ -82,7 +82,7 @@ def configuration() -> Iterator[Fact]:
 
 
 def _database_size() -> int:
-    """Return the bytes of the database, on SQLite with its log."""
+    """Return the size of the database in bytes, on SQLite including its write-ahead log."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_database_size(current_database())")

@@ -1,4 +1,4 @@
-"""The page of the site's health: what is good, what needs attention, and what to do."""
+"""The page of the site's health: healthy parts, parts that need attention, and what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.pages.system import shown_workers, site_facts, work_facts
 from runs.queries import broker_state, queue_state, sink_health
 from timeline.settled import newest_event
 
-#: Sinks, and slices, that are listed.
+#: Maximum listed sinks, and slices.
 MAX_LISTED = 50
 
 
@@ -65,7 +65,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 def _sinks() -> tuple[int, list[ShownSink]]:
-    """Return the number of sinks of all projects, and those that need attention."""
+    """Return the number of sinks of all projects, and the sinks that need attention."""
     newest = newest_event()
     rows = sink_health.with_unread(sink_health.with_health(Sink.objects.order_by("project__slug", "name")))
     sinks = [shown(sink, newest) for sink in rows]

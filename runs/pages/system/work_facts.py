@@ -1,4 +1,4 @@
-"""What the site knows of its workers, queues and clocks, each fact from the one place that also /metrics reads."""
+"""Health facts about workers, queues and clocks. Each comes from the same source that /metrics reads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from runs.queries import queue_state, recovery_times
 from runs.queries.broker_state import WITHIN_S, BrokerState
 from timeline.display import clean, format_duration
 
-#: Seconds after which a run should have found a worker.
+#: Seconds within which a worker should claim a run.
 LONG_WAIT_S = 60
-#: Agents that are named.
+#: Maximum named agents.
 MAX_NAMED = 10
-#: Periods without a sweep after which no clock is at work.
+#: Periods without a sweep after which the clock is considered down.
 PERIODS = 3
 NO_ANSWER = f"unknown: Redis has not answered within {WITHIN_S:g} s"
 
 
 def facts(workers: ShownWorkers, broker: BrokerState | None) -> Iterator[Fact]:
-    """Yield what waits for workers, and whether anything is late. `broker`: None without Redis, or if it is down."""
+    """Yield facts about waiting work and delays. `broker`: None without Redis, or if Redis is down."""
     queued, due, lapsed = queue_state.oldest_queued(), queue_state.oldest_due_wait(), queue_state.lapsed_count()
     is_stuck = _seconds(queued) > LONG_WAIT_S or _seconds(due) > LONG_WAIT_S
     start = "" if workers.count or not is_stuck else "Runs wait, and no worker is at work. Start one: agentops worker"
@@ -42,7 +42,7 @@ def facts(workers: ShownWorkers, broker: BrokerState | None) -> Iterator[Fact]:
 
 
 def _clock() -> Fact:
-    """Return when the last sweep was, which a clock asks for."""
+    """Return the time of the last sweep, which a clock triggers."""
     if not settings.REDIS_URL:
         return Fact("Clock", "one in each worker, as there is no Redis", is_checked=False)
     last = queue_state.last_sweep()
@@ -79,7 +79,7 @@ def _place_waits() -> Fact:
 
 
 def _unserved_queues() -> Iterator[Fact]:
-    """Yield the queues that wait for a worker."""
+    """Yield the queues that no worker serves."""
     queued = queue_state.queued_counts()
     for queue in sorted(queue_state.unserved(queued)):
         count = queued[queue]

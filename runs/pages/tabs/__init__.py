@@ -1,1 +1,1 @@
-"""The tabs of a run besides its timeline, tree and replay: one module for each."""
+"""The tabs of a run other than timeline, tree and replay: one module for each."""

@@ -1,4 +1,4 @@
-"""The tool calls of a run as a table, with filters, and what each tool has done."""
+"""The tool calls of a run as a table, with filters, and totals for each tool."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _POSITION = re.compile(r"([0-9]{1,9})\.([0-9a-f]{32})", re.ASCII)
 
 @dataclass(frozen=True)
 class ListedCall:
-    """A tool call with what its row shows."""
+    """A tool call as a row."""
 
     row: Any
     name: str
     arguments: str
-    #: Who said what came of a call of unknown outcome; empty if it was observed.
+    #: Who resolved the unknown outcome of a call; empty if the outcome was observed.
     resolution: str
-    #: The page of the call, and its place in the timeline.
+    #: The page of the call, and its position in the timeline.
     href: str
     event_href: str
     is_error: bool
@@ -50,7 +50,7 @@ def calls(request: HttpRequest, run_id: UUID) -> HttpResponse:
     context = tab_context(request, run_id, "tool-calls")
     name, status = request.GET.get("name", "").replace("\0", "")[:MAX_NAME], _status(request)
     statuses = FAILED_CALLS if status == FAILED else [status] if status else []
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     rows = call_list.calls_after(run_id, _position(request), PAGE_SIZE + 1, name=name, statuses=statuses)
     shown = rows[:PAGE_SIZE]
     tools = call_list.used_tools(run_id, FAILED_CALLS)

@@ -1,4 +1,4 @@
-"""The messages of a run: its conversation with the model, and what was rolled back."""
+"""The messages of a run: its conversation with the model, including rolled-back messages."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from runs.queries.run_tabs.conversation_list import MessagePage, conversation_pa
 from timeline.display import Clip, clean, clip, format_json
 
 PAGE_SIZE = 50
-#: Bytes of a part of a message; its page has the whole.
+#: Maximum bytes of a part of a message; the page of the message shows it whole.
 PART_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class MessagePart:
-    """A part of a message. Long and secondary parts are folded; `label` says what a folded one is."""
+    """A part of a message. Long and secondary parts are collapsed; `label` describes a collapsed part."""
 
     text: Clip
     label: str = ""
     summary: str = ""
-    #: What a person or a model said, in its form; None for other parts.
+    #: Text of a person or a model in its display form; None for other parts.
     prose: ShownText | None = None
 
 
 @dataclass(frozen=True)
 class ListedMessage:
-    """A message with what its row shows."""
+    """A message as a row."""
 
     row: AgentRunMessage
     role: str
@@ -70,7 +70,7 @@ def conversation(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """
     context = tab_context(request, run_id, "conversation")
     run, after = context["run"], min(seq_of(request, "after") or 0, 2**31 - 1)
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     page = conversation_page(run, _segment_of(request), after, PAGE_SIZE + 1)
     if page is None:
         raise RunNotFound("this run does not continue that one")

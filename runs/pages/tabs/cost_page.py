@@ -1,4 +1,4 @@
-"""The cost of a run: by model and by step, with its tokens, its own and with its child runs."""
+"""The cost and tokens of a run: by model, by step, alone and with its child runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runs.queries.run_tabs.step_costs import StepCost, step_costs
 from runs.queries.run_trees import TreeTotals, tree_totals
 from timeline.display import clean, dollars, total_cost
 
-#: Steps on a page.
+#: Maximum steps on a page.
 PAGE_SIZE = 200
 _BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
 COLUMNS = ("fresh", "cache read", "cache write", "cache write 1 h", "output", "reasoning")
@@ -30,7 +30,7 @@ COLUMNS = ("fresh", "cache read", "cache write", "cache write 1 h", "output", "r
 
 @dataclass(frozen=True)
 class CostLine:
-    """A row of a table: a model, or a step. `tokens` are the disjoint counts of COLUMNS."""
+    """A row of a table: a model or a step. `tokens` holds the disjoint counts of COLUMNS."""
 
     name: str
     calls: int
@@ -53,11 +53,11 @@ class StepBar:
 
 @require_safe
 def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show what the run has cost, with the steps after step `after`."""
+    """Show the cost of the run, with the steps after step `after`."""
     context = tab_context(request, run_id, "cost")
     run, data = context["run"], context["facts"]
     after = min(seq_of(request, "after") or 0, 2**31 - 1)
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     steps = step_costs(run_id, after, PAGE_SIZE + 1)
     shown = steps[:PAGE_SIZE]
     models = usage_by_model(run_id)
@@ -114,7 +114,7 @@ def _tokens(counts: Mapping[str, int]) -> list[int]:
 
 
 def _bars(steps: Sequence[StepCost], *, by_cost: bool) -> list[StepBar]:
-    """Return a bar for each step, as high as its cost, or as its tokens where no cost is known."""
+    """Return a bar for each step. Its height is the cost, or the tokens if no cost is known."""
     values = [_height(step, by_cost=by_cost) for step in steps]
     highest = max(values, default=Decimal(0))
     if not highest:

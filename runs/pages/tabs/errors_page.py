@@ -1,4 +1,4 @@
-"""The errors of a run: what failed, why, at which step, with links into the timeline."""
+"""The errors of a run: cause, step, and link into the timeline."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CONTEXT_LENGTH = 60
 
 @dataclass(frozen=True)
 class ListedError:
-    """A failure with what its row shows."""
+    """A failure as a row."""
 
     row: EventRow
     step: int | None
-    #: The name of the tool, or what else the error is about.
+    #: The subject of the error, such as the name of the tool.
     context: str
     #: The kind of error in words, and the message.
     reason: str
@@ -42,7 +42,7 @@ def errors(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Show the failures of a run after event `after`."""
     context = tab_context(request, run_id, "errors")
     after = min(seq_of(request, "after") or 0, context["run"].log.last_seq)
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     events = failures(run_id, after, PAGE_SIZE + 1)
     shown = events[:PAGE_SIZE]
     context |= {

@@ -26,14 +26,14 @@ _KINDS = {EventType.FILE_CHANGED: "file", EventType.GIT_COMMIT: "commit"}
 
 @dataclass(frozen=True)
 class ListedChange:
-    """A change with what its row shows."""
+    """A change as a row."""
 
     row: EventRow
     kind: str
     step: int | None
-    #: The path, the subject of a commit, or the service that is deployed.
+    #: The path, the subject of a commit, or the deployed service.
     name: str
-    #: What happened to it.
+    #: The kind of change.
     change: str
     additions: int | None
     deletions: int | None
@@ -47,7 +47,7 @@ def files(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Show the changes of a run after event `after`."""
     context = tab_context(request, run_id, "files")
     after = min(seq_of(request, "after") or 0, context["run"].log.last_seq)
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     events = changes(run_id, after, PAGE_SIZE + 1)
     shown = [_listed(event, context["page"]) for event in events[:PAGE_SIZE]]
     context |= {

@@ -1,4 +1,4 @@
-"""The state of a run after any of its events, as the fold of its log gives it."""
+"""The state of a run after any of its events, computed by folding its log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ShownState:
 
     @property
     def neighbours(self) -> list[tuple[str, int]]:
-        """Return labels and numbers of the events that links lead to."""
+        """Return labels and numbers of the linked neighbouring events."""
         before, after = max(self.seq - 1, 1), min(self.seq + 1, self.last_seq)
         return [("First", 1), ("Previous", before), ("Next", after), ("Last", self.last_seq)]
 

@@ -1,4 +1,4 @@
-"""The events of a run as they are stored: number, type, source and time; the JSON on demand."""
+"""The stored events of a run: number, type, source and time; the JSON on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT_BYTES = 200
 
 @dataclass(frozen=True)
 class ListedEvent:
-    """An event with what its row shows."""
+    """An event as a row."""
 
     seq: int
     ts: datetime
@@ -39,7 +39,7 @@ class ListedEvent:
     href: str
     json_href: str
     late: bool
-    #: What was replaced before it was stored, in words.
+    #: A description of the redactions made before the event was stored.
     replaced: str
     is_error: bool
 
@@ -50,7 +50,7 @@ def events(request: HttpRequest, run_id: UUID) -> HttpResponse:
     context = tab_context(request, run_id, "events")
     prefix, chunks = _prefix(request), request.GET.get("chunks") == "1"
     after = min(seq_of(request, "after") or 0, context["run"].log.last_seq)
-    # One more than a page, to know whether there are others.
+    # One row more than a page, to know whether there is a next page.
     found = stored_events(run_id, after, PAGE_SIZE + 1, prefix=prefix, chunks=chunks)
     shown = found[:PAGE_SIZE]
     kept = {name: value for name, value in (("type", prefix), ("chunks", "1" if chunks else "")) if value}

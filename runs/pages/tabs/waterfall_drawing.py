@@ -1,4 +1,4 @@
-"""The waterfall of a run for its template: rows with bars on a time axis on which idle time is shortened."""
+"""The waterfall of a run for its template: rows with bars on a time axis with shortened idle times."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runs.statuses import ToolStatus
 from timeline.display import clean, clip
 from timeline.reasons import reason_label
 
-#: Above this number of bars, steps are drawn together: a row for each, or for several.
+#: Above this number of bars, each row shows one or several whole steps.
 MAX_BARS = 2000
-#: Rows of steps that are drawn together.
+#: Maximum rows of whole steps.
 MAX_GROUPS = 400
-#: An idle time is shortened to this share of the time in which something ran, and at least to this many seconds.
+#: The length of a shortened idle time, as a share of the active time, and its minimum in seconds.
 IDLE_SHARE, IDLE_S = 0.05, 1.0
-#: Bars of the same kind in one row that are closer than this share of the axis are drawn as one.
+#: Bars of the same kind in one row that are closer than this share of the axis are merged.
 GAP_SHARE = 0.002
 NAME_BYTES = 120
 KIND_LABELS = {SpanKind.QUEUE: "queue", SpanKind.MODEL: "model", SpanKind.TOOL: "tool", SpanKind.WAIT: "wait"}
@@ -41,29 +41,29 @@ class WaterfallRow:
     """A span, or the spans of one or several steps together."""
 
     kind: str
-    #: The steps, such as "3" or "3–12"; empty without one.
+    #: The steps, such as "3" or "3–12"; empty without a step.
     steps: str
     name: str
-    #: The event that it begins with.
+    #: The first event.
     seq: int
-    #: Milliseconds from the beginning of the axis, and from the first beginning to the last end.
+    #: Milliseconds from the start of the axis, and from the first start to the last end.
     offset_ms: float
     duration_ms: float
     bars: list[Bar]
     outcome: str = ""
     is_failed: bool = False
     is_open: bool = False
-    #: Number of spans that are drawn together.
+    #: Number of merged spans.
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """What the template draws."""
+    """The waterfall for its template."""
 
     rows: list[WaterfallRow]
     begin: datetime | None = None
-    #: Seconds of the axis, of all idle times, and of what was left out of them.
+    #: Seconds of the axis, of all idle times, and of the hidden part of the idle times.
     total_s: float = 0.0
     idle_s: float = 0.0
     hidden_s: float = 0.0
@@ -79,14 +79,14 @@ class Axis:
         active_s = sum(database_clock.seconds_between(since, until) for since, until in active)
         self.longest_idle_s = max(active_s * IDLE_SHARE, IDLE_S)
         self.idle_s = self.hidden_s = 0.0
-        #: Times at which the scale changes, as seconds since the beginning and as drawn seconds.
+        #: Times at which the scale changes, in seconds since the start and in drawn seconds.
         self._times, self._drawn = [0.0], [0.0]
         for since, until in [*active, (end, end)]:
             self._add_idle(self._seconds(since))
             self._add(self._seconds(until), self._seconds(until) - self._times[-1])
 
     def position(self, at: datetime) -> float:
-        """Return the place of a time as a percentage of the axis."""
+        """Return the position of a time as a percentage of the axis."""
         seconds = min(max(self._seconds(at), 0.0), self._times[-1])
         index = min(bisect_right(self._times, seconds), len(self._times) - 1)
         before, after = self._times[index - 1], self._times[index]
@@ -111,7 +111,7 @@ class Axis:
 
 
 def waterfall_of(spans: Sequence[Span], now: datetime) -> Waterfall:
-    """Return the waterfall of these spans, in order. `now` is the end of those that have not ended."""
+    """Return the waterfall of these spans, in order. Open spans end at `now`."""
     if not spans:
         return Waterfall([])
     begin = min(span.begin for span in spans)
@@ -130,7 +130,7 @@ def _grouped(spans: Sequence[Span], axis: Axis, now: datetime) -> list[Waterfall
     in_steps = sorted((s for s in spans if s.step is not None), key=lambda s: (number_of[s.step or 0], s.begin))
     others = [span for span in spans if span.step is None]
     groups = [list(group) for _, group in groupby(in_steps, key=lambda span: number_of[span.step or 0] // size)]
-    # What belongs to no step, such as waits, stays by itself: the newest of it, if it is much.
+    # Spans outside of steps, such as waits, keep separate rows; only the newest are shown.
     alone = [[span] for span in others[-MAX_GROUPS:]]
     rows = [_row(group, axis, now) for group in [*groups, *alone]]
     return sorted(rows, key=lambda row: row.offset_ms)
@@ -168,7 +168,7 @@ def _bars(spans: Sequence[Span], axis: Axis, now: datetime) -> list[Bar]:
                 pieces[-1][1] = right
             else:
                 pieces.append([left, right])
-        # Numbers in SVG have a point, whatever the language of the site is.
+        # Numbers in SVG have a decimal point in every language of the site.
         bars += [Bar(KIND_LABELS[kind], round(left, 3), round(max(right - left, 0.15), 3)) for left, right in pieces]
     return bars
 
@@ -181,7 +181,7 @@ def _name(span: Span) -> str:
 
 
 def _outcome(span: Span) -> str:
-    """Return how a span ended; empty for a tool call with an error: the phrase of that code is for pauses."""
+    """Return how a span ended; empty for a tool call with an error, because that code's phrase describes pauses."""
     return "" if span.outcome == ToolStatus.ERROR else clean(reason_label(span.outcome))
 
 
@@ -195,7 +195,7 @@ def _end(span: Span, now: datetime) -> datetime:
 
 
 def _union(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Return the times that are in any of the spans, as spans that do not touch, in order."""
+    """Return the union of the spans as disjoint spans, in order."""
     merged: list[tuple[datetime, datetime]] = []
     for since, until in sorted(spans):
         if merged and since <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""The waterfall of a run: what ran when, and how long it waited in between."""
+"""The waterfall of a run: when each part ran, and the waits in between."""
 
 from __future__ import annotations
 

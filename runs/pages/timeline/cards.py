@@ -32,7 +32,10 @@ MOST_STREAMED = 65_536
 
 @dataclass(kw_only=True)
 class Card:
-    """A card of the timeline. `id` is its element ID; `seq`, that of its first event, is its position."""
+    """A card of the timeline.
+
+    `id` is its element ID. `seq`, the sequence number of its first event, is its position.
+    """
 
     id: str
     seq: int
@@ -44,7 +47,7 @@ class Card:
     base: str = ""
     #: The URL of the full payload; empty if nothing more is stored.
     href: str = ""
-    #: The time at which a replay stands. None: now, so that the time of open work counts up.
+    #: The time of a replay. None: now, so that the time of open work counts up.
     until: datetime | None = None
 
 
@@ -65,7 +68,7 @@ class Step(Card):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return the filters that include the card, besides "all"."""
+        """Return the filters, other than "all", that include the card."""
         return frozenset({"messages"})
 
 
@@ -101,7 +104,7 @@ class TurnCard(Card):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return the filters that include the card, besides "all"."""
+        """Return the filters, other than "all", that include the card."""
         return frozenset({"messages"})
 
     @property
@@ -111,12 +114,12 @@ class TurnCard(Card):
 
     @property
     def copy_href(self) -> str:
-        """Return the URL of the text as it is stored; empty if there is none."""
+        """Return the URL of the stored text; empty if no text is stored."""
         return f"{self.href}?download=text" if self.href and self.text else ""
 
     @property
     def plain_href(self) -> str:
-        """Return the URL of the text without Markdown; empty if there is none."""
+        """Return the URL of the text without Markdown; empty if no text is stored."""
         return f"{self.href}?as=text" if self.href and self.text and not self.streaming else ""
 
     @property
@@ -181,11 +184,11 @@ class ToolCard(Card):
     #: The arguments in one line.
     summary: str = ""
     output: Clip = field(default_factory=Clip)
-    #: The parts of the output in a colour of the terminal.
+    #: The parts of the output in a terminal colour.
     colours: tuple[TextSpan, ...] = ()
     media: list[CardMedia] = field(default_factory=list)
     streamed: list[str] = field(default_factory=list)
-    #: The URL of the output as a file; empty if it is not stored apart from its pieces.
+    #: The URL of the output as a file; empty if only its pieces are stored.
     output_href: str = ""
     #: Whether the stored output is longer than `output`, which was sent to the model.
     has_unsent_output: bool = False
@@ -213,12 +216,12 @@ class ToolCard(Card):
 
     @property
     def has_row(self) -> bool:
-        """Return whether `href` is the page of a call, which has its arguments and its output as texts of their own."""
+        """Return whether `href` is the page of a call, which shows its arguments and its output separately."""
         return "/calls/" in self.href
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether the card is a single line until it is opened: nothing went wrong, nobody is waited for."""
+        """Return whether the card is collapsed to a single line: the call succeeded and waits for no person."""
         return self.status == "completed" and not self.resolution
 
     @property
@@ -239,7 +242,7 @@ class ToolCard(Card):
 
     @property
     def outcome_href(self) -> str:
-        """Return the link to the form that resolves the outcome; empty if there is none."""
+        """Return the link to the form that resolves the outcome; empty if no outcome is needed."""
         return f"#outcome-{self.id.removeprefix('call-')}" if self.needs_outcome else ""
 
     @property
@@ -259,7 +262,7 @@ class ToolCard(Card):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return the filters that include the card, besides "all"."""
+        """Return the filters, other than "all", that include the card."""
         return frozenset({"tools"} | errors_if(self.is_error))
 
     @property
@@ -281,24 +284,24 @@ class MessageCard(Card):
 
     @property
     def shows(self) -> frozenset[str]:
-        """Return the filters that include the card, besides "all"."""
+        """Return the filters, other than "all", that include the card."""
         return frozenset({"messages"})
 
     @property
     def shown_text(self) -> ShownText:
-        """Return the text: what a person or a model said as Markdown, other texts as they are."""
+        """Return the text. Texts of a person or a model are rendered as Markdown; other texts stay plain."""
         if self.is_markdown:
             return show_markdown(self.text)
         return show_plain(self.text)
 
     @property
     def copy_href(self) -> str:
-        """Return the URL of the text as it is stored; empty if there is none."""
+        """Return the URL of the stored text; empty if no text is stored."""
         return f"{self.href}?download=text" if self.href and self.text else ""
 
     @property
     def plain_href(self) -> str:
-        """Return the URL of the text without Markdown; empty if it has none."""
+        """Return the URL of the text without Markdown; empty if the text is plain."""
         return f"{self.href}?as=text" if self.copy_href and self.is_markdown else ""
 
     @property

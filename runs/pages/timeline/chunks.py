@@ -1,4 +1,4 @@
-"""Select the streamed chunks that a timeline needs: those of texts that are not stored in full.
+"""Select the streamed chunks that a timeline needs: chunks of texts that are not stored in full.
 
 A long response has hundreds of chunks. They are read only while it streams, if it was discarded, or if an external
 runner sent nothing else.
@@ -23,7 +23,7 @@ MOST = 2000
 Key = tuple[str, object]
 
 _OPENERS = frozenset({EventType.LLM_TURN_START, EventType.TOOL_START})
-#: Payload fields with the full text; an event with one of them needs no chunks.
+#: Payload fields with the full text. An event with any of these fields needs no chunks.
 _FULL_TEXT_FIELDS = ("text", "thinking", "content", "output", "preview", "error")
 
 
@@ -38,17 +38,17 @@ class EventSpan:
 def without_chunks() -> Q:
     """Return the condition for all events except chunks.
 
-    Late tool output is included: it has no card that it could be appended to. The full texts of the engine's own
-    responses are excluded: their rows have them.
+    Includes late tool output, because no card exists to append it to. Excludes the full texts of the engine's own
+    responses, because their rows contain them.
     """
     full_text = Q(type__in=[EventType.LLM_TEXT, EventType.LLM_THINKING], source=Source.WORKER)
     return ~Q(type__in=CHUNKS) & ~full_text | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
 
 
 def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSpan]:
-    """Return the ranges whose chunks are needed to display `events`, which contain none.
+    """Return the ranges whose chunks are needed to display `events`, which contain no chunks.
 
-    With `upto`, the newest event of the window, also for turns and calls that are open at that point.
+    With `upto`, the newest event of the window, also return ranges of turns and calls that are open at that point.
     """
     open_at: dict[Key, int] = {}
     spans: list[EventSpan] = []
@@ -59,7 +59,7 @@ def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSp
         elif key in open_at and key is not None:
             has_text = _has_full_text(event)
             if event.type == EventType.MESSAGE_ADDED and not has_text:
-                continue  # the end of its turn may have it
+                continue  # the end of its turn may contain the full text
             since = open_at.pop(key)
             if not has_text:
                 spans.append(EventSpan(since, event.seq))

@@ -28,7 +28,7 @@ from timeline.events import EventType
 from timeline.models import Event
 
 Role = AgentRunMessage.Role
-#: Characters of a text that are read. Stored requests and outputs are redacted as a whole already.
+#: Characters of a text that are read. Stored requests and outputs are already redacted.
 HEAD = 4 * OTHER_BYTES
 #: Columns that `_request_text` needs.
 TEXT_COLUMNS = ("head", "size", "first", "kind", "media_types")
@@ -143,8 +143,10 @@ def positions_of(event: Event) -> list[int]:
 
 
 def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dict[str, Any]]:
-    """Return assistant messages in full, because they are stored with secrets and redacted here, and the beginning of
-    all others."""
+    """Return the texts of messages: assistant messages whole, other messages truncated.
+
+    Assistant messages are read whole because they are stored with secrets and redacted here.
+    """
     part = KeyTransform("0", KeyTransform("parts", "content"))
     answer = Q(role=Role.ASSISTANT)
     condition = Q(pk__in=ids) | Q(position__in=positions) if positions else Q(pk__in=ids)
@@ -172,7 +174,7 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRo
         first=_first_of(part),
         kind=_kind_of(part),
         media_types=MediaTypes("result_message__content"),
-        # A long output is not read: that the model got less of it shows in the bytes.
+        # Do not read a long output: its size in bytes shows whether the model got less.
         has_unsent_output=Case(
             When(output_bytes__isnull=False, then=Q(output_bytes__gt=Utf8Bytes(KeyTextTransform("content", part)))),
             default=~Q(sent_output=F("whole")),
@@ -207,12 +209,12 @@ def _call(row: Mapping[str, Any]) -> CallRow:
 
 
 def _first_of(part: KeyTransform) -> Substr:
-    """The first item of a content that is a list; null if the content is a text."""
+    """Return an expression for the first item of a list content; null if the content is a text."""
     return Substr(KeyTextTransform("0", KeyTransform("content", part)), 1, HEAD)
 
 
 def _kind_of(part: KeyTransform) -> KeyTextTransform:
-    """The kind of the first item of a content that is a list, if it is not a text."""
+    """Return an expression for the kind of the first item of a list content, if that item is not a text."""
     return KeyTextTransform("kind", KeyTransform("0", KeyTransform("content", part)))
 
 

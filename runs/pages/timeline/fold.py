@@ -273,7 +273,7 @@ def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
     is_shown_elsewhere = outcome in (None, RunCommand.Outcome.APPLIED)
-    # A message that waits is in the head of the page, and one that was read is a message: not twice.
+    # Not shown twice: the page's head shows a pending message, and a message that was read has a card.
     if is_shown_elsewhere and payload.get("type") == RunCommand.Type.SEND and not payload.get("refused"):
         return []
     row = row_of(event, fold.texts.base)

@@ -1,4 +1,4 @@
-"""The part of a timeline that a request asks for: for the first page, and for the fragments that an open page loads."""
+"""The part of a timeline that a request selects, for the first page and for fragments that an open page loads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InvalidRunQuery(RunRefusal):
 def window_of(request: HttpRequest, log_id: UUID, last_seq: int, show: Show = Show.ALL) -> tuple[Window, str]:
     """Return the rows selected by `event`, `step`, `before` or `after`, by default the newest, and a notice.
 
-    The notice says which requested event or step does not exist; otherwise it is empty. `last_seq` was read before any
+    The notice names a requested event or step that does not exist; otherwise it is empty. Read `last_seq` before any
     row, so that a stream from there neither misses nor repeats an event.
     """
     event, step = seq_of(request, "event"), seq_of(request, "step", "the number of a step")
@@ -60,12 +60,12 @@ def rows_fragment(
 ) -> HttpResponse:
     """Return the rows before event `before` or after event `after`, by default the newest, with links to the others.
 
-    `ledger` was read after `incarnation`.
+    Read `ledger` after `incarnation`.
     """
     before, after = seq_of(request, "before"), seq_of(request, "after")
     if before is not None:
         part = window.before(ledger.pk, before, ledger.last_seq, show, joins=True)
-        newer = None  # the page has them
+        newer = None  # the page already has the newer rows
     elif after is not None:
         part = window.after(ledger.pk, after, ledger.last_seq, show)
         newer = part.newer

@@ -25,7 +25,7 @@ from timeline.models import Event
 CONTEXT = 72
 #: Events to read if an event without a row may end any card before it.
 WIDE_CONTEXT = 200
-#: A reader that is further behind reloads the page.
+#: A reader that is further behind must reload the page.
 MAX_BEHIND = 1000
 
 
@@ -90,7 +90,7 @@ def _html(change: Change) -> str:
 
 
 def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
-    """Return the earlier events that start what the batch ends, with the chunks of texts not stored in full."""
+    """Return the earlier events that open the turns and calls that the batch ends, with chunks of unstored texts."""
     rollbacks = [event for event in batch if event.type == EventType.RUN_ROLLED_BACK]
     unopened = chunks.closers(batch)
     if not unopened and not rollbacks:

@@ -1,4 +1,4 @@
-"""The minimap of a run: a strip of its whole log that shows where steps, errors and waits are, with a link to each."""
+"""The minimap of a run: a strip of the whole log that marks steps, errors and waits, with a link to each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timeline.models import Event
 
 #: Columns of the strip; a shorter log has one for each event.
 COLUMNS = 120
-#: Events that are read for a page before it is sent. The strip of a longer log is loaded when the page is there.
+#: Maximum events for a strip that is part of the page. The strip of a longer log is loaded after the page.
 AT_ONCE = 20_000
 _WAITS = Q(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED, EventType.APPROVAL_REQUESTED])
 
@@ -25,7 +25,7 @@ class MapColumn:
     """A column: the events between two sequence numbers."""
 
     index: int
-    #: The seq of the event that the column links to: its first error or wait, otherwise the first one.
+    #: The seq of the linked event: the first error or wait of the column, otherwise its first event.
     seq: int
     first_step: int | None
     last_step: int | None
@@ -34,12 +34,12 @@ class MapColumn:
 
     @property
     def kind(self) -> str:
-        """Return what is most important in it: "error", "wait", "step", or "other" if it belongs to no step."""
+        """Return the most important kind of the column: "error", "wait", "step", or "other" outside of steps."""
         return "error" if self.errors else "wait" if self.waits else "step" if self.first_step is not None else "other"
 
     @property
     def title(self) -> str:
-        """Return what it contains, such as "Steps 3 to 5, 2 errors"."""
+        """Return a description, such as "Steps 3 to 5, 2 errors"."""
         steps = (
             f"Step {self.first_step}"
             if self.first_step == self.last_step
@@ -56,13 +56,13 @@ class Minimap:
     """The strip of a log."""
 
     columns: Sequence[MapColumn] = ()
-    #: Whether the columns are loaded later; until then, the highest step is the one that the run counts.
+    #: Whether the columns are loaded later. Until then, the highest step is the run's step count.
     is_pending: bool = False
     counted_step: int | None = None
 
     @property
     def width(self) -> int:
-        """Return the number of columns, also of those without events."""
+        """Return the number of columns, including empty ones."""
         return self.columns[-1].index + 1 if self.columns else 0
 
     @property
@@ -79,21 +79,24 @@ class Minimap:
 
 
 def minimap_at_once(log_id: UUID, last_seq: int, step_count: int) -> Minimap:
-    """Return the strip for a page that is about to be sent: without columns, pending, if the log is long."""
+    """Return the strip for the page itself: pending and without columns if the log is long."""
     if last_seq > AT_ONCE:
         return Minimap(is_pending=True, counted_step=step_count or None)
     return minimap_of(log_id, last_seq)
 
 
 def minimap_of(log_id: UUID, last_seq: int) -> Minimap:
-    """Return the strip of the events up to `last_seq`. Two queries over the log: for a page, not for each event."""
+    """Return the strip of the events up to `last_seq`.
+
+    Two queries over the log: call it once a page, not for each event.
+    """
     width = min(COLUMNS, last_seq)
     if not width:
         return Minimap()
     events = Event.objects.filter(log=log_id, seq__lte=last_seq)
     columns = events.annotate(column=(F("seq") - 1) * width / last_seq).values("column").order_by("column")
     rows = columns.annotate(first=Min("seq"), first_step=Min("step"), last_step=Max("step"))
-    # Apart: PostgreSQL would carry the payloads, which say what failed, through the sorting of all events.
+    # A separate query: otherwise PostgreSQL would carry the payloads of failures through the sort of all events.
     marks = columns.filter(FAILURES | _WAITS).annotate(
         first=Min("seq"), errors=Count("pk", filter=FAILURES), waits=Count("pk", filter=_WAITS)
     )

@@ -1,4 +1,4 @@
-"""What the player of a replay needs, whatever it replays: the event that is shown, and when the next ones follow."""
+"""The state of a replay player, for any kind of replay: the displayed event, and the times of the next events."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from timeline import log
 
 #: Speeds of the player.
 SPEEDS = (1, 2, 4, 8, 16, 32)
-#: Events of which a frame tells the player the times, so that it knows when to ask for the next frame.
+#: Number of events whose times a frame contains, so that the player knows when to request the next frame.
 AHEAD = 500
 
 
 @dataclass(frozen=True)
 class PlayerMoment:
-    """The event at which a replay stands."""
+    """The current event of a replay."""
 
     seq: int
     last_seq: int
-    #: Milliseconds from event `seq` to each of the next ones, separated by spaces. Pauses are shortened.
+    #: Milliseconds from event `seq` to each of the next events, separated by spaces. Pauses are shortened.
     ahead: str
 
     @property
@@ -36,7 +36,7 @@ class PlayerMoment:
 
 
 def moment_of(request: HttpRequest, log_id: UUID, last_seq: int) -> tuple[PlayerMoment, str]:
-    """Return the event that the URL asks for with `seq`, by default the first one, and a notice if there is none."""
+    """Return the event that the URL selects with `seq`, by default the first. Add a notice if it does not exist."""
     asked = seq_of(request, "seq")
     seq = min(max(asked if asked is not None else 1, 1), last_seq)
     notice = "" if asked is None or asked == seq else f"Event {asked} does not exist. Showing event {seq}."

@@ -35,14 +35,14 @@ class Window:
     items: Sequence[Item] = field(default_factory=list)
     #: The seq of the newest event; a stream continues after it.
     last_seq: int = 0
-    #: Older rows are before this event; None if there are none.
+    #: Older rows are before this event; None without older rows.
     older: int | None = None
     #: Whether the window includes the newest event.
     at_end: bool = True
 
     @property
     def newer(self) -> int | None:
-        """Return the seq of the event that newer rows are after; None if there are none."""
+        """Return the seq of the event that newer rows are after; None without newer rows."""
         return None if self.at_end else self.last_seq
 
 
@@ -76,7 +76,7 @@ def after(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Windo
 def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, step: int | None = None) -> Window:
     """Return the rows around event `seq`, whose row has `is_target` set.
 
-    With `step`, whose first event it is: the first row of the step that the filter includes.
+    With `step`, whose first event is `seq`, center on the first row of the step that the filter includes.
     """
     begin, older = window_bounds.begin(log_id, seq, show, AROUND)
     end = window_bounds.end(log_id, seq, last_seq, show, AROUND)
@@ -88,9 +88,9 @@ def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, step
 
 
 def up_to(log_id: UUID, seq: int) -> Window:
-    """Return the last rows up to event `seq` as they were then, for a replay: cards show nothing that came later.
+    """Return the last rows up to event `seq` in their state at that event, for a replay.
 
-    Only a few rows, because a player asks several times a second.
+    Returns only a few rows, because a player requests several frames a second.
     """
     begin, older = window_bounds.begin(log_id, seq, Show.ALL, REPLAYED)
     items, _ = _fold(log_id, (begin, seq), Show.ALL)
@@ -99,7 +99,7 @@ def up_to(log_id: UUID, seq: int) -> Window:
         if isinstance(item, Card):
             item.until = moment
         if isinstance(item, ToolCard):
-            # It links to a form that changes the run.
+            # The card would link to a form that changes the run.
             item.needs_outcome = False
     return Window(items, seq, older)
 
@@ -115,7 +115,7 @@ def start_of_step(log_id: UUID, step: int) -> int | None:
 def _fold(
     log_id: UUID, span: tuple[int, int], show: Show, *, ahead: bool = False, target: int | None = None
 ) -> tuple[list[Item], set[str]]:
-    """Return the items of the events in `span`, and the IDs of those completed after it."""
+    """Return the items of the events in `span`, and the IDs of the items completed after it."""
     begin, end = span
     events = list(events_shown(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
     pieces = chunks.read(log_id, chunks.missing(events, upto=end))

@@ -1,6 +1,6 @@
 """The first and the last event of a part of a timeline: a number of rows, and whole steps if possible.
 
-Each bound is one query, whose length does not depend on the length of the log.
+Each bound takes one query, whose cost does not depend on the length of the log.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _lines(events: QuerySet[Event]) -> list[WindowEvent]:
 
 
 def _rows_added(line: WindowEvent, started: set[int | None]) -> int:
-    """Return the number of rows that an event adds after those before it. `started` are the steps with a card."""
+    """Return the number of rows that an event adds after the previous events. `started` are the steps with a card."""
     if line.type == EventType.LLM_TURN_START:
         started.add(line.step)
         return 2

@@ -1,1 +1,1 @@
-"""The `claude_cli` provider: sessions of Claude Code's command-line program, by its stream-json contract."""
+"""The `claude_cli` provider: sessions of Claude Code's command-line program, in its stream-json format."""

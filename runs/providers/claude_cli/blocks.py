@@ -1,4 +1,4 @@
-"""Content blocks of the Anthropic API, as the program writes and reads them, and parts of messages."""
+"""Convert content blocks of the Anthropic API, as the program writes and reads them, to message parts and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_COUNT = 10**12
 
 
 def part_of(block: Mapping[str, Any]) -> ModelResponsePart:
-    """Return a block of an answer as a part. What has no counterpart becomes a text with its JSON."""
+    """Return a block of an answer as a part. A block without a counterpart becomes a text with its JSON."""
     match block:
         case {"type": "text", "text": str(text)}:
             return TextPart(text)
@@ -36,7 +36,7 @@ def part_of(block: Mapping[str, Any]) -> ModelResponsePart:
                 text, signature=signature if isinstance(signature, str) else None, provider_name=PROVIDER
             )
         case {"type": "redacted_thinking", "data": str(data)}:
-            # The form that pydantic-ai's Anthropic model uses.
+            # The format of pydantic-ai's Anthropic model.
             return ThinkingPart("", id="redacted_thinking", signature=data, provider_name=PROVIDER)
         case {"type": "tool_use", "id": str(call_id), "name": str(name)}:
             arguments = block.get("input")
@@ -71,7 +71,7 @@ def _item(block: Mapping[str, Any]) -> UserContent:
 
 
 def content_of(items: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
-    """Return a user's message as the program reads it. Other media than images and PDFs become a note."""
+    """Return a user's message in the program's format. Media other than images and PDFs become a note."""
     return items if isinstance(items, str) else [_block(item) for item in items]
 
 
@@ -87,7 +87,7 @@ def _block(item: UserContent) -> dict[str, Any]:
     return {"type": "text", "text": item if isinstance(item, str) else f"[{type(item).__name__} left out]"}
 
 
-#: The names of the API, and those of the program's own totals.
+#: The names of the API, and the names in the program's own totals.
 _MODEL_USAGE = {
     "input_tokens": "inputTokens",
     "output_tokens": "outputTokens",
@@ -98,7 +98,7 @@ MAX_MODEL_NAME = 200
 
 
 def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
-    """Return the tokens of an answer, in which all input tokens include the cached ones."""
+    """Return the tokens of an answer. All input tokens include the cached ones."""
     read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
     split, used_tools = usage.get("cache_creation"), usage.get("server_tool_use")
     written_1h = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
@@ -115,9 +115,9 @@ def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
 
 
 def model_usage(reported: object) -> dict[str, dict[str, Any]]:
-    """Return the totals of each model that a `result` message reports, by the names of the API; empty without any.
+    """Return the totals of each model in a `result` message, by the names of the API; empty without any.
 
-    Unlike those of the API, the names of the program have a unit: `costUSD`.
+    Unlike the API, the program uses names with a unit: `costUSD`.
     """
     models = reported.items() if isinstance(reported, dict) else ()
     return {

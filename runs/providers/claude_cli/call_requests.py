@@ -11,19 +11,19 @@ NOT_ALLOWED = "not allowed: the agent's settings do not list this tool"
 
 @dataclass(frozen=True)
 class CallVerdict:
-    """What was decided of a call: whether it may run, and with which arguments."""
+    """The decision on a call: whether it may run, and with which arguments."""
 
-    #: Why it may not run; empty if it may.
+    #: The reason for a denial; empty if the call may run.
     denied: str = ""
-    #: A person or a rule has allowed it, whatever the program's own rules say.
+    #: Whether a person or a rule has allowed it. This overrides the program's own rules.
     is_allowed: bool = False
-    #: These replace those of the model.
+    #: Replacement for the model's arguments.
     arguments: Message | None = None
 
 
 @dataclass(frozen=True)
 class SubagentRequest:
-    """The program asks whether a sub-agent's call may run."""
+    """A request of the program for permission to run a sub-agent's call."""
 
     call_id: str
     tool_name: str
@@ -36,7 +36,7 @@ class SubagentRequest:
 
 
 def answer_to(request: Message, decision: CallVerdict) -> Message:
-    """Return the answer to a request. The program's own rules decide of a call that nobody has allowed."""
+    """Return the answer to a request. Without an explicit permission, the program's own rules decide."""
     if request["subtype"] != "can_use_tool":
         return _hook_answer(decision)
     denied = decision.denied or ("" if decision.is_allowed else NOT_ALLOWED)
@@ -62,7 +62,7 @@ def subagent_request(message: Message) -> SubagentRequest:
 
 
 def _hook_answer(decision: CallVerdict) -> Message:
-    """Return what our hook says of a call. Without a decision and new arguments, the program's own rules go on."""
+    """Return our hook's answer about a call. Without a decision or new arguments, the program's own rules apply."""
     verdict = "deny" if decision.denied else "allow" if decision.is_allowed else ""
     if not verdict and decision.arguments is None:
         return {}

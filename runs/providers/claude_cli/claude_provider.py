@@ -1,4 +1,4 @@
-"""The provider as agents name it. A worker binds it to a run, and gets a provider that keeps the run's session."""
+"""The provider that agents name. A worker binds it to a run, and gets a provider that holds the run's session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.providers.claude_cli import program_command
 @register("claude_cli")
 @cache
 class ClaudeCliProvider:
-    """Sessions of Claude Code. The program runs its own tools; the model is one of its own, or "default"."""
+    """Sessions of Claude Code. The program runs its built-in tools; the model is the program's, or "default"."""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         program_command.check(model, settings)
@@ -25,7 +25,7 @@ class ClaudeCliProvider:
         raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.sessions.held_session")
 
     def context_window(self, model: str) -> int | None:
-        return None  # the program shortens its context itself
+        return None  # the program compacts its context itself
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         return FollowUp()

@@ -1,4 +1,4 @@
-"""How a session of the program can fail, as an error that the engine classifies and policies match."""
+"""Failures of a session of the program, as errors that the engine classifies and policies match."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-#: The error types of an API failure that the program names itself.
+#: Error types of API failures, by the names that the program uses.
 NAMED = {
     "authentication_failed": "unauthorized",
     "billing_error": "out_of_credits",
@@ -14,7 +14,7 @@ NAMED = {
     "invalid_request": "invalid_request",
     "server_error": "server_error",
 }
-#: Results that another attempt would repeat.
+#: Results that a further attempt would repeat.
 FINAL = frozenset({"error_max_turns", "error_max_budget_usd"})
 MAX_TEXT = 2_000
 
@@ -30,7 +30,7 @@ class SessionFailed(Exception):
 
 
 class SessionMissing(SessionFailed):
-    """The program does not know the session that it was to resume."""
+    """The program does not know the session to resume."""
 
 
 def of_result(result: Mapping[str, Any], named: str | None) -> SessionFailed | None:

@@ -1,4 +1,4 @@
-"""One process of the program: lines of JSON in both directions, and its end with everything that it has started."""
+"""A process of the program: JSON lines in both directions. Ending it also ends all processes that it started."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from runs.providers.claude_cli import failures
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.program_command import RUN_VARIABLE, SESSION_VARIABLE
 
-#: Bytes of a line; a tool's output may be long.
+#: Maximum bytes of a line, for long outputs of tools.
 MAX_LINE = 64 * 1024 * 1024
-#: Half a character does not end a session: the redactor replaces it.
+#: An unpaired surrogate does not end a session: the redactor replaces it.
 LIMITS = replace(FILE, lone_surrogates=True)
 #: Seconds for the program to write its files once its input has ended, and to end after SIGTERM.
 CLOSE_S = 5.0
-#: Seconds between two looks whether a silent program has ended, and whether one that is to end has.
+#: Seconds between two checks whether a silent program has ended, and whether an ending program has ended.
 LOOK_S, EXIT_LOOK_S = 1.0, 0.02
 STDERR_LINES = 40
 PR_SET_PDEATHSIG = 1
@@ -38,14 +38,14 @@ class CliProcess:
     """A running program. All methods belong to the event loop that started it."""
 
     def __init__(self, process: asyncio.subprocess.Process, marker: str) -> None:
-        """`marker`: a variable and its value in the environment of the program, and of what it starts."""
+        """`marker`: a variable and its value in the environment of the program and its child processes."""
         self._process, self._marker = process, marker
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._errors = asyncio.ensure_future(self._read_stderr())
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> CliProcess:
-        """Start the program in a process group of its own. Raises `ProviderUnusable` if it cannot be started."""
+        """Start the program in a new process group. Raises `ProviderUnusable` if it cannot be started."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=-1, stdout=-1, stderr=-1, env=dict(environment), cwd=folder, limit=MAX_LINE,
@@ -60,20 +60,20 @@ class CliProcess:
         return self._process.returncode is None
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message. Without effect if the program has ended: its end is read next."""
+        """Write a message. Does nothing if the program has ended: the next read reports that."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
 
     async def read(self) -> dict[str, Any]:
-        """Return the next message. Raises `SessionFailed` at the end of the output, and for a broken line."""
+        """Return the next message. Raises `SessionFailed` at the end of the output, and for an invalid line."""
         while True:
             try:
                 line = await self._line()
             except ValueError:
                 raise SessionFailed("session_broken", f"the program wrote a line of over {MAX_LINE} bytes") from None
-            if not line.endswith(b"\n"):  # the end of the output, and perhaps of a torn line before it
+            if not line.endswith(b"\n"):  # the end of the output, possibly after an incomplete line
                 status = await self._exit_status()
                 await asyncio.wait([self._errors], timeout=LOOK_S)
                 raise failures.of_exit(status, "\n".join(self._stderr))
@@ -81,7 +81,7 @@ class CliProcess:
                 return _message(line)
 
     async def _line(self) -> bytes:
-        """Return the next line. What the program has started may keep its output open after its end."""
+        """Return the next line. Child processes may keep the output open after the program's end."""
         assert self._process.stdout is not None
         has_ended = False
         while True:
@@ -95,13 +95,13 @@ class CliProcess:
                     await self._kill_marked()
 
     async def _exit_status(self) -> int:
-        # Not `wait`, which also waits for the end of the output, and so for what holds it.
+        # Not `wait`, which also waits for the end of the output, and so for processes that keep it open.
         while (status := self._process.returncode) is None:
             await asyncio.sleep(EXIT_LOOK_S)
         return status
 
     async def close(self) -> None:
-        """End the program, which writes its files at the end of its input, and what it has started."""
+        """End the program, which writes its files at the end of its input, and its child processes."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if not await self._ends():
@@ -110,7 +110,7 @@ class CliProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """End the process group at once, and what the program has started outside of it."""
+        """Kill the process group at once, and child processes outside of it."""
         self._signal(signal.SIGKILL)
         await self._kill_marked()
         await self._exit_status()
@@ -120,7 +120,7 @@ class CliProcess:
         await asyncio.to_thread(kill_marked, self._marker)
 
     async def _ends(self) -> bool:
-        """Whether the program ends within a few seconds. Its output is read on, or it could not write the rest."""
+        """Whether the program ends within seconds. Keeps reading its output, so that it can write the rest."""
         reading = asyncio.ensure_future(self._read_rest())
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -157,21 +157,21 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _end_with_worker() -> None:
-    """Called in the child: the kernel kills it if the worker dies, so that it does not go on unseen."""
+    """Run in the child process: the kernel kills it if the worker dies, so that it does not continue unnoticed."""
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill_leftovers(run_id: str) -> int:
-    """Kill what an earlier worker of this machine has left running for the run. Return the number of processes.
+    """Kill the processes that an earlier worker of this machine has left running for the run. Returns their number.
 
-    The kernel kills the program with its worker, but not what the program has started.
+    The kernel kills the program with its worker, but not the program's child processes.
     """
     return kill_marked(f"{RUN_VARIABLE}={run_id}")
 
 
 def kill_marked(marker: str) -> int:
-    """Kill the processes of this machine that have a variable with a value. Return their number."""
+    """Kill the processes of this machine that have a variable with a value. Returns their number."""
     if sys.platform != "linux":
         return 0
     killed = 0

@@ -1,6 +1,6 @@
 """The command line and the environment of the program, from an agent's settings.
 
-What the agent says reaches the program over its standard input, never as an argument.
+The agent's instructions reach the program over its standard input, never as an argument.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from django.conf import settings
 
 from runs.providers.base import ProviderUnusable
 
-#: In this mode the program asks nobody, so that no rule of agentops would count.
+#: In this mode the program never asks for permission, so no rule of agentops would apply.
 FORBIDDEN_MODE = "bypassPermissions"
 PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
-#: The settings that are passed on, with the flag and the type of each.
+#: The settings that are passed as flags, with the flag and the type of each.
 FLAGS: dict[str, tuple[str, type]] = {
     "max_turns": ("--max-turns", int),
     "max_budget_usd": ("--max-budget-usd", float),
@@ -28,9 +28,9 @@ FLAGS: dict[str, tuple[str, type]] = {
     "allowed_tools": ("--allowedTools", list),
     "disallowed_tools": ("--disallowedTools", list),
 }
-#: The tools whose calls are the work of sub-agents: the name of today and the earlier one.
+#: The tools whose calls start sub-agents: the current name and the earlier one.
 SUBAGENT_TOOLS = frozenset({"Agent", "Task"})
-#: The program's tools that change nothing outside of the session, and those that its mode acceptEdits allows.
+#: The program's tools that change nothing outside of the session, and the tools that its mode acceptEdits allows.
 READS = frozenset(
     {
         *SUBAGENT_TOOLS,
@@ -39,25 +39,25 @@ READS = frozenset(
     }
 )
 EDITS = frozenset({"Edit", "MultiEdit", "Write", "NotebookEdit"})
-#: The model whose choice is left to the program.
+#: The model name that leaves the choice to the program.
 DEFAULT_MODEL = "default"
-#: What of the worker's environment the program gets: no secret of the site is among it.
+#: The variables of the worker's environment that the program gets. None contains a secret of the site.
 PASSED = ("PATH", "LANG", "TZ", "TERM", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 PASSED_PREFIXES = ("LC_", "ANTHROPIC_", "CLAUDE_CODE_", "NODE_EXTRA_CA_")
-#: By which the processes of a run, and those of one of its sessions, are found.
+#: Variables that identify the processes of a run, and of a session.
 RUN_VARIABLE, SESSION_VARIABLE = "AGENTOPS_RUN_ID", "AGENTOPS_SESSION_ID"
 
 
 @dataclass(frozen=True)
 class Start:
-    """How a session begins: new, or as a continuation of `resumed`, which stays as it is."""
+    """The start of a session: new, or as a continuation of `resumed`, which is not changed."""
 
     session_id: str
     resumed: str | None = None
 
 
 def check(model: str, agent_settings: Mapping[str, Any]) -> None:
-    """Raise `ProviderUnusable` for settings that the program would not take."""
+    """Raise `ProviderUnusable` for settings that the program would reject."""
     if not settings.AGENTOPS_CLAUDE_CLI:
         raise ProviderUnusable("the provider claude_cli is off: AGENTOPS_CLAUDE_CLI must name the program")
     if model.startswith("-"):
@@ -80,7 +80,7 @@ def _fits(value: object, kind: type) -> bool:
 
 
 def command(model: str, agent_settings: Mapping[str, Any], instructions: str, start: Start) -> list[str]:
-    """Return the command line. Values that anybody may choose stand behind an equals sign, and are never a flag."""
+    """Return the command line. Values from users follow an equals sign, so they are never read as a flag."""
     fixed = (
         "--output-format stream-json --verbose --input-format stream-json --include-partial-messages "
         "--permission-prompt-tool stdio"
@@ -105,9 +105,9 @@ def _flags(agent_settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def asks_for(tool: str, agent_settings: Mapping[str, Any]) -> bool:
-    """Whether a person has to approve calls of a tool: one that may change something, and that no rule names.
+    """Whether a person has to approve calls of a tool, because it may change data and no rule names it.
 
-    The program itself judges the patterns of rules, and denies what does not fit.
+    The program itself evaluates the patterns of rules, and denies calls that do not match.
     """
     rules = [*(agent_settings.get("allowed_tools") or []), *(agent_settings.get("disallowed_tools") or [])]
     is_named = tool in {rule.partition("(")[0] for rule in rules}
@@ -116,14 +116,14 @@ def asks_for(tool: str, agent_settings: Mapping[str, Any]) -> bool:
 
 
 def is_free(tool: str, agent_settings: Mapping[str, Any]) -> bool:
-    """Whether all calls of a tool may run, whatever their arguments."""
+    """Whether all calls of a tool may run, regardless of their arguments."""
     is_accepted = agent_settings.get("permission_mode") == "acceptEdits" and tool in EDITS
     is_named = tool in (agent_settings.get("allowed_tools") or [])
     return (tool in READS or is_accepted or is_named) and tool not in (agent_settings.get("disallowed_tools") or [])
 
 
 def environment(run_id: str, session_id: str, config: Path) -> dict[str, str]:
-    """Return the environment: what the program needs to find its API, and nothing of the site's."""
+    """Return the environment: the variables that the program needs to reach its API, and none of the site's secrets."""
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     passed.pop("CLAUDE_CODE_ENTRYPOINT", None)
     own = {RUN_VARIABLE: run_id, SESSION_VARIABLE: session_id}

@@ -1,8 +1,8 @@
-"""A session of the program that a worker holds: what it says, and the calls that wait for a permission.
+"""A session of the program that a worker holds: its messages, and the calls that wait for permission.
 
-The program executes its tools itself. Before each it asks, by a hook and often for a permission too, and gets its
-answer only when the call is stored as running. All coroutines belong to the event loop of the worker's model calls. The
-other methods may be called from the thread of the run, too.
+The program executes its tools itself. Before each call it asks, by a hook and often also by a permission request. It
+gets the answer only after the call is stored as running. All coroutines belong to the event loop of the worker's model
+calls. The other methods may also be called from the thread of the run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from runs.providers.claude_cli.call_requests import (
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.process import CliProcess
 
-#: The name of our hook, which the program repeats when it calls it.
+#: The name of our hook, which the program sends when it calls it.
 HOOK = "agentops_before_tool"
-#: Seconds that the program waits for an answer of our hook: a call may have to wait for others of its turn, and that of
-#: a sub-agent for a person. A week, because timers of Node.js end at once if they are longer than 24 days.
+#: Seconds that the program waits for an answer of our hook: a call may have to wait for others of its turn, and a
+#: sub-agent's call for a person. Limited to a week, because Node.js timers longer than 24 days fire at once.
 HOOK_TIMEOUT_S = 7 * 86_400
-#: Seconds after a result in which a program that has a further message begins its next turn.
+#: Seconds after a result within which a program with a further message begins its next turn.
 NEXT_TURN_S = 3.0
 
 
 @dataclass(frozen=True)
 class ProgramCommand:
-    """How to start the program."""
+    """The command that starts the program."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -45,7 +45,7 @@ class ProgramCommand:
 
 @dataclass(frozen=True)
 class CliResult:
-    """The result of a call, as the program reports it."""
+    """The result of a call, as reported by the program."""
 
     content: object
     is_error: bool
@@ -56,31 +56,31 @@ class ProgramSession:
 
     def __init__(self, process: CliProcess) -> None:
         self._process = process
-        #: Messages that were read and belong to what is read next.
+        #: Messages already read, to be returned by the next reads.
         self._ahead: deque[Message] = deque()
-        #: Requests of the program that wait for an answer, by the call that they are about.
+        #: Requests of the program that wait for an answer, by call ID.
         self._asking: dict[str, list[Message]] = {}
         self._results: dict[str, CliResult] = {}
         #: The calls of the main conversation.
         self._calls: set[str] = set()
         self._decided: dict[str, CallVerdict] = {}
-        #: What sub-agents have said, and the requests about their calls, until the thread of the run takes them.
+        #: Lines of sub-agents, and requests about their calls, until the thread of the run takes them.
         self._subagent_lines: deque[Message] = deque()
         self._subagent_requests: deque[SubagentRequest] = deque()
         #: The IDs of requests that the program has withdrawn.
         self._withdrawn: deque[str] = deque()
-        #: Whether a message was sent in the middle of a turn. The program may keep it for a turn of its own.
+        #: Whether a message was sent during a turn. The program may use it for a separate turn.
         self._has_said_more = False
-        #: Whether the last turn has its `result`, so that the program waits for a message.
+        #: Whether the last turn has its `result`, so the program waits for a message.
         self.is_idle = True
-        #: The API error that the last answer names.
+        #: The API error named in the last answer.
         self.named_error: str | None = None
 
     @classmethod
     async def start(cls, command: ProgramCommand) -> ProgramSession:
         """Start the program and register our hook. Raises `ProviderUnusable` or `SessionFailed`."""
         session = cls(await CliProcess.start(command.words, command.environment, command.folder))
-        # Without an answer of ours no tool runs: the program blocks what a failed hook is about.
+        # If our hook does not answer, no tool runs: the program blocks the call of a failed hook.
         hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
         request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}, "forwardSubagentText": True}
         try:
@@ -102,9 +102,9 @@ class ProgramSession:
         await self._process.send({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
 
     async def next_message(self) -> Message:
-        """Return the next message of the conversation. Raises `SessionFailed` when there is none.
+        """Return the next message of the conversation. Raises `SessionFailed` at the end.
 
-        Requests about calls are kept until their calls are run. Requests about anything else are answered here.
+        Requests about calls are kept until their calls are run. All other requests are answered here.
         """
         while True:
             message = self._ahead.popleft() if self._ahead else await self._process.read()
@@ -126,15 +126,15 @@ class ProgramSession:
                     return message
 
     def put_back(self, message: Message) -> None:
-        """Let `next_message` return a message again."""
+        """Make `next_message` return a message again."""
         self._ahead.appendleft(message)
 
     def add_calls(self, call_ids: Sequence[str]) -> None:
-        """Say which calls belong to the main conversation."""
+        """Register the calls that belong to the main conversation."""
         self._calls.update(call_ids)
 
     def take_results(self, message: Message) -> int:
-        """Keep the results of calls in a user message. Return their number."""
+        """Keep the results of calls in a user message. Returns their number."""
         content = (message.get("message") or {}).get("content")
         found = [
             block
@@ -147,9 +147,10 @@ class ProgramSession:
         return len(found)
 
     async def begins_next_turn(self) -> bool:
-        """Return whether the program goes on after a result by itself, with a message that was sent meanwhile.
+        """Return whether the program continues after a result, with a message that was sent during the turn.
 
-        A message that the last turn has not taken in is the begin of the next one. The program does not say which.
+        A message that the last turn did not use begins the next turn. The program does not report which of the two
+        happened.
         """
         if not self._has_said_more:
             return False
@@ -169,7 +170,7 @@ class ProgramSession:
             return False
 
     async def result_of(self, call_id: str, decision: CallVerdict) -> CliResult | None:
-        """Let the program run a call, and return its result; None if the program goes on or ends without one."""
+        """Permit the program to run a call, and return its result; None if it continues or ends without one."""
         if not self.knows(call_id):
             return None
         await self.decide(call_id, decision)
@@ -188,11 +189,11 @@ class ProgramSession:
         return self._results.pop(call_id)
 
     def knows(self, call_id: str) -> bool:
-        """Whether this process has requested the call. An earlier one may have."""
+        """Whether this process has requested the call. An earlier process may have."""
         return call_id in self._calls
 
     async def decide(self, call_id: str, decision: CallVerdict) -> None:
-        """Answer what the program asks about a call, now and later. What was decided first stays."""
+        """Answer the program's requests about a call, now and later. The first decision is final."""
         decision = self._decided.setdefault(call_id, decision)
         for message in self._asking.pop(call_id, []):
             await self._tell(message, decision)
@@ -202,15 +203,15 @@ class ProgramSession:
         await self._tell(request.message, decision)
 
     def take_subagent_lines(self) -> list[Message]:
-        """Return what sub-agents have said since the last time."""
+        """Return the new lines of sub-agents."""
         return [self._subagent_lines.popleft() for _ in range(len(self._subagent_lines))]
 
     def take_subagent_requests(self) -> list[SubagentRequest]:
-        """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
+        """Return the new requests about calls of sub-agents. Each needs an answer."""
         return [self._subagent_requests.popleft() for _ in range(len(self._subagent_requests))]
 
     def take_withdrawn(self) -> set[str]:
-        """Return the IDs of the requests that the program has withdrawn since the last time."""
+        """Return the IDs of the requests that the program has withdrawn since the last call."""
         return {self._withdrawn.popleft() for _ in range(len(self._withdrawn))}
 
     @property
@@ -219,14 +220,14 @@ class ProgramSession:
         return list(self._asking)
 
     async def close(self) -> None:
-        """End the program in its own way: it writes its files first."""
+        """End the program gently: it writes its files first."""
         await self._process.close()
 
     async def kill(self) -> None:
         await self._process.kill()
 
     async def _keep(self, message: Message) -> bool:
-        """Keep a request about a call of the main conversation, and return True; answer or pass on any other."""
+        """Keep a request about a call of the main conversation, and return True; answer or forward any other."""
         request = message.get("request") or {}
         call_id, subtype = request.get("tool_use_id"), request.get("subtype")
         if subtype not in ("hook_callback", "can_use_tool"):

@@ -1,4 +1,4 @@
-"""One answer of the program's model as a stream: it arrives in deltas, and again whole, a line for each block."""
+"""An answer of the program's model as a stream: it arrives in deltas, and then again as a whole, one line per block."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.program_session import ProgramSession
 from runs.providers.price_tiers import details_of
 
-#: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
+#: A key in the details of an answer: the program has reported the result of the turn, and waits for a message.
 TURN_ENDED = "turn_ended"
 _NO_PARAMETERS = ModelRequestParameters()
-#: The types of deltas that are shown while they arrive.
+#: The types of deltas that are streamed.
 _DELTAS = {
     "text_delta": ("text", TextPart, TextPartDelta),
     "thinking_delta": ("thinking", ThinkingPart, ThinkingPartDelta),
@@ -48,7 +48,7 @@ class CliAnswer(StreamedResponse):
         self._timestamp = database_clock.now()
         self._message_id: str | None = None
         self._parts: list[ModelResponsePart] = []
-        #: The blocks of which text has arrived in deltas, by their index in the answer.
+        #: The indexes of blocks whose text has arrived in deltas.
         self._streamed: set[int] = set()
         self._counts: dict[str, Any] = {}
         self._stop_reason: str | None = None
@@ -69,7 +69,7 @@ class CliAnswer(StreamedResponse):
                 message = await self._session.next_message()
             except SessionFailed:
                 if self._has_calls and not self._is_open:
-                    return  # the calls are known, and that they have no result
+                    return  # the calls are known, and also that they have no result
                 raise
             for event in self._take(message):
                 yield event
@@ -77,7 +77,7 @@ class CliAnswer(StreamedResponse):
                 del self._reported[TURN_ENDED]
 
     def _take(self, message: Message) -> Iterator[ModelResponseStreamEvent]:
-        """Take the next message of the session. Yields what it shows."""
+        """Process the next message of the session. Yields the events of its text."""
         match message["type"]:
             case "stream_event":
                 yield from self._of_the_api(message.get("event") or {})
@@ -92,7 +92,8 @@ class CliAnswer(StreamedResponse):
                 self._end_turn(message)
                 self._is_whole = True
         if self._has_calls and not self._is_open:
-            # The program waits for us, or runs its tools. An answer without calls is whole with the turn's result.
+            # The program waits for an answer, or runs its tools. An answer without calls is complete with the turn's
+            # result.
             self._is_whole = self._is_whole or self._stop_reason is not None or bool(self._session.asking)
 
     @property
@@ -133,7 +134,7 @@ class CliAnswer(StreamedResponse):
         return message_id == self._message_id
 
     def _add_blocks(self, message: Message) -> Iterator[ModelResponseStreamEvent]:
-        """Add the blocks of a line. Those that did not arrive in deltas are shown now: decided for each of them."""
+        """Add the blocks of a line. Blocks that did not arrive in deltas are streamed now."""
         body = message["message"]
         self._model = str(body.get("model") or self._model)
         self._counts |= {name: count for name, count in (body.get("usage") or {}).items() if name not in self._counts}
@@ -169,7 +170,7 @@ class CliAnswer(StreamedResponse):
         )
 
     async def close_stream(self) -> None:
-        """Do nothing: the session goes on."""
+        """Do nothing: the session continues."""
 
     @property
     def usage(self) -> RequestUsage:

@@ -1,4 +1,4 @@
-"""The program's own files: where the transcript of a session is, and which messages in it wait for an answer."""
+"""The program's own files: the path of a session's transcript, and the unanswered messages in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-#: The end of a transcript that is read.
+#: Maximum bytes that are read, from the end of a transcript.
 TAIL_BYTES = 4 * 1024 * 1024
 
 
 def path_of(config: Path, session_id: UUID) -> Path | None:
-    """Return the transcript of a session below the program's directory; None if there is none.
+    """Return the transcript of a session below the program's directory; None without one.
 
-    Sessions are in a directory for each working directory. The name of the file is the whole ID.
+    Sessions are stored in one directory for each working directory. The file name is the whole ID.
     """
     try:
         folders = sorted(os.scandir(config / "projects"), key=lambda entry: entry.name)
@@ -25,26 +25,26 @@ def path_of(config: Path, session_id: UUID) -> Path | None:
 
 
 def unanswered(path: Path) -> list[str]:
-    """Return the pieces of the user messages at the end of a transcript, which no answer follows, in their order."""
+    """Return the pieces of the user messages at the end of a transcript that have no answer, in order."""
     found: list[str] = []
     for line in _last_lines(path):
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # torn by the end of its program, or nested more deeply than any it writes
+            continue  # cut off at the end of its program, or nested too deeply
         match entry:
             case {"type": "assistant"}:
                 found.clear()
             case {"type": "user", "message": {"content": content}}:
                 found += pieces(content)
-            # A message that came in the middle of a turn.
+            # A message sent during a turn.
             case {"type": "attachment", "attachment": {"type": "queued_command", "prompt": prompt}}:
                 found += pieces(prompt)
     return found
 
 
 def pieces(content: object) -> list[str]:
-    """Return the content of a user message as texts: media as JSON, and no results of calls."""
+    """Return the content of a user message as texts: media as JSON, without results of calls."""
     if isinstance(content, str):
         return [content]
     items = [block for block in (content if isinstance(content, list) else []) if isinstance(block, dict)]

@@ -12,7 +12,7 @@ from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envel
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkTarget
 
-#: Bytes of a request above which further envelopes go into the next one. A single envelope may be larger.
+#: Bytes of a request above which further envelopes go into the next request. A single envelope may be larger.
 MAX_BODY = 2**20
 
 
@@ -20,14 +20,14 @@ class HttpOptions(EnvelopeOptions):
     """The options of an HTTP sink."""
 
     url: guarded_posts.SinkUrl
-    #: The most events of a request. With 1 the body is an envelope, otherwise an array of envelopes.
+    #: Maximum events of a request. With 1 the body is an envelope, otherwise an array of envelopes.
     batch_size: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class HttpSink(EnvelopeKind):
     """POST requests with JSON: an array of envelopes in the order of the log.
 
-    A batch is divided into requests of about 1 MiB, because hook events have whole results. If one of them fails, the
+    A batch is divided into requests of about 1 MiB, because hook events contain whole results. If a request fails, the
     whole batch is repeated, with the same `payload.id`.
     """
 

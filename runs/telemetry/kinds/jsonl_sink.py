@@ -1,4 +1,4 @@
-"""Appends envelopes to files, one line each, one file for each run."""
+"""Append envelopes to files, one line each, one file for each run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFa
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.models import Tombstone
 
-#: The folder in AGENTOPS_HOME whose files every sink may write.
+#: The folder in AGENTOPS_HOME to which every sink may write.
 FOLDER = "telemetry"
 _TAIL = 64 * 1024
-#: Runs that one query asks for.
+#: Number of runs in one query.
 _BATCH = 500
 
 
@@ -39,8 +39,8 @@ class JsonlOptions(EnvelopeOptions):
 class JsonlSink(EnvelopeKind):
     """Lines of JSON in files, on the disk of the worker that writes them.
 
-    Lines are whole and in the order of the log. A part of a line that a full disk or a killed worker has left is
-    removed before the next line is written. Events that are repeated after a crash have the same `payload.id`.
+    Lines are complete and in the order of the log. A partial line, left by a full disk or a killed worker, is removed
+    before the next line is written. Events that are repeated after a crash have the same `payload.id`.
     """
 
     name = "jsonl"
@@ -79,7 +79,7 @@ class JsonlSink(EnvelopeKind):
 
 
 def directory_of(options: JsonlOptions) -> Path:
-    """Return the directory of a sink. Raises `InvalidSink` if it is outside of the allowed roots."""
+    """Return the directory of a sink. Raises `InvalidSink` if it is outside the allowed roots."""
     own = Path(settings.AGENTOPS_HOME) / FOLDER
     if not options.directory:
         return own
@@ -114,7 +114,7 @@ def _forget_in(directory: Path) -> int:
 
 
 def append(path: Path, lines: bytes) -> None:
-    """Append whole lines to a file, which is created if it does not exist. Raises `OSError`, and leaves no part."""
+    """Append whole lines to a file, which is created if necessary. Raises `OSError`, and then removes partial lines."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(path) as file:
         end = _end_of_last_line(file)

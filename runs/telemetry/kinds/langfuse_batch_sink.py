@@ -1,4 +1,4 @@
-"""Sends runs as traces to Langfuse by its batch API, which older servers have."""
+"""Send runs as traces to the batch API of older Langfuse servers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from runs.telemetry.traces.langfuse_events import batches_of
 from runs.telemetry.traces.observing import NEEDED, observe, test_observation
 
 PATH = "/api/public/ingestion"
-#: Errors of single events that are shown.
+#: Maximum number of event errors in the message.
 _SHOWN = 5
-#: The beginning of the list of errors in an answer, and what stands between two of them.
+#: The start of the list of errors in an answer, and the separator between two errors.
 _ERRORS, _BETWEEN = re.compile(r'"errors"\s*:\s*\[\s*'), re.compile(r"\s*,\s*")
 
 
 class LangfuseBatchSink(SinkKind):
-    """Events of Langfuse, opened when something begins and updated when it has ended."""
+    """Langfuse events, created when an observation begins and updated when it has ended."""
 
     name = "langfuse_batch"
     title = "traces to Langfuse by its batch API"
@@ -39,7 +39,7 @@ class LangfuseBatchSink(SinkKind):
         return batches_of([test_observation(events[0])] if is_test else observe(events))
 
     def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
-        """Send the requests one after the other. Events that are refused for good are named; the others are stored."""
+        """Send the requests one after the other. Permanently refused events are named; the others are stored."""
         url = target.options.base_url.rstrip("/") + PATH
         headers = {**langfuse_credentials(target), "Content-Type": "application/json"}
         refused: list[str] = []
@@ -52,7 +52,7 @@ class LangfuseBatchSink(SinkKind):
 
 
 def refused_events(answer: HttpAnswer) -> list[str]:
-    """Return the events that were refused for good. Raises `SendFailed` if some are to be sent again."""
+    """Return the permanently refused events. Raises `SendFailed` if events have to be sent again."""
     entries = [error for error in _errors_of(answer) if isinstance(error, dict)]
     texts = [f"{each.get('id')}: {each.get('status')} {each.get('message') or ''}".strip() for each in entries]
     if any(_is_passing(each.get("status")) for each in entries):
@@ -61,13 +61,13 @@ def refused_events(answer: HttpAnswer) -> list[str]:
 
 
 def _errors_of(answer: HttpAnswer) -> list[Any]:
-    """Return the errors in an answer: of a long one, which was cut, those that it has whole."""
+    """Return the errors in an answer. From a long answer, which was cut, return the complete ones."""
     if answer.truncated:
         return list(_errors_at_the_beginning(answer.body.decode(errors="replace")))
     try:
         errors = orjson.loads(answer.body).get("errors")
     except (ValueError, AttributeError):
-        return []  # of another server
+        return []  # the answer of another server
     return errors if isinstance(errors, list) else []
 
 
@@ -76,7 +76,7 @@ def _errors_at_the_beginning(text: str) -> Iterator[Any]:
     while begin is not None:
         try:
             error, end = json.JSONDecoder().raw_decode(text, begin.end())
-        except (ValueError, RecursionError):  # cut, or nested without end
+        except (ValueError, RecursionError):  # cut, or nested too deeply
             return
         yield error
         begin = _BETWEEN.match(text, end)

@@ -1,4 +1,4 @@
-"""Sends runs as traces by OTLP/HTTP: to any collector, and to Langfuse."""
+"""Send runs as traces by OTLP/HTTP: to any collector, and to Langfuse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"
 class OtlpOptions(SinkOptions):
     """The options of an OTLP sink."""
 
-    #: Of the signal, such as https://collector.example.org/v1/traces.
+    #: The URL of the traces signal, such as https://collector.example.org/v1/traces.
     url: guarded_posts.SinkUrl
 
 
@@ -35,7 +35,7 @@ class LangfuseOptions(SinkOptions):
 
 
 class OtlpSink(SinkKind):
-    """Spans with the GenAI names of OpenTelemetry, when what they stand for has ended."""
+    """Spans with the GenAI names of OpenTelemetry, sent when the run, turn or call has ended."""
 
     name = "otlp"
     title = "traces to an OpenTelemetry collector"
@@ -66,16 +66,16 @@ class OtlpSink(SinkKind):
         return receipt
 
     def url_of(self, target: SinkTarget) -> str:
-        """Return where requests are sent."""
+        """Return the URL for requests."""
         return str(target.options.url)
 
     def headers_of(self, target: SinkTarget) -> dict[str, str]:
-        """Return the headers that the receiver asks for."""
+        """Return the headers that the receiver requires."""
         return dict(target.secrets.get("headers", {}))
 
 
 class LangfuseOtlpSink(OtlpSink):
-    """Spans as Langfuse 3 and newer show them best: with turns, types, levels and costs."""
+    """Spans in the form that Langfuse 3 and newer display best: with turns, types, levels and costs."""
 
     name = "langfuse_otlp"
     title = "traces to Langfuse by OTLP"
@@ -88,11 +88,11 @@ class LangfuseOtlpSink(OtlpSink):
         SinkKind.check_secrets(self, secrets)
 
     def url_of(self, target: SinkTarget) -> str:
-        """Return where requests are sent."""
+        """Return the URL for requests."""
         return f"{target.options.base_url.rstrip('/')}{LANGFUSE_PATH}"
 
     def headers_of(self, target: SinkTarget) -> dict[str, str]:
-        """Return the headers that the receiver asks for."""
+        """Return the headers that the receiver requires."""
         return {**langfuse_credentials(target), "x-langfuse-ingestion-version": "4"}
 
 
@@ -103,9 +103,9 @@ def langfuse_credentials(target: SinkTarget) -> dict[str, str]:
 
 
 def _refused(body: bytes) -> list[str]:
-    """Return what an accepted request says of spans that were not accepted."""
+    """Return the message about rejected spans in the answer to an accepted request."""
     try:
         partial = ExportTraceServiceResponse.FromString(body).partial_success
     except DecodeError:
-        return []  # an answer in JSON, which says that all is well
+        return []  # a JSON answer, which reports success
     return [f"{partial.rejected_spans} spans: {partial.error_message}"] if partial.rejected_spans else []

@@ -1,4 +1,4 @@
-"""Sends events as signed messages, after the Standard Webhooks specification."""
+"""Send events as signed messages that follow the Standard Webhooks specification."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from timeline.events import EventType
 
-#: The prefix of secrets, and the bytes of those that are made here. The specification allows 24 to 64.
+#: The prefix of secrets, and the number of bytes of generated secrets. The specification allows 24 to 64.
 PREFIX, SECRET_BYTES = "whsec_", 32
-#: Both sign while one replaces the other.
+#: During a rotation, the old and the new secret both sign.
 MAX_SECRETS = 2
 
 
@@ -30,7 +30,7 @@ class WebhookOptions(SinkOptions):
 
 
 class WebhookSink(SinkKind):
-    """One signed request for each event, each with its own attempts."""
+    """One signed request for each event, each with separate attempts."""
 
     name = "webhook"
     title = "signed messages (Standard Webhooks)"

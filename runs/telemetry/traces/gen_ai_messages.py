@@ -1,4 +1,4 @@
-"""Stored messages as the GenAI semantic conventions of OpenTelemetry write them: roles with typed parts."""
+"""Convert stored messages to the GenAI semantic conventions of OpenTelemetry: roles with typed parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Part = dict[str, Any]
 GenAiMessage = dict[str, Any]
-#: Characters of one text. Longer ones are cut, so that one message does not exceed what receivers accept.
+#: Maximum characters of a text. Longer ones are cut, so that one message does not exceed the limits of receivers.
 MAX_TEXT = 400_000
 _ROLES = {"tool_result": "tool"}
 
@@ -22,7 +22,7 @@ def message_of(role: str, content: Mapping[str, Any]) -> GenAiMessage:
 
 
 def finish_reason_of(content: Mapping[str, Any]) -> str:
-    """Return why an answer ended, in the words of the conventions."""
+    """Return the finish reason of an answer, as named by the conventions."""
     has_calls = any(part.get("part_kind") == "tool-call" for part in content["parts"])
     return str(content.get("finish_reason") or ("tool_call" if has_calls else "stop"))
 
@@ -33,7 +33,7 @@ def text_parts(texts: Sequence[str]) -> list[Part]:
 
 
 def cut(text: str) -> str:
-    """Return the text, cut with a note of how much is missing if it is too long."""
+    """Return the text; cut it if it is too long, with a note of how much is missing."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… [{len(text) - MAX_TEXT} more characters]"
 
 

@@ -1,6 +1,6 @@
 """Observations as events of Langfuse's batch API, for servers that do not receive OTLP.
 
-Each body is complete and has an ID of its own, so that Langfuse merges what comes twice.
+Each body is complete and has a fixed ID, so that Langfuse merges repeats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runs.telemetry.traces.gen_ai_messages import cut
 from runs.telemetry.traces.observation import Observation, ObservationKind
 from runs.telemetry.traces.otlp_encoding import MAX_BYTES, usage_details
 
-#: Events of a request: an answer names each of them, and the beginning of one is read.
+#: Maximum events of a request. An answer names each of them, and only its start is read.
 MAX_EVENTS = 500
 _NAMESPACE = UUID("8a5b1a40-3f0c-4a83-9d0f-1d2d3f8a7c55")
 Kind = ObservationKind
@@ -38,7 +38,7 @@ def batches_of(observations: Iterable[Observation]) -> list[bytes]:
 
 
 def events_of(observations: Iterable[Observation]) -> Iterator[Json]:
-    """Yield the events: a trace before its turns, and a turn before what is in it."""
+    """Yield the events: a trace before its turns, and a turn before its contents."""
     for each in observations:
         if each.kind == Kind.RUN:
             yield _event(each, "trace-create", _trace(each))
@@ -53,7 +53,7 @@ def _body(events: Iterable[bytes]) -> bytes:
 
 
 def _event(observation: Observation, type_: str, body: Json) -> Json:
-    """Return an event. Its ID is that of the event of the log, and of what it says."""
+    """Return an event. Its ID depends on the ID of the log's event and on its content."""
     event_id = uuid5(_NAMESPACE, f"{observation.event.id}:{type_}:{observation.id}")
     known = {name: value for name, value in body.items() if value is not None}
     return {"id": str(event_id), "type": type_, "timestamp": _time(observation.event.row.ts), "body": known}

@@ -1,4 +1,4 @@
-"""An observation: the run, a turn, a model call or a tool call, as tracing systems know it."""
+"""An observation: the run, a turn, a model call or a tool call, as represented in tracing systems."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from uuid import UUID
 
 from runs.telemetry.sink_kind import OutgoingEvent
 
-#: The name of the trace, and of the observation that encloses the others.
+#: The name of the trace, and of its outermost observation.
 RUN_NAME = "agent-run"
 
 
 class ObservationKind(Enum):
-    """What an observation is."""
+    """The kind of an observation."""
 
     RUN = "run"
     TURN = "turn"
@@ -27,17 +27,17 @@ class ObservationKind(Enum):
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What all observations of a run have in common."""
+    """The facts that all observations of a run share."""
 
     run_id: UUID
-    #: The first run of the lineage, or the flow run, which holds the traces of a conversation, or of a flow, together.
+    #: The ID of the first run of the lineage, or of the flow run. It groups the traces of a conversation or a flow.
     session_id: str
     agent_id: str
     provider: str
     model: str
     title: str
     labels: Sequence[str] = ()
-    #: Values that are shown beside the trace.
+    #: Values displayed with the trace.
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,7 +56,7 @@ class ObservedFailure:
 
 @dataclass(frozen=True)
 class Observation:
-    """An observation at the time of an event. Its ID is the same at each repeat."""
+    """An observation at the time of an event. Its ID is the same for each repeat."""
 
     kind: ObservationKind
     id: str
@@ -95,5 +95,5 @@ def turn_span(run_id: UUID, step: int) -> str:
 
 
 def span_id(*parts: object) -> str:
-    """Return 16 hexadecimal digits that depend on the parts alone."""
+    """Return 16 hexadecimal digits that depend only on the parts."""
     return hashlib.sha256(":".join(map(str, parts)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Turns the events of runs into observations: opened when something begins, closed when it has ended.
+"""Turn the events of runs into observations: opened at the start of an activity, closed at its end.
 
 An observation may be closed twice, for example after a crash. Its ID and its contents are then the same.
 """
@@ -35,9 +35,9 @@ from timeline.events import EventType
 from timeline.events.moments import moved
 from timeline.events.vocabulary import TERMINAL_TYPES
 
-#: Events after which a run does nothing until somebody resumes it, if ever.
+#: Events after which a run does nothing until it is resumed.
 ENDS = frozenset({EventType.RUN_PAUSED, *TERMINAL_TYPES})
-#: The events that observations are made of.
+#: The events from which observations are made.
 NEEDED = (
     *(EventType.RUN_CREATED, EventType.LLM_TURN_START, EventType.MESSAGE_ADDED, EventType.LLM_TURN_END),
     *(EventType.TOOL_START, EventType.TOOL_END, EventType.TOOL_OUTCOME_RESOLVED, *sorted(ENDS)),
@@ -46,11 +46,11 @@ _FAILED = frozenset({RunStatus.FAILED, RunStatus.STOPPED})
 
 
 def observe(events: Sequence[OutgoingEvent]) -> list[Observation]:
-    """Return the observations of these events, in their order. A few queries for each run."""
+    """Return the observations of these events, in their order. Runs several queries for each run."""
     by_run: dict[UUID, list[OutgoingEvent]] = {}
     for event in events:
         by_run.setdefault(event.row.log_id, []).append(event)
-    # A log without a run is no trace.
+    # A log without a run has no trace.
     runs = set(AgentRun.objects.filter(pk__in=by_run).values_list("pk", flat=True))
     observers = {run_id: _observer(own) for run_id, own in by_run.items() if run_id in runs}
     observations: list[Observation] = []
@@ -69,7 +69,7 @@ def _observer(events: Sequence[OutgoingEvent]) -> _Observer:
     run_id = rows[0].log_id
     if has_ended:
         steps |= set(AgentRun.objects.filter(pk=run_id).values_list("step_count", flat=True))
-    # A turn is closed with the answer after it.
+    # A turn is closed together with the next answer.
     steps |= {step - 1 for step in steps}
     calls = {row.ref_id for row in rows if row.ref_id and row.type.startswith("tool.")}
     loaded = RunRows.load(run_id, steps, calls, has_ended=has_ended)
@@ -78,7 +78,7 @@ def _observer(events: Sequence[OutgoingEvent]) -> _Observer:
 
 
 def trace_of(run: AgentRun) -> TraceFacts:
-    """Return what the observations of a run have in common, masked by the rules of the project in scope."""
+    """Return the facts that the observations of a run share, masked by the rules of the project in scope."""
     config = run.agent_config
     top = run.parent_run or run
     metadata = {
@@ -90,7 +90,7 @@ def trace_of(run: AgentRun) -> TraceFacts:
     }
     return TraceFacts(
         run_id=run.pk,
-        # The runs of a flow's nodes are one session.
+        # The runs of a flow's nodes form one session.
         session_id=str(top.flow_run_id or top.root_run_id),
         agent_id=str(config.get("agent_id") or ""),
         provider=str(config.get("provider") or run.source),
@@ -114,7 +114,7 @@ def _flow_metadata(run: AgentRun) -> dict[str, str]:
 
 
 def test_observation(event: OutgoingEvent) -> Observation:
-    """Return a trace of a moment, named as a test."""
+    """Return a trace of zero length, named as a test."""
     trace_id = UUID(hex=sha256(event.id.encode()).hexdigest()[:32])
     facts = TraceFacts(trace_id, str(trace_id), "agentops", "agentops", "", "Test", ["test"])
     return Observation(
@@ -131,7 +131,9 @@ class _Observer:
     trace: TraceFacts
 
     def observations(self, event: OutgoingEvent) -> Iterator[Observation]:
-        """Yield what an event opens or closes, the enclosing one first when it opens, and last when it closes."""
+        """Yield the observations that an event opens or closes: outer before inner when opening, inner before outer
+        when closing.
+        """
         row, rows = event.row, self.rows
         match row.type:
             case EventType.RUN_CREATED:
@@ -149,7 +151,7 @@ class _Observer:
 
     def _answered(self, event: OutgoingEvent) -> Iterator[Observation]:
         row, rows = event.row, self.rows
-        # The engine ends each turn with an event; runners need not, and then the message says it.
+        # The engine ends each turn with an event. Runners may not, and then the message ends it.
         if row.type == EventType.MESSAGE_ADDED and rows.run.source == AgentRun.Source.NATIVE:
             return
         answer = rows.answer(row.ref_id) if row.ref_id else None
@@ -184,7 +186,7 @@ class _Observer:
         )  # fmt: skip
 
     def _closed_turn(self, event: OutgoingEvent, step: int) -> Iterator[Observation]:
-        """Yield the turn of a step of this run, as it has ended."""
+        """Yield the turn of a step of this run in its final state."""
         answer = self.rows.answer_of_step(step)
         if answer is None:
             return

@@ -1,4 +1,4 @@
-"""Observations as spans of OTLP: with the current GenAI names of OpenTelemetry, and for Langfuse with its own too."""
+"""Observations as OTLP spans, with the GenAI names of OpenTelemetry, and for Langfuse also with its own names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from runs.telemetry.traces.gen_ai_messages import cut, text_parts
 from runs.telemetry.traces.observation import RUN_NAME, Observation, ObservationKind, TraceFacts, run_span
 
-#: The last time that a span can have.
+#: The maximum time of a span.
 MAX_NANOSECONDS = 2**64 - 1
-#: Bytes of a request. Langfuse accepts 4.5 MB, and OpenTelemetry's collector 20 MiB.
+#: Maximum bytes of a request. Langfuse accepts 4.5 MB, and OpenTelemetry's collector 20 MiB.
 MAX_BYTES = 3_500_000
 SCOPE = "agentops"
 Kind = ObservationKind
@@ -38,7 +38,7 @@ _LANGFUSE_TYPES = {Kind.RUN: "agent", Kind.TURN: "span", Kind.GENERATION: "gener
 def requests_of(observations: Iterable[Observation], *, for_langfuse: bool) -> list[bytes]:
     """Return requests with the spans of observations that have ended, each below the limit of bytes.
 
-    An observation that is closed several times is sent once, as it was closed last. Turns are for Langfuse only.
+    An observation that is closed several times is sent once, in its last state. Turns are only sent to Langfuse.
     """
     ended = {each.id: each for each in observations if each.ended_at is not None}
     spans = [
@@ -92,7 +92,7 @@ def _span(observation: Observation, *, for_langfuse: bool) -> Span:
 
 
 def _name(observation: Observation) -> str:
-    """Return the name that the conventions give to a span."""
+    """Return the name of a span according to the conventions."""
     match observation.kind:
         case Kind.RUN:
             return f"invoke_agent {observation.trace.agent_id}"
@@ -193,7 +193,7 @@ def _langfuse(observation: Observation) -> Attributes:
 
 
 def usage_details(usage: Mapping[str, int]) -> dict[str, int]:
-    """Return tokens in the disjoint buckets that Langfuse adds up."""
+    """Return tokens in disjoint buckets, which Langfuse adds up."""
     read, written = usage.get("cache_read_tokens", 0), usage.get("cache_write_tokens", 0)
     written_1h = usage.get("cache_write_1h_tokens", 0)
     details = {
@@ -207,7 +207,7 @@ def usage_details(usage: Mapping[str, int]) -> dict[str, int]:
 
 
 def _nanoseconds(at: datetime) -> int:
-    """Return nanoseconds since 1970, within what a span can hold: until the year 2554."""
+    """Return nanoseconds since 1970, limited to the range of a span: until the year 2554."""
     return min(max(round(at.timestamp() * 1_000_000) * 1000, 0), MAX_NANOSECONDS)
 
 

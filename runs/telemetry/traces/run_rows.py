@@ -1,4 +1,4 @@
-"""The rows of a run that its observations are made of: a fixed number of queries for any number of events."""
+"""The rows of a run from which its observations are made: a fixed number of queries for any number of events."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
 from runs.statuses import ToolStatus
 
 ROLES = AgentRunMessage.Role
-#: Statuses of calls that have not ended, or of which nobody knows how.
+#: Statuses of calls that have not ended, or whose outcome is unknown.
 _OPEN = (ToolStatus.PLANNED.value, ToolStatus.RUNNING.value, ToolStatus.UNKNOWN.value)
 
 
 @dataclass(frozen=True)
 class RunRows:
-    """A run, and the messages, calls and usage of some of its steps."""
+    """A run, and the messages, calls and usage of the requested steps."""
 
     run: AgentRun
     messages: Sequence[AgentRunMessage]
@@ -28,9 +28,9 @@ class RunRows:
 
     @classmethod
     def load(cls, run_id: UUID, steps: Collection[int], call_ids: Collection[UUID], *, has_ended: bool) -> RunRows:
-        """Load a run with the rows of these steps, and what was sent for them. `has_ended` adds the open calls."""
+        """Load a run, the rows of these steps, and the messages sent before them. `has_ended` adds the open calls."""
         run = AgentRun.objects.select_related("parent_run").get(pk=run_id)
-        # What a step is sent are the results of the step before it.
+        # The messages sent at a step are the results of the step before it.
         read = {*steps, *(step - 1 for step in steps)}
         messages = AgentRunMessage.objects.filter(run=run_id, step_number__in=read, rolled_back_at=None)
         calls = AgentRunToolCall.objects.filter(run=run_id, step_number__in=steps)
@@ -43,7 +43,7 @@ class RunRows:
         return cls(run, list(messages.order_by("position")), list(rows.values()), list(usage))
 
     def answer(self, message_id: UUID) -> AgentRunMessage | None:
-        """Return an assistant message that is not rolled back."""
+        """Return an assistant message. Rolled-back messages are excluded."""
         return next((row for row in self.messages if row.pk == message_id and row.role == ROLES.ASSISTANT), None)
 
     def answer_of_step(self, step: int) -> AgentRunMessage | None:
@@ -51,7 +51,7 @@ class RunRows:
         return next((row for row in self.messages if row.step_number == step and row.role == ROLES.ASSISTANT), None)
 
     def sent_before(self, answer: AgentRunMessage) -> list[AgentRunMessage]:
-        """Return the messages that the model had not been sent before this answer."""
+        """Return the messages that were sent to the model for the first time before this answer."""
         before = [row for row in self.messages if row.position < answer.position]
         last = max((row.position for row in before if row.role == ROLES.ASSISTANT), default=0)
         return [row for row in before if row.position > last]
@@ -65,7 +65,7 @@ class RunRows:
         return next((call for call in self.calls if call.pk == call_id), None)
 
     def open_calls(self) -> list[AgentRunToolCall]:
-        """Return the calls that have not ended, or of which nobody knows how."""
+        """Return the calls that have not ended, or whose outcome is unknown."""
         return [call for call in self.calls if call.status in _OPEN]
 
     def usage_of_step(self, step: int) -> TurnUsage | None:

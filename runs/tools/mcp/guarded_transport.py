@@ -1,4 +1,4 @@
-"""HTTP for MCP sessions: each request goes to addresses that were checked, as with every other client."""
+"""HTTP for MCP sessions: each request goes to checked addresses, as with every other client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILURES = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.Protoc
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends each request over a connection of its own, to the addresses that its host has now. No proxies."""
+    """Sends each request over a new connection, to the current addresses of its host. No proxies."""
 
     def __init__(self, policy: HttpPolicy) -> None:
         self._policy = policy
@@ -64,7 +64,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _CheckedAddresses(httpcore2.AsyncNetworkBackend):
-    """Connects to the checked addresses, whatever the name resolves to now. TLS and Host still use the name."""
+    """Connects to the checked addresses, ignoring later DNS changes. TLS and Host still use the name."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = addresses

@@ -1,4 +1,4 @@
-"""The tools of one MCP server, as an agent has them."""
+"""The tools of one MCP server, as an agent uses them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from runs.tools.mcp.session import McpSession
 
-#: What a definition writes before the name of a server.
+#: The prefix of a server's name in a definition.
 PREFIX = "mcp:"
-#: Between the name of the server and the name of its tool.
+#: The separator between the name of the server and the name of its tool.
 SEPARATOR = "__"
 MAX_NAME = 64
-#: Seconds for which the list of a server's tools is kept.
+#: Seconds for which the list of a server's tools is cached.
 LIST_S = 60.0
 MAX_LISTS = 100
-#: Where the server finds the key by which it can recognise a repeated call.
+#: The metadata key under which the server finds the idempotency key, which identifies a repeated call.
 KEY = "agentops/idempotency-key"
 
 _lists: dict[str, tuple[float, list[ServerTool]]] = {}
 
 
 class McpToolset:
-    """The tools of one server. The server is started or reached when they are needed, and let go by `close`."""
+    """The tools of one server. The server is started or connected on demand, and released by `close`."""
 
     def __init__(self, name: str, server: McpServer, only: str = "") -> None:
         self._name = name
@@ -59,11 +59,11 @@ class McpToolset:
         return [tool.definition for tool in self._all().values()]
 
     def open(self) -> None:
-        """Ask the server for its tools. Raises `McpRefused` if it cannot be reached."""
+        """Request the list of tools from the server. Raises `McpRefused` if it cannot be reached."""
         self._all()
 
     def close(self) -> None:
-        """End the session, if there is one."""
+        """End the session, if any."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
@@ -94,7 +94,7 @@ class McpToolset:
         return tools
 
     def _open(self) -> McpSession:
-        """Return the session, after starting a new one if the last one has ended. Raises `McpUnavailable`."""
+        """Return the session, starting a new one if the last one has ended. Raises `McpUnavailable`."""
         from runs.tools.mcp.session import McpSession
 
         with self._lock:
@@ -134,9 +134,9 @@ class McpToolset:
 
 
 def for_agent(name: str, settings: Mapping[str, Any]) -> McpToolset:
-    """Return the toolset that a definition calls `mcp:NAME` (all tools of a server) or `mcp:NAME/TOOL` (one).
+    """Return the toolset of `mcp:NAME` (all tools of a server) or `mcp:NAME/TOOL` (one tool) in a definition.
 
-    Connects to nothing. Raises `McpRefused`.
+    Makes no connection. Raises `McpRefused`.
     """
     server_name, _, only = name.removeprefix(PREFIX).partition("/")
     return McpToolset(server_name, find(server_name, settings), only)
@@ -152,7 +152,7 @@ def effect_of(annotations: ToolAnnotations | None) -> Effect:
 
 
 def refused_result(listed: ServerTool, answer: CallToolResult) -> ToolResult | None:
-    """Return the error of a result whose structured content does not match the schema that the server has for it."""
+    """Return an error if the structured content of a result does not match the server's schema for it."""
     if listed.output_schema is None or answer.is_error:
         return None
     try:

@@ -22,7 +22,7 @@ from runs.statuses import Effect
 #: The name of a server in a definition: `mcp:NAME`.
 NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 MAX_ANSWER = 16 * 1024 * 1024
-#: Seconds until a server answers, unless it says otherwise.
+#: Seconds until a server must answer, unless its definition has another limit.
 DEFAULT_TIMEOUT_S = 60.0
 
 
@@ -37,13 +37,13 @@ class McpServer(BaseModel):
 
     command: str = ""
     args: tuple[str, ...] = Field(default=(), strict=False)
-    #: Added to PATH, HOME, LANG and the like. Nothing else of the worker's environment is passed on.
+    #: Added to PATH, HOME, LANG and the like. No other variables of the worker are passed on.
     env: dict[str, str] = {}
     cwd: str | None = None
     url: str = ""
     headers: dict[str, str] = {}
     timeout_s: Annotated[float, Field(gt=0, le=3600, strict=False)] = DEFAULT_TIMEOUT_S
-    #: Effects by the name of a tool. They replace what the server says.
+    #: Effects by the name of a tool. They override the effects that the server declares.
     effects: dict[str, Annotated[Effect, Field(strict=False)]] = {}
     #: Allows private addresses, plain HTTP and any port.
     allow_private: bool = False
@@ -68,7 +68,7 @@ class McpServer(BaseModel):
 
 
 def find(name: str, agent_settings: Mapping[str, Any]) -> McpServer:
-    """Return the server `name`: the operator's, or else one of the agent's settings. Raises `McpRefused`."""
+    """Return the server `name` of the operator, or of the agent's settings. Raises `McpRefused`."""
     known = operators_servers()
     if name in known:
         return known[name]
@@ -82,7 +82,7 @@ def find(name: str, agent_settings: Mapping[str, Any]) -> McpServer:
 
 
 def operators_servers() -> dict[str, McpServer]:
-    """Return the servers of the file AGENTOPS_MCP_SERVERS. Raises `McpRefused` if it cannot be read."""
+    """Return the servers of the file AGENTOPS_MCP_SERVERS. Raises `McpRefused` if it is unreadable."""
     path = site.AGENTOPS_MCP_SERVERS
     if not path:
         return {}
@@ -97,7 +97,7 @@ def operators_servers() -> dict[str, McpServer]:
 
 
 def _of_agent(name: str, definition: object) -> McpServer:
-    """Return a server of an agent's settings: an address, and no more than a time limit."""
+    """Return a server of an agent's settings, which may only set an address and a time limit."""
     place = "settings.mcp_servers"
     if isinstance(definition, Mapping) and (refused := sorted(set(definition) - {"url", "timeout_s"})):
         raise McpRefused(f"{place}.{name}: {refused[0]!r} is only allowed in the file AGENTOPS_MCP_SERVERS")

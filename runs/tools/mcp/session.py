@@ -1,4 +1,4 @@
-"""A session with one MCP server, on an event loop in a thread of its own. Imports the optional package `mcp`."""
+"""A session with one MCP server, on an event loop in a separate thread. Imports the optional package `mcp`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentops.base.http.guarded_client import HttpFailed, locate
 from runs.tools.mcp.guarded_transport import GuardedTransport
 from runs.tools.mcp.servers import McpServer
 
-#: Seconds until a server must have been started and have answered first.
+#: Seconds within which a server must start and send its first answer.
 CONNECT_S = 20.0
 POLL_S = 0.1
 MAX_TOOLS = 256
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class McpUnavailable(Exception):
-    """The server cannot be reached, or has not answered in time at the beginning of the session."""
+    """The server cannot be reached, or did not answer in time at the start of the session."""
 
 
 class McpDisconnected(Exception):
@@ -65,7 +65,7 @@ class McpSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the session can be used for further calls."""
+        """Return whether the session accepts further calls."""
         return not self._is_broken and self._serving is not None and not self._serving.done()
 
     def tools(self) -> list[Tool]:
@@ -88,18 +88,18 @@ class McpSession:
             except MCPError as error:
                 if error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                     raise
-                # The server has refused the call: it has the tool no more, or wants other arguments.
+                # The server refused the call: the tool no longer exists, or needs other arguments.
                 return CallToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
 
         return self._await(call, cancelled)
 
     def close(self) -> None:
-        """End the session. The command of the server is ended, in the end by SIGKILL."""
+        """End the session. The command of the server is ended, if necessary by SIGKILL."""
         if self._serving is not None:
             with suppress(Exception):
                 self._portal.call(self._has_ended.set)
             if self._client is None:
-                self._serving.cancel()  # it waits for the server's first answer
+                self._serving.cancel()  # it is waiting for the server's first answer
             with suppress(Exception, CancelledError):
                 self._serving.result(CONNECT_S)
             self._serving.cancel()
@@ -145,7 +145,7 @@ class McpSession:
         return tools[:MAX_TOOLS]
 
     def _await(self, function: Callable[[], Awaitable[T]], cancelled: Callable[[], bool]) -> T:
-        """Run a coroutine of the session to its end. A cancelled one is cancelled at the server too."""
+        """Run a coroutine of the session to its end. Cancelling it also cancels the request at the server."""
         try:
             future = self._portal.start_task_soon(function)
         except RuntimeError as error:
@@ -166,7 +166,7 @@ async def _accept_result(name: str, result: CallToolResult) -> None:
 
 
 def _check(server: McpServer) -> None:
-    """Raise a comprehensible error before the transport raises its own."""
+    """Raise a readable error before the transport raises a less clear one."""
     if server.command and shutil.which(server.command) is None:
         raise McpUnavailable(f"the program {server.command!r} was not found")
     if server.url:

@@ -1,4 +1,4 @@
-"""What a command in the sandbox may see, use and call, as the specification that `launcher.py` carries out."""
+"""The files, resources and system calls of a command in the sandbox, as a specification for `launcher.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIGURATION = (
 )  # fmt: skip
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-#: They name the keys of the user, outside too.
+#: These files list the user's keys, including keys from outside the sandbox.
 HIDDEN = ("/proc/keys", "/proc/key-users")
 HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 #: The directory for temporary files, as the command sees it.
@@ -44,9 +44,9 @@ def specification(
         "argv": list(argv),
         "root_fd": root_fd,
         "directory": directory,
-        # Where the new root directory is mounted. The command sees it as SCRATCH.
+        # The mount point of the new root directory. The command sees it as SCRATCH.
         "base": scratch,
-        # In this order: the agent's root may lie below any of the others.
+        # The order matters: the agent's root may be below any of the other mounts.
         "mounts": [*_system(), ("bind", scratch, SCRATCH, "write"), ("bind", ".", directory, "write")],
         "namespaces": NAMESPACES,
         "filter": system_filter(),
@@ -58,7 +58,7 @@ def specification(
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a command. The worker's own is not passed on, because it contains secrets."""
+    """Return the environment of a command. The worker's environment is not passed on, because it contains secrets."""
     return {
         "PATH": PATH, "LANG": "C.UTF-8", "HOME": SCRATCH, "TMPDIR": SCRATCH, "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_AUTHOR_NAME": "agent", "GIT_AUTHOR_EMAIL": "agent@localhost",
@@ -74,13 +74,13 @@ def system_filter() -> str:
 
 @cache
 def _system() -> list[Mount]:
-    # A device on which devices are off cannot be opened.
+    # /dev/null hides the file: devices on this mount cannot be opened.
     hidden = [("bind", "/dev/null", path, "file") for path in HIDDEN if os.path.exists(path)]
     return [*_readable(), *_devices(), ("proc", "", "/proc", ""), *hidden, ("file", HOSTS, "/etc/hosts", "")]
 
 
 def _readable() -> Iterator[Mount]:
-    """Yield the mounts of programs and configuration. Links stay links: /bin to usr/bin, /etc/localtime to its zone."""
+    """Yield the mounts of programs and configuration. Links stay links, such as /bin to usr/bin."""
     for path in (*PROGRAMS, *CONFIGURATION):
         if os.path.islink(path):
             yield "link", os.readlink(path), path, ""

@@ -1,10 +1,11 @@
-"""Starts a command in a sandbox. A program of its own, which imports nothing of agentops: `launcher.py SPEC`.
+"""Starts a command in a sandbox. A standalone program that imports nothing of agentops: `launcher.py SPEC`.
 
-SPEC is JSON; `confinement.py` describes it. Three processes: this one waits outside, its child is the first process of
-the new namespaces and arranges them, and the child of that becomes the command. If one of the first two ends, the
-kernel ends everything in the namespaces.
+SPEC is JSON; `confinement.py` describes it. There are three processes: this one waits outside, its child is the first
+process of the new namespaces and sets them up, and the grandchild becomes the command. If either of the first two ends,
+the kernel ends all processes in the namespaces.
 
-Exit codes: the command's, or 128 + signal. If there is no sandbox, the reason is written to the descriptor `report`.
+Exit codes: the command's, or 128 + signal. If the sandbox cannot be set up, the reason is written to the descriptor
+`report`.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class NotConfined(Exception):
-    """This machine cannot confine the command, so it is not run."""
+    """This machine cannot confine the command, so the command is not run."""
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
     os.set_inheritable(spec["report"], False)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # if memory is short, the command goes first
+        file.write("1000")  # if memory is short, the kernel kills the command first
     os.fchdir(spec["root_fd"])
     os.close(spec["root_fd"])
     _become(spec["user"])
     _leave(spec["namespaces"])
     _end_with_parent()
     if os.getppid() != spec["parent"]:
-        os._exit(NO_SANDBOX)  # the worker has ended meanwhile
+        os._exit(NO_SANDBOX)  # the worker has ended
     alive, end_of_life = os.pipe()
     if child := os.fork():
         signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
@@ -61,7 +62,7 @@ def main(spec: dict[str, Any]) -> NoReturn:
     _end_with_parent()
     os.set_blocking(alive, False)
     with contextlib.suppress(BlockingIOError):
-        os.read(alive, 1)  # nothing is ever written: this is the end of a parent that died before
+        os.read(alive, 1)  # no data is ever written: returns only if the parent has already died
         os._exit(NO_SANDBOX)
     _arrange(spec)
     _confine(bytes.fromhex(spec["filter"]))
@@ -77,7 +78,7 @@ def _become(user: list[int] | None) -> None:
     os.setgroups([])
     os.setgid(user[1])
     os.setuid(user[0])
-    LIBC.prctl(_DUMPABLE, 1, 0, 0, 0)  # or its own files in /proc would belong to root
+    LIBC.prctl(_DUMPABLE, 1, 0, 0, 0)  # otherwise its files in /proc would belong to root
 
 
 def _leave(namespaces: int) -> None:
@@ -97,7 +98,7 @@ def _end_with_parent() -> None:
 
 
 def _arrange(spec: dict[str, Any]) -> None:
-    """Make a root directory of the spec's mounts, and detach everything else."""
+    """Create a root directory from the spec's mounts, and detach everything else."""
     base, directory = spec["base"], os.fsencode(spec["base"])
     _check(LIBC.mount(None, b"/", None, _MS_REC_PRIVATE, None), "mounts cannot be made private")
     # Copied before the new root covers anything. The relative path "." is the directory of `root_fd`.
@@ -105,7 +106,7 @@ def _arrange(spec: dict[str, Any]) -> None:
     _check(
         LIBC.mount(b"tmpfs", directory, b"tmpfs", _NO_SUID | _NO_DEV, b"size=1m,mode=755"), "tmpfs cannot be mounted"
     )
-    umask = os.umask(0o222)  # if the root lies below the scratch directory, its parents refuse files
+    umask = os.umask(0o222)  # if the root is below the scratch directory, no files can be created in its parents
     for (kind, source, target, use), copy in zip(spec["mounts"], copies, strict=True):
         _place(base + target, kind, source, use, copy)
     os.umask(umask)
@@ -117,7 +118,7 @@ def _arrange(spec: dict[str, Any]) -> None:
 
 
 def _place(path: str, kind: str, source: str, use: str, copy: int) -> None:
-    """Make an entry of the new root directory, with the directories above it."""
+    """Create an entry of the new root directory, with its parent directories."""
     is_file = kind in ("link", "file") or use in ("file", "device")
     os.makedirs(os.path.dirname(path) if is_file else path, exist_ok=True)
     match kind:
@@ -138,7 +139,7 @@ def _place(path: str, kind: str, source: str, use: str, copy: int) -> None:
 
 
 def _copy(source: str, use: str) -> int:
-    """Return a copy of a mount with what is below it, not mounted yet, as a descriptor."""
+    """Return an unattached copy of a mount, including mounts below it, as a descriptor."""
     copy = LIBC.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _RECURSIVE | _CLONE | _CLOEXEC)
     _check(copy, f"{source} cannot be copied")
     _restrict(copy, b"", _EMPTY_PATH | _RECURSIVE, _ATTRIBUTES[use])
@@ -146,14 +147,14 @@ def _copy(source: str, use: str) -> int:
 
 
 def _restrict(descriptor: int, path: bytes, flags: int, attributes: int) -> None:
-    """Set attributes of a mount. None can be removed in the sandbox."""
+    """Set attributes of a mount. They cannot be removed in the sandbox."""
     change = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     code = LIBC.syscall(_MOUNT_SETATTR, descriptor, path, flags, ctypes.byref(change), ctypes.sizeof(change))
     _check(code, "mounts cannot be restricted")
 
 
 def _confine(program: bytes) -> None:
-    """Give up all privileges, and filter the system calls of this process and all that it starts."""
+    """Drop all privileges, and filter the system calls of this process and its descendants."""
     # The command runs as the same user, and could otherwise write into the memory of this process.
     LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
@@ -172,14 +173,14 @@ def _execute(argv: list[str], limits: dict[str, int]) -> NoReturn:
     """Become the command."""
     for name, value in limits.items():
         resource.setrlimit(getattr(resource, name), (value, value))
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # set by Python
         signal.signal(ignored, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - the command is what was allowed
 
 
 def _exit_as(child: int) -> NoReturn:
-    """Wait for a child, and end as it ends. Reap others that end meanwhile, because their parents have ended before."""
+    """Wait for a child, and exit with its status. Also reaps orphaned processes that end before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         ended, status = os.wait()

@@ -21,12 +21,12 @@ from runs.tools.base import ToolDenied
 from runs.tools.sandbox import confinement, syscall_filter
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-#: Bytes of the output that are kept: from the beginning and from the end.
+#: Bytes of the output that are kept from the beginning and from the end.
 HEAD, TAIL = 192 * 1024, 64 * 1024
-#: Bytes after which a command that does not stop writing is ended.
+#: Maximum bytes that a command may write before it is ended.
 MAX_WRITTEN = 64 * 1024 * 1024
 POLL_S = 0.1
-#: Seconds to wait for the end of all processes that the command has started.
+#: Seconds to wait for the end of all processes that the command started.
 END_S = 10.0
 
 
@@ -34,7 +34,7 @@ NO_SANDBOX = "this machine cannot run commands in a sandbox"
 
 
 class NoSandbox(ToolDenied):
-    """Nothing was run, because nothing would have confined it. `reason` is a sentence without its full stop."""
+    """The command was not run, because it could not be confined. `reason` is a sentence without its full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("sandbox_unavailable", f"Nothing was run: {reason}.")
@@ -43,7 +43,7 @@ class NoSandbox(ToolDenied):
 
 @dataclass
 class CommandOutput:
-    """The beginning and the end of what a command has written."""
+    """The beginning and the end of a command's output."""
 
     size: int = 0
     head: bytearray = field(default_factory=bytearray)
@@ -57,7 +57,7 @@ class CommandOutput:
         del self.tail[:-TAIL]
 
     def text(self) -> str:
-        """Return the output as text, with a note in place of what is left out."""
+        """Return the output as text, with a note in place of omitted output."""
         left_out = self.size - len(self.head) - len(self.tail)
         note = f"\n… [{left_out} bytes left out]\n".encode() if left_out else b""
         return (bytes(self.head) + note + bytes(self.tail)).decode(errors="replace")
@@ -65,7 +65,7 @@ class CommandOutput:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `reason` says why it was ended early; empty if it ended by itself."""
+    """The end of a command. `reason` explains an early end; empty for a normal end."""
 
     code: int
     reason: str
@@ -83,9 +83,8 @@ def run(
 ) -> Ended:
     """Run a command in the directory `root_fd` until it ends, its time is over, or `cancelled` returns True.
 
-    Then no process that it has started is left. If this process dies, the command is killed. `write(text, stream)`
-    gets the output when it comes.
-    Raises `NoSandbox` if this machine cannot confine it.
+    On return, no process that it started is left. If this process dies, the command is killed. `write(text, stream)`
+    gets the output as it arrives. Raises `NoSandbox` if this machine cannot confine the command.
     """
     user = _user(root_fd)
     with tempfile.TemporaryDirectory(prefix="agentops-shell-") as scratch, _pipe() as (reading, report):
@@ -133,7 +132,7 @@ def _user(root_fd: int) -> tuple[int, int] | None:
 
 
 def _text_in(reading: int) -> str:
-    """Return what has been written to a pipe; nothing if nothing was."""
+    """Return the text written to a pipe; empty if none was."""
     try:
         return os.read(reading, 4096).decode(errors="replace")
     except BlockingIOError:
@@ -162,11 +161,11 @@ def _follow(
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """End the command if it has not ended, and return its exit code. Nothing that it has started is left then."""
-    process.terminate()  # the launcher kills the first process of the namespaces, and waits until all others are gone
+    """End the command if it has not ended, and return its exit code. On return, none of its processes is left."""
+    process.terminate()  # the launcher kills the first process of the namespaces, and waits for the end of all others
     try:
         return process.wait(END_S)
-    except subprocess.TimeoutExpired:  # a process waits for a device or a file server
+    except subprocess.TimeoutExpired:  # a process is blocked by a device or a file server
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
@@ -199,7 +198,7 @@ class _Pipes:
         return bool(self._selector.get_map())
 
     def read(self, timeout_s: float) -> bool:
-        """Read what there is, and wait for it at most so long. Return False if there was nothing."""
+        """Read available output, waiting at most `timeout_s`. Return False if there was none."""
         if not self.are_open:
             time.sleep(timeout_s)
         ready = self._selector.select(timeout_s)

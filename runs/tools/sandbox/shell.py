@@ -17,7 +17,7 @@ from runs.tools.sandbox.work_tree import WorkTree
 
 MAX_COMMAND = 64 * 1024
 MAX_TIMEOUT_S = 1800
-#: Seconds beyond the command's own limit, for its start and its end.
+#: Seconds for start and end, in addition to the command's time limit.
 MARGIN_S = 30
 
 

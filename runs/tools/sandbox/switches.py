@@ -1,4 +1,6 @@
-"""Whether tools that change things are on: by the settings of the site, and by what this machine can confine."""
+"""Whether tools that make changes are enabled, by the settings of the site and the confinement that this machine
+offers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class ToolOff(ValueError):
 
 
 def why_off(tool: Tool) -> str:
-    """Return why a tool runs nothing in this process, as a sentence; empty if it runs."""
+    """Return why a tool is disabled in this process, as a sentence; empty if it is enabled."""
     if not tool.switch:
         return ""
     if not getattr(settings, tool.switch):
@@ -36,20 +38,20 @@ def check(tools: Iterable[Tool]) -> None:
 
 
 def require(switch: str) -> None:
-    """Raise `ToolDenied` if the setting is off: it may have been switched off since the run was created."""
+    """Raise `ToolDenied` if the setting is off: it may have changed since the run was created."""
     if not getattr(settings, switch):
         raise ToolDenied("tool_off", f"Nothing was done: {switch} is not set.")
 
 
 # --- Whether commands can be confined ---
 
-#: A user without rights, for the trial of a worker that is root.
+#: A user without rights, for the trial of a worker that runs as root.
 NOBODY = 65_534
 
 
 @cache
 def why_unavailable() -> str:
-    """Return why no command can run in a sandbox here, as a sentence; empty if one can. Tries it once per process."""
+    """Return why commands cannot run in a sandbox here, as a sentence; empty if they can. Tries it once per process."""
     with tempfile.TemporaryDirectory(prefix="agentops-trial-") as root:
         if os.geteuid() == 0:
             os.chown(root, NOBODY, NOBODY)

@@ -1,7 +1,7 @@
-"""The filter of system calls (seccomp) of the sandbox, as a program for the kernel.
+"""The system call filter (seccomp) of the sandbox, as a program for the kernel.
 
-Denied is what reaches beyond the namespaces of a command, or parts of the kernel that ordinary programs do not need.
-Calls that are newer than this list do not exist in the sandbox.
+It denies calls that reach outside the namespaces of a command, or parts of the kernel that ordinary programs do not
+need. Calls that are newer than this list do not exist in the sandbox.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import errno
 import platform
 import struct
 
-#: Name → number on x86_64, and on architectures with the generic table. None: the architecture has no such call.
+#: Name → number on x86_64, and on architectures with the generic table. None: the architecture lacks the call.
 DENIED: dict[str, tuple[int, int | None]] = {
     # Namespaces and mounts.
     "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
@@ -21,11 +21,11 @@ DENIED: dict[str, tuple[int, int | None]] = {
     # Memory and descriptors of other processes.
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
-    # Keyrings have no namespace of their own: the session's comes from the worker.
+    # Keyrings have no namespaces: the session keyring comes from the worker.
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     # Files without a path.
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
-    # Parts of the kernel that have often been attacked. io_uring would also open sockets past this filter.
+    # Frequently attacked parts of the kernel. io_uring would also open sockets in spite of this filter.
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "fanotify_init": (300, 262),
     "modify_ldt": (154, None), "mbind": (237, 235), "migrate_pages": (256, 238), "move_pages": (279, 239),
@@ -39,7 +39,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
 }  # fmt: skip
 #: Calls that are denied for some arguments.
 _CLONE, _CLONE3, _IOCTL, _SOCKET, _SOCKETPAIR = (56, 220), (435, 435), (16, 29), (41, 198), (53, 199)
-#: The newest call that this list has been compared with: removexattrat, of Linux 6.13.
+#: The newest call known to this list: removexattrat, of Linux 6.13.
 NEWEST = 466
 #: platform.machine() → the kernel's number of the architecture, and the column of the numbers.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "riscv64": (0xC00000F3, 1)}
@@ -50,12 +50,12 @@ _TERMINAL_REQUESTS = (0x5412, 0x541C, 0x541D)
 _UNIX, _INET, _INET6 = 1, 2, 10
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
-#: Where `struct seccomp_data` has the number, the architecture, and the lower half of the first argument.
+#: Offsets in `struct seccomp_data`: the number, the architecture, and the lower half of the first argument.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 class NoFilter(Exception):
-    """There are no numbers of system calls for this architecture."""
+    """The system call numbers of this architecture are unknown."""
 
 
 def program(machine: str = "") -> bytes:
@@ -75,11 +75,11 @@ def program(machine: str = "") -> bytes:
             _load(_NUMBER),
             _when(_AT_LEAST, NEWEST + 1, unknown),
             *(_when(_EQUAL, number, refused) for number in denied),
-            # Its flags are in memory, which a filter cannot read. The C library then uses clone.
+            # The flags of clone3 are in memory, which a filter cannot read. The C library then uses clone.
             _when(_EQUAL, _CLONE3[column], unknown),
             _when(_EQUAL, _CLONE[column], _load_argument(0) + _when(_HAS_BITS, _NEW_NAMESPACES, refused) + _ALLOWED),
             _when(_EQUAL, _IOCTL[column], _load_argument(1) + _each(_TERMINAL_REQUESTS, refused) + _ALLOWED),
-            # Also Unix sockets: a process outside may listen on one below the root. Pairs are connected already.
+            # Deny Unix sockets too: a process outside may listen on one below the root. Pairs are already connected.
             _when(_EQUAL, _SOCKET[column], _load_argument(0) + _each((_INET, _INET6), _ALLOWED) + no_family),
             _when(_EQUAL, _SOCKETPAIR[column], _load_argument(0) + _each((_UNIX,), _ALLOWED) + no_family),
             _ALLOWED,
@@ -97,7 +97,10 @@ def _load(offset: int) -> bytes:
 
 
 def _load_argument(position: int) -> bytes:
-    """Load the lower half of an argument: the kernel takes no more of an int, so a larger one must not differ."""
+    """Load the lower half of an argument.
+
+    The kernel only uses this half of an int, so the other half must not matter.
+    """
     return _load(_ARGUMENTS + 8 * position)
 
 

@@ -1,4 +1,4 @@
-"""What a command has changed below the agent's root: files, and commits of git."""
+"""The changes of a command below the agent's root: files, and git commits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from timeline.events.base import Payload
 from timeline.events.work import FileChanged, GitCommit
 
-#: Files of a larger tree are not compared.
+#: Maximum files of a tree that is compared.
 MAX_FILES = 20_000
-#: Changes of one command that become events.
+#: Maximum changes of one command that become events.
 MAX_EVENTS = 100
 MAX_LOG = 1024 * 1024
 _COMMIT = re.compile(
@@ -29,9 +29,9 @@ _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 class WorkTree:
     """The files below a directory at one time."""
 
-    #: None: there are too many.
+    #: None if there are too many files.
     files: Files | None
-    #: Bytes of git's log of HEAD.
+    #: The end of git's log of HEAD.
     log: bytes = b""
     branch: str | None = None
 
@@ -42,7 +42,7 @@ class WorkTree:
         return cls(_files(root_fd), _read(root_fd, ".git", "logs", "HEAD"), branch)
 
     def changes_since(self, earlier: WorkTree) -> list[Payload]:
-        """Return the events for files and commits that are new, changed or gone; at most `MAX_EVENTS`."""
+        """Return events for new, changed or deleted files and new commits; at most `MAX_EVENTS`."""
         events: list[Payload] = []
         if self.files is not None and earlier.files is not None:
             events += [FileChanged(path=path, change=change) for path, change in _changes(earlier.files, self.files)]
@@ -70,7 +70,7 @@ def _changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
 
 
 def _files(root_fd: int) -> Files | None:
-    """Return the regular files below a directory, without those of git. Links are not followed."""
+    """Return the regular files below a directory, without git's files. Links are not followed."""
     files: Files = {}
     for directory, folders, names, descriptor in os.fwalk(".", dir_fd=root_fd, follow_symlinks=False):
         if ".git" in folders:
@@ -87,7 +87,7 @@ def _files(root_fd: int) -> Files | None:
 
 
 def _read(directory: int, *parts: str) -> bytes:
-    """Return the end of a regular file below a directory, without following links; nothing if there is none."""
+    """Return the end of a regular file below a directory, without following links; empty if it does not exist."""
     descriptor = os.dup(directory)
     try:
         for part in parts:

@@ -1,4 +1,4 @@
-"""The tools `write_file` and `edit_file`: whole files below the agent's root, replaced at once or not at all."""
+"""The tools `write_file` and `edit_file`. They replace whole files below the agent's root atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from timeline.events.work import FileChanged
 from timeline.preview import preview
 
 MAX_FILE = 1024 * 1024
-#: Lines of a file beyond which a change is shown as one block: comparing takes minutes if many lines occur often.
+#: Maximum lines of a compared file; a change of a longer file appears as one block. Comparing takes minutes if many
+#: lines occur often.
 MAX_COMPARED = 1_000
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -64,7 +65,7 @@ WRITE_TOOLS = tuple(replace(each, reads_files=True, switch=switches.WRITE) for e
 
 
 def _content(ctx: ToolContext, path: str) -> str | None:
-    """Return the text of a file, or None if there is none. Raises `ToolDenied`, also for files that are not text."""
+    """Return the text of a file; None if it does not exist. Raises `ToolDenied`, also for files that are not text."""
     try:
         with open_below_root(ctx.settings.get("root"), path, directory=False) as descriptor:
             if os.fstat(descriptor).st_size > MAX_FILE:
@@ -97,7 +98,7 @@ def _replaced(ctx: ToolContext, path: str, before: str | None, after: str) -> To
 
 @contextmanager
 def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
-    """Open the directory of a file, after creating what is missing of its path."""
+    """Open the directory of a file, after creating missing directories."""
     root = ctx.settings.get("root")
     for depth, name in enumerate(parts):
         parent = open_below_root(root, "/".join(parts[:depth]) or ".", directory=True)
@@ -108,7 +109,7 @@ def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
 
 
 def _write(directory: int, name: str, data: bytes) -> None:
-    """Write a file beside the old one, and rename it. A link in its place is replaced, not followed."""
+    """Write a temporary file next to the old one, and rename it. A link at this path is replaced, not followed."""
     temporary = f".{secrets.token_hex(8)}.tmp"
     mode = None
     with suppress(FileNotFoundError):
@@ -133,10 +134,10 @@ def _write(directory: int, name: str, data: bytes) -> None:
 
 @contextmanager
 def _as_owner_of(directory: int) -> Iterator[None]:
-    """As root, act as the owner of a directory, in this thread.
+    """If this process is root, act as the owner of a directory, in this thread.
 
-    What is created belongs to the owner, whose commands work with it. Nothing has to be given to them by its name, in
-    whose place they could put a file of another user meanwhile.
+    New files belong to the owner, whose commands use them. A later chown by name would be unsafe, because the owner
+    could put another user's file at that name in between.
     """
     owner = os.fstat(directory)
     if os.geteuid() != 0 or owner.st_uid == 0 or LIBC is None:
@@ -160,7 +161,7 @@ def _event(path: str, before: str | None, after: str) -> FileChanged:
 
 
 def _diff(old: list[str], new: list[str]) -> list[str]:
-    """Return the lines of a unified diff, without its head."""
+    """Return the lines of a unified diff, without its header."""
     if max(len(old), len(new)) <= MAX_COMPARED:
         return list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
     begin = _shared(old, new)
@@ -171,6 +172,6 @@ def _diff(old: list[str], new: list[str]) -> list[str]:
 
 
 def _shared(lines: list[str], others: list[str]) -> int:
-    """Return with how many equal lines two texts begin."""
+    """Return the number of equal lines at the start of two texts."""
     pairs = enumerate(zip(lines, others, strict=False))
     return next((at for at, (line, other) in pairs if line != other), min(len(lines), len(others)))

@@ -147,7 +147,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *LEASE_INVARIANTS,
     *FLOW_INVARIANTS,
 )
-#: What is reported instead of violations while migrations are missing.
+#: Reported instead of violations while migrations are missing.
 UPGRADE = Invariant(
     "migrations",
     "the database is being upgraded and was not checked: run `agentops migrate`, then check again",

@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 
 from runs.models import AgentRun
 
-#: The number of IDs that a violation lists at most.
+#: The maximum number of IDs that a violation lists.
 LISTED = 100
 #: SQLite checks the time limit after this number of instructions.
 _INSTRUCTIONS = 10_000
@@ -90,7 +90,7 @@ class Clock:
         return self._until is not None
 
     def left_s(self) -> float:
-        """Return the remaining seconds. Raises `CheckTimedOut` if there are none."""
+        """Return the remaining seconds. Raises `CheckTimedOut` at 0."""
         seconds = float("inf") if self._until is None else self._until - time.monotonic()
         if seconds <= 0:
             raise CheckTimedOut
@@ -120,7 +120,7 @@ def _query_for(sql: str, vendor: str, *, of_one_run: bool) -> str:
 
 
 def _names_for(sql: str) -> str:
-    """The names that a statement speaks of, and those that they speak of; to plan the others would cost the most."""
+    """Return the subqueries that a statement uses, directly or indirectly. Planning the others would cost the most."""
     needed, new = set(), {"removing", *_IDENTIFIER.findall(sql)} & _NAMES.keys()
     while new:
         needed |= new
@@ -151,7 +151,7 @@ def snapshot() -> Iterator[None]:
 
 @contextmanager
 def _time_limit(clock: Clock) -> Iterator[None]:
-    """Let the database cancel statements at the time limit, which raises `CheckTimedOut`. The transaction survives."""
+    """Have the database cancel statements at the time limit, which raises `CheckTimedOut`. The transaction survives."""
     left_s = clock.left_s()
     if not clock.is_limited:
         yield

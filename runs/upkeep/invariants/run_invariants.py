@@ -8,7 +8,7 @@ from enum import StrEnum
 from runs.statuses import POLICY_WAITS, PauseReason, WaitReason
 from runs.upkeep.invariants.invariant import Invariant
 
-#: Waits that end by themselves.
+#: Waits that end automatically.
 TIMED = (WaitReason.COOLDOWN, WaitReason.RETRY_ALONE, *sorted(POLICY_WAITS))
 
 
@@ -112,7 +112,7 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             OR r.reasoning_tokens <> COALESCE(u.thought, 0) OR r.cache_write_1h_tokens <> COALESCE(u.kept_1h, 0)
             OR r.unpriced_calls <> COALESCE(u.unpriced, 0) OR (r.cost_usd IS NULL) <> (u.cost IS NULL)
             OR ABS(r.cost_usd - u.cost) > 0.000001"""),
-    # A runner may report the tokens of the whole run alone, and its cost in place of those of the turns.
+    # A runner may report only the tokens of the whole run, and a cost that replaces the costs of the turns.
     Invariant("U2 foreign", "the usage of an external run is the sum of its turns, or what its runner reported", """
         SELECT r.id FROM external r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
             SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
@@ -129,7 +129,8 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("U4", "a model call that several runs report is counted in one of them", """
         SELECT u.run_id, 'step ' || u.step_number FROM usages u JOIN agent_run_turn_usages o ON o.call = u.call
         WHERE o.run_id <> u.run_id"""),
-    # More than rounding: a price is wrong or missing, a bucket was not read, or calls are not part of the record.
+    # A larger difference than rounding means a wrong or missing price, an unread bucket, or calls missing from the
+    # record.
     Invariant("U3", "the cost that a runner reported for a run is, within 1 %, the sum of what its calls cost", """
         SELECT r.id, 'reported ' || r.cost_usd || ', counted ' || u.cost FROM external r
         JOIN (SELECT run_id, SUM(cost_usd) AS cost, COUNT(*) - COUNT(cost_usd) AS unpriced FROM usages

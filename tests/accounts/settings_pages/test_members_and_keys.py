@@ -1,4 +1,4 @@
-"""The pages of members, invitations and API keys: each change is audited, and errors stand at their fields."""
+"""The settings pages for members, invitations and API keys: changes are audited, errors appear next to their fields."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def text_of(answer: Any) -> str:
 
 
 def followed(client: Client, url: str, values: dict[str, Any]) -> Any:
-    """The page to which a form leads."""
+    """Follow the redirect of a form and return the page."""
     answer = client.post(url, values)
     assert answer.status_code == 303
     return client.get(answer["Location"])
 
 
 def audited(project: Project, *actions: str) -> list[tuple[str, str, str]]:
-    """Action, actor and door of the newest entries."""
+    """Return action, actor and entry point of the newest audit entries."""
     rows = AuditEntry.objects.filter(project=project, action__in=actions).order_by("pk")
     return [(row.action, row.actor, row.door) for row in rows]
 
@@ -86,7 +86,7 @@ def test_members_are_added_by_name_changed_and_removed(project: Project, admin: 
         ("", "This field is required."),
     ],
 )
-def test_who_cannot_be_added_is_said_at_the_field(admin: Client, who: str, error: str) -> None:
+def test_error_of_a_refused_member_appears_at_the_field(admin: Client, who: str, error: str) -> None:
     answer = admin.post(f"{MEMBERS}/add", {"who": who, "role": "viewer"})
 
     assert answer.status_code == 422
@@ -94,7 +94,7 @@ def test_who_cannot_be_added_is_said_at_the_field(admin: Client, who: str, error
     assert error in text_of(answer)
 
 
-def test_the_last_admin_stays_and_who_leaves_is_warned(project: Project, admin: Client, member: Any) -> None:
+def test_last_admin_cannot_be_removed_and_leaving_shows_a_warning(project: Project, admin: Client, member: Any) -> None:
     member("bob", Role.VIEWER)
     assert "This is you." in text_of(admin.get(f"{MEMBERS}/remove?user=ada"))
     for path, values in (("remove", {}), ("role", {"role": "viewer"})):
@@ -107,7 +107,7 @@ def test_the_last_admin_stays_and_who_leaves_is_warned(project: Project, admin: 
     assert admin.get(MEMBERS).status_code == 404
 
 
-def test_long_lists_have_pages_with_the_same_number_of_queries(
+def test_long_lists_are_paged_with_a_constant_number_of_queries(
     project: Project, admin: Client, member: Any, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     monkeypatch.setattr("agentops.accounts.settings_pages.member_pages.PAGE_SIZE", 2)
@@ -139,14 +139,14 @@ def _queries(client: Client, url: str) -> list[Any]:
 
 
 def invite(admin: Client, email: str = "Cleo@example.org", role: str = "operator") -> str:
-    """The link of a new invitation."""
+    """Create an invitation and return its link."""
     page = followed(admin, f"{MEMBERS}/add", {"who": email, "role": role})
     assert page.status_code == 200
     [(_, link)] = page.context["invitations"]
     return str(link).removeprefix("http://testserver")
 
 
-def test_an_invitation_makes_an_account_once(project: Project, admin: Client) -> None:
+def test_an_invitation_creates_an_account_once(project: Project, admin: Client) -> None:
     link, guest = invite(admin), Client()
 
     assert "invites you to this project as operator" in text_of(guest.get(link))
@@ -166,7 +166,7 @@ def test_an_invitation_makes_an_account_once(project: Project, admin: Client) ->
     ]
 
 
-def test_who_has_an_account_joins_with_it(project: Project, admin: Client) -> None:
+def test_existing_user_joins_by_invitation(project: Project, admin: Client) -> None:
     link, client = invite(admin, role="viewer"), Client()
     bob = make_person()
     client.force_login(bob)
@@ -177,7 +177,7 @@ def test_who_has_an_account_joins_with_it(project: Project, admin: Client) -> No
     assert not Invitation.objects.exists()
 
 
-def test_links_expire_can_be_withdrawn_and_cannot_be_forged(project: Project, admin: Client) -> None:
+def test_invitation_links_expire_can_be_withdrawn_and_cannot_be_forged(project: Project, admin: Client) -> None:
     link = invite(admin)
     again = admin.post(f"{MEMBERS}/add", {"who": "cleo@example.org", "role": "viewer"})
     assert "already invited" in again.context["form"].errors["who"][0]
@@ -199,7 +199,7 @@ def test_links_expire_can_be_withdrawn_and_cannot_be_forged(project: Project, ad
         invitations.accept(InvitationLink(invitation, was_mailed=False), make_person(), actor=SYSTEM)
 
 
-def test_the_link_is_sent_where_a_mail_server_is_configured(project: Project, admin: Client, settings: Any) -> None:
+def test_invitation_is_mailed_if_a_mail_server_is_configured(project: Project, admin: Client, settings: Any) -> None:
     settings.AGENTOPS_EMAIL, settings.AGENTOPS_BASE_URL = True, "https://agentops.example.org"
     settings.DEFAULT_FROM_EMAIL = "agentops@example.org"
 
@@ -216,7 +216,7 @@ def test_the_link_is_sent_where_a_mail_server_is_configured(project: Project, ad
 # --- API keys ------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_shown_once_with_a_command_that_uses_it(project: Project, admin: Client) -> None:
+def test_new_key_appears_once_with_an_example_command(project: Project, admin: Client) -> None:
     answer = admin.post(f"{KEYS}/create", {"name": "ci", "scopes": ["read", "ingest"], "days": "30"})
 
     [key] = ApiKey.objects.filter(project=project)
@@ -260,7 +260,7 @@ def test_keys_are_rotated_and_revoked(project: Project, admin: Client) -> None:
         ({"name": "ci", "scopes": ["read"], "days": "7"}, "days"),
     ],
 )
-def test_an_invalid_key_is_refused_at_its_field(admin: Client, values: dict[str, Any], field: str) -> None:
+def test_invalid_key_form_shows_the_error_at_its_field(admin: Client, values: dict[str, Any], field: str) -> None:
     answer = admin.post(f"{KEYS}/create", values)
 
     assert (answer.status_code, set(answer.context["form"].errors)) == (422, {field})

@@ -1,4 +1,4 @@
-"""Archiving, the list of projects, the audit log with its file, and a user's own account."""
+"""Archiving, the project list, the audit log and its CSV export, and a user's own account."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runs.actions.reveal import SECRETS_REVEALED
 from tests.support.accounts import PASSWORD, make_person
 
 AUDIT = "/p/alpha/settings/audit"
-#: What an archived project allows those who are allowed it otherwise.
+#: Actions that an archived project still allows to users who have the right.
 READING = {Action.READ, Action.VIEW_IMPORTS, Action.EXPORT, Action.REVEAL, Action.MANAGE, Action.SUPER}
 
 
@@ -73,7 +73,7 @@ def test_an_archived_project_is_read_only_for_everyone(cast: dict[str, Principal
     ]
 
 
-def test_a_key_of_an_archived_project_reports_nothing(project: Project, client: Client) -> None:
+def test_a_key_of_an_archived_project_cannot_ingest(project: Project, client: Client) -> None:
     key = create_key(project, name="runner", scopes=["ingest", "read"], actor=SYSTEM).plain
     archive_project(project, actor=SYSTEM)
 
@@ -88,7 +88,7 @@ def test_a_key_of_an_archived_project_reports_nothing(project: Project, client: 
 # --- The list of projects ------------------------------------------------------------------------------------------
 
 
-def test_superusers_create_projects_and_are_their_admins(member: Any, admin: Client, project: Project) -> None:
+def test_superusers_create_projects_and_become_their_admins(member: Any, admin: Client, project: Project) -> None:
     boss = Client()
     boss.force_login(member("boss", superuser=True))
     new = {"name": "Gamma rays", "slug": "gamma", "description": "Two\r\nlines"}
@@ -111,7 +111,7 @@ def test_superusers_create_projects_and_are_their_admins(member: Any, admin: Cli
     assert [each.slug for each in page.context["projects"]] == ["alpha"]
 
 
-def test_commands_do_what_the_pages_do(project: Project, member: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_match_the_settings_pages(project: Project, member: Any, capsys: pytest.CaptureFixture[str]) -> None:
     member("ada", Role.ADMIN)
     User.objects.create_user("bob", email="bob@example.org")
     call_command("member", "add", "bob", "--project", "alpha", "--role", "viewer")
@@ -142,10 +142,10 @@ def shown(client: Client, **query: str) -> list[str]:
     return [row.entry.action for row in client.get(AUDIT, query).context["rows"]]
 
 
-def test_the_audit_log_is_filtered_and_has_pages(
+def test_audit_log_can_be_filtered_and_is_paged(
     project: Project, foreign: Project, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    AuditEntry._base_manager.all()._raw_delete("default")  # those of the cast
+    AuditEntry._base_manager.all()._raw_delete("default")  # entries of the fixtures
     for day, actor, action in (
         (1, "user:bob", "run.created"),
         (1, "key:aok_test_1", "run.stopped"),
@@ -172,7 +172,7 @@ def test_the_audit_log_is_filtered_and_has_pages(
     assert shown(admin, before=str(theirs.pk)) == []
 
 
-def test_the_filter_suggests_all_kinds_of_actions_of_projects(admin: Client) -> None:
+def test_filter_suggests_all_action_types_of_projects(admin: Client) -> None:
     suggested = re.findall(r'<option value="([^"]*)">', admin.get(AUDIT).content.decode())
     enums = [each for each in enum.StrEnum.__subclasses__() if each.__name__.endswith("AuditAction")]
     actions = [*itertools.chain.from_iterable(enums), SECRETS_REVEALED, TRANSCRIPT_DELETED]
@@ -183,7 +183,7 @@ def test_the_filter_suggests_all_kinds_of_actions_of_projects(admin: Client) -> 
     assert suggested == [f"{family}." for family in sorted(families - of_the_site)]
 
 
-def test_the_file_of_the_audit_log_is_no_formula(project: Project, admin: Client) -> None:
+def test_audit_csv_escapes_formulas(project: Project, admin: Client) -> None:
     record("user:=cmd", "run.created", project=project, after={"api_key": "sk-ant-api03-" + "a" * 95}, ip="192.0.2.1")
     record("=1+1", "run.stopped", project=project)
     record("\N{FULLWIDTH EQUALS SIGN}1+1", "run.stopped", project=project)
@@ -205,7 +205,7 @@ def test_the_file_of_the_audit_log_is_no_formula(project: Project, admin: Client
 
 
 @pytest.mark.slow
-def test_a_changed_password_ends_the_other_sessions(project: Project) -> None:
+def test_changing_the_password_ends_the_other_sessions(project: Project) -> None:
     person = make_person(project, Role.VIEWER, password=PASSWORD)
     here, there = Client(), Client()
     for client in (here, there):
@@ -247,7 +247,7 @@ def test_a_user_ends_their_other_sessions(project: Project) -> None:
     assert "There is no other session" in text_of(here.get("/account"))
 
 
-def test_nobody_has_an_account_page_without_a_login(db: None, client: Client) -> None:
+def test_account_pages_require_a_login(db: None, client: Client) -> None:
     for url in ("/account", "/projects"):
         assert client.get(url).status_code == 302
         assert client.post(url).status_code == 302

@@ -1,4 +1,4 @@
-"""The examples of the client, as their guide says: installed where nothing of the server is, run, and looked at."""
+"""Run the examples of the client as documented, in an environment without the server, and check their runs' pages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 GUIDE = (ROOT / "docs/guides/client.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "docs/examples/client"
 [INSTALL] = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
-#: What two of the examples need beside it.
+#: Additional packages of two of the examples.
 EXTRAS = re.findall(r"`(pip install [\w-]+)`", GUIDE)
 [RUN] = re.findall(r"`SITE_URL=\S+ SITE_KEY=\S+ (python plain_loop\.py)`", GUIDE)
 
 
 class Seen(NamedTuple):
-    """What the page of a run shows: its title, the tool of a call and what it returned, and the answer."""
+    """Texts on the page of a run: its title, the tool of a call and its output, and the answer."""
 
     title: str
     tool: str
@@ -47,7 +47,7 @@ EXPECTED = {
 
 @pytest.fixture
 def elsewhere(web: WebThread, tmp_path: Path) -> CleanEnvironment:
-    """A machine with a checkout of agentops and the examples, but without an environment of its own."""
+    """Create an environment outside the server's, with a checkout of agentops and the examples."""
     site = Site(web)
     made = CleanEnvironment.make(tmp_path / "elsewhere", SITE_URL=web.url, SITE_KEY=site.key("ingest"), PYTHONUTF8="1")
     (made.directory / "agentops").symlink_to(ROOT)
@@ -78,7 +78,7 @@ def test_the_examples_run_as_documented_and_their_runs_can_be_read(
 
 
 def assert_looks_right(page: Page, seen: Seen) -> None:
-    """The timeline has the call with its output and the answer, and the messages and the cost are where they belong."""
+    """Check the call with its output and the answer in the timeline, and the texts on the tabs."""
     status(page, "completed")
     expect(page.get_by_role("heading", level=1)).to_contain_text(seen.title)
     card = page.locator("#timeline .card-tool", has_text=seen.tool)

@@ -1,4 +1,4 @@
-"""The demo flow on a new site, in a browser: its graph moves, it is paused and resumed in the middle, and replayed."""
+"""Test the demo flow of a new site in a browser: the graph updates, the flow is paused and resumed, and replayed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.browser.tabs import Tabs
 from tests.support.deployment.embedded_site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-#: Milliseconds until the two recordings are played, at their pace.
+#: Time limit in milliseconds for playing the two recordings at their pace.
 PLAYED = 180_000
 RESUMED = "SELECT COUNT(*) FROM agent_run_events e JOIN flow_runs f ON f.id = e.log_id WHERE e.type = 'flow.resumed'"
 STEPS = "SELECT MAX(r.step_count) FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id WHERE a.slug = ?"
@@ -37,7 +37,7 @@ def to_the_flow(page: Page, password: str | None) -> None:
     page.evaluate("document.body.dataset.same = 'yes'")
 
 
-def test_it_is_watched_paused_resumed_and_replayed(site: Site, tabs: Tabs) -> None:
+def test_the_demo_flow_is_watched_paused_resumed_and_replayed(site: Site, tabs: Tabs) -> None:
     site.up()
     page = tabs.open(site.url)
     to_the_flow(page, site.password)
@@ -53,7 +53,7 @@ def test_it_is_watched_paused_resumed_and_replayed(site: Site, tabs: Tabs) -> No
     expect(page.locator("#head .status").first).to_have_text("running", timeout=20_000)
     page.evaluate("document.body.dataset.same = 'yes'")
 
-    # The page moves by itself until a person is asked.
+    # The page updates without a reload until the flow asks a person.
     question = page.get_by_role("link", name="Person Go on to the review?, running")
     expect(question.first).to_be_visible(timeout=PLAYED)
     expect(page.get_by_role("link", name="Agent Carry out a plan, flow-plan, done").first).to_be_visible()

@@ -1,4 +1,4 @@
-"""Flower, as docker-compose.yml starts it, beside a worker with a run: it names the task, and asks for the password."""
+"""Test Flower, started as in docker-compose.yml, with a worker and a run: it names the task and requires a password."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser, pytest.mark.redis, pytest.mark.postgres]
-#: Steps of a second.
+#: Sixty steps of a second each.
 LONG = [["ledger_read"]] * 60
 USER, PASSWORD = "flower", "0123456789abcdef"
 PATIENCE_MS = 40_000
@@ -30,7 +30,7 @@ PATIENCE_MS = 40_000
 
 @pytest.fixture
 def flower(own_redis: OwnRedis, tmp_path: Path) -> Iterator[str]:
-    """The address of Flower."""
+    """Start Flower and yield its URL."""
     port, described = free_port(), service("flower")
     command = [value(word).replace("0.0.0.0", "127.0.0.1").replace("5555", str(port)) for word in described["command"]]
     environment = {
@@ -82,7 +82,7 @@ def test_flower_shows_the_worker_and_its_named_tasks(
     expect(task).to_contain_text(f"runs.advance {run.agent.slug}", timeout=PATIENCE_MS)
     expect(task).to_contain_text("STARTED")
 
-    # It asks workers only for what they answer, but for their settings. What it could change, it does not.
+    # Flower may query workers, except for their settings, and may not control them.
     [name] = httpx.get(f"{flower}/api/workers?refresh=1", auth=(USER, PASSWORD), timeout=20).json()
     page.goto(f"{flower}/worker/{name}")
     expect(page.locator("body")).to_contain_text(name)

@@ -1,6 +1,6 @@
-"""An agent with four kinds of tools is killed ten times and approved in a browser: it ends as one left in peace does.
+"""Kill the workers of an agent with four kinds of tools ten times, and approve calls in a browser.
 
-Its models are those of a server of another project, through the vendors' own libraries.
+The run ends as an undisturbed one does. Its models are on a third-party server, used through the vendors' libraries.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from timeline.models import Log
 assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser]
 KILLS = 10
-#: Events between the birth of a worker and its death, and seconds after the last of them.
+#: Number of events before the kill of a worker, and delay in seconds after the last of them.
 EVENTS, LAST_S = (1, 12), 0.2
 TOOLS = {"read": "ledger_read", "idempotent": "ledger_idempotent", "once": "ledger_once", "approved": "ledger_approved"}
-#: The calls of each answer; the answer after them is the last one.
+#: The tool calls of each answer. The final answer follows.
 TURNS = ["read idempotent", "once", "approved", "read read", "idempotent once", "approved", "read", "once idempotent",
          "approved read", "idempotent", "once", "read idempotent"]  # fmt: skip
-#: Loaded once for all workers, because that takes seconds.
+#: Modules loaded once for all workers, because loading takes seconds.
 ADAPTERS = {"anthropic": "pydantic_ai.models.anthropic", "responses": "pydantic_ai.models.openai"}
-#: Effects that nobody may see twice.
+#: Kinds of tools whose effect must not be repeated.
 ONCE = ("once", "approved")
-#: What the server, the vendor's library or this product makes up for each answer.
+#: Fields that the server, the vendor's library or the product generates for each answer.
 MADE_UP = {"timestamp", "id", "run_id", "provider_response_id", "signature", "encrypted_content"}
 Json = dict[str, Any]
 
 
 def turns(**connection: int) -> list[Json]:
-    """The answers of the model; `connection` makes them slow."""
+    """Return the answers of the model. `connection` slows them down."""
     answers: list[Json] = []
     for number, names in enumerate(TURNS, start=1):
         calls = [
@@ -81,14 +81,14 @@ def start(stage: Stage, prompt: str, model: str, *, tool_sleep_s: float) -> Agen
 
 
 class Operator:
-    """Somebody at the page of a run, who looks into the ledger before saying what came of a lost call."""
+    """An operator on the page of a run, who checks the ledger before resolving an unknown outcome."""
 
     def __init__(self, page: Page, stage: Stage) -> None:
         self._page, self._stage = page, stage
         self.approvals = self.outcomes = 0
 
     def act(self, run: AgentRun) -> None:
-        """Do what the run waits for."""
+        """Resolve the approval or outcome that the run waits for."""
         open_run(self._page, run)
         if run.status_reason == WaitReason.APPROVAL:
             place = self._page.locator(f"#approval-{Approval.objects.get(run=run, state='pending').pk}")
@@ -112,12 +112,12 @@ class Operator:
 
 
 def effects(stage: Stage, call: AgentRunToolCall) -> list[Effect]:
-    """What a call did outside."""
+    """Return the effects of a call."""
     return [effect for effect in stage.effects(call.call_id) if effect.run == str(call.run_id)]
 
 
 def undisturbed(stage: Stage, models: MockModelServer, protocol: str) -> tuple[Json, list[SentRequest]]:
-    """What the run comes to where nobody kills anybody, and what its model was sent."""
+    """Play a run without kills, and return its transcript and the requests to its model."""
     prompt = f"Undisturbed over {protocol}"
     models.script(prompt, *turns())
     worker = stage.worker(**models.environment)
@@ -137,7 +137,7 @@ def without_made_up(value: Any) -> Any:
 
 
 def kill_ten_times(stage: Stage, run: AgentRun, operator: Operator, draw: random.Random, env: dict[str, str]) -> None:
-    """Ten times, whichever of two workers has the run dies at some event of it, or soon after; another one starts."""
+    """Kill the worker that holds the run ten times, shortly after a random event, and start another one each time."""
     workers = [stage.worker(**env), stage.worker(**env)]
     for _ in range(KILLS):
         last_seq, pause_s = seq_of(run) + draw.randint(*EVENTS), draw.uniform(0, LAST_S)
@@ -158,20 +158,20 @@ def seq_of(run: AgentRun) -> int:
 
 
 def is_worked_on(run: AgentRun, last_seq: int) -> bool:
-    """Whether a worker has the run, whose log has come to this event. It must not be over yet."""
+    """Return whether a worker holds the run and its log has reached this event. The run must not have ended."""
     assert not run.state.terminal, f"{run.status} before {KILLS} deaths: {run.error_message}"
     return run.state is RunStatus.RUNNING and seq_of(run) >= last_seq
 
 
 def holder_of(run: AgentRun, workers: list[ChildProcess]) -> ChildProcess | None:
-    """The living worker that has the run at this moment."""
+    """Return the living worker that holds the run."""
     run.refresh_from_db()
     is_held = run.state is RunStatus.RUNNING
     return next((each for each in workers if is_held and f":{each.pid}:" in run.lease_owner), None)
 
 
 def has_to_act(run: AgentRun, stage: Stage, is_due: Callable[[], bool]) -> bool:
-    """Wait until it is due, or somebody has to act for the run. Whether it is the latter."""
+    """Wait until `is_due` holds or the run waits for an operator. Return True for the latter."""
 
     def has_come() -> bool:
         run.refresh_from_db()
@@ -192,7 +192,7 @@ FIRST, *OTHERS = ADAPTERS
 
 
 @pytest.mark.parametrize("protocol", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
-def test_it_ends_as_if_nobody_had_killed_it(
+def test_a_run_survives_ten_kills_unchanged(
     protocol: str, stage: Stage, mock_model_server: MockModelServer, tabs: Tabs, web_process: MakeWeb
 ) -> None:
     seed = int(os.environ.get("KILL_SEED") or 1)
@@ -223,7 +223,7 @@ def assert_same_transcript(expected: Json, actual: Json, prompt: str) -> None:
 
 
 def assert_no_turn_lost_or_repeated(run: AgentRun, models: MockModelServer, prompt: str, turn_count: int) -> None:
-    """Each request goes on from the one before, and none asks for an answer that was committed already."""
+    """Check that each request extends the previous one, and that no committed answer is requested again."""
     sent = models.sent(prompt)
     assert_prefixes(sent)
     assert len(models.journal(prompt)) == len(sent)
@@ -239,7 +239,7 @@ def assert_no_turn_lost_or_repeated(run: AgentRun, models: MockModelServer, prom
 
 
 def assert_effects(stage: Stage, run: AgentRun) -> None:
-    """What happened outside: each call at least once, with one key, and what may not be repeated exactly once."""
+    """Check that each call had an effect under one key, and that calls that must not be repeated had exactly one."""
     for call in AgentRunToolCall.objects.filter(run=run):
         found = effects(stage, call)
         assert len({effect.key for effect in found}) == 1, call.call_id

@@ -1,4 +1,4 @@
-"""A worker is killed while somebody looks on: the page says so, and goes on with the run, without being loaded anew."""
+"""Kill a worker while a page shows its run: the page reports it and updates the run without a reload."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.waiting import eventually
 
 assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser]
-#: Three steps, each of some seconds: there is time for a worker to be lost in them.
+#: Three steps of several seconds each, long enough to lose a worker in one.
 CALLS = [["ledger_read"], ["ledger_read"], ["ledger_read"]]
-#: The page asks by itself every fifteen seconds: nobody is there to tell it that a worker is gone.
+#: The page polls every fifteen seconds; no event reports the death of a worker.
 PATIENCE_MS = 40_000
 
 
-def test_a_killed_worker_is_told_and_the_run_goes_on(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
+def test_a_page_reports_a_killed_worker_and_the_recovery(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
     run = stage.run(CALLS, chunks=40, pause_s=0.1)
     server = web_process()
     page = tabs.open(server.url, make_person(run.project, Role.VIEWER))

@@ -1,4 +1,4 @@
-"""Libraries and a browser follow a run through bad networks and restarts, with nothing missing and nothing twice."""
+"""Follow a run with libraries and a browser through bad networks and restarts: no event is missing or repeated."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.support.web.stream_clients import Listeners
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
 #: Connections of each client.
 EACH = 50
-#: A browser opens six connections to a port: fifty of them need some ports.
+#: A browser opens at most six connections to a port, so fifty need several ports.
 PORTS, IN_TAB = 10, 5
 CUTS = 1002
-#: Follows in the page as any script would.
+#: Script that follows the stream in the page.
 FOLLOW = """([path, count]) => {
   window.streams = Array.from({ length: count }, () => {
     const stream = { ids: [], done: false };
@@ -44,7 +44,7 @@ FOLLOW = """([path, count]) => {
 
 
 class Followers:
-    """Processes that follow a stream, and print the IDs of each connection at its end."""
+    """Processes that follow a stream and print the IDs received on each connection at its end."""
 
     def __init__(self, url: str, cookie: str) -> None:
         self.url, self._env = url, {"PATH": os.environ["PATH"], "COOKIE": cookie, "PYTHONUNBUFFERED": "1"}
@@ -89,7 +89,7 @@ def proxy(streamed: StreamedRun) -> Iterator[CuttingProxy]:
     proxy.close()
 
 
-def test_nothing_is_missing_and_nothing_comes_twice(
+def test_no_event_is_missing_or_repeated(
     streamed: StreamedRun,
     proxy: CuttingProxy,
     followers: Followers,
@@ -122,7 +122,7 @@ def test_nothing_is_missing_and_nothing_comes_twice(
 
 
 def faults(ids: list[Any], everything: list[int]) -> dict[str, list[Any]]:
-    """What is wrong with what a client was told; nothing, if it was told everything, once, in order."""
+    """Return the missing, repeated and other messages of a client; empty if it received all events once, in order."""
     if ids == everything:
         return {}
     counts = Counter(ids)
@@ -142,7 +142,7 @@ def follow_in_browser(tabs: Tabs, streamed: StreamedRun, port: int) -> Page:
 
 
 def grow_while(streamed: StreamedRun, proxy: CuttingProxy, cuts: int) -> None:
-    """Append events while so many connections are cut off."""
+    """Append events until this many connections are cut."""
     until = time.monotonic() + 90
     goal = proxy.cuts + cuts
     while proxy.cuts < goal:

@@ -1,4 +1,4 @@
-"""`agentops up`, as a new user sees it: runs grow, the process is killed and started again, and the pages go on."""
+"""Test `agentops up` as a new user sees it: the process is killed and restarted, and runs and pages continue."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def sign_in(page: Page, password: str | None) -> None:
     page.get_by_label("Password").fill(password or "")
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("link", name="Runs", exact=True).click()
-    # Beside those of the demo flow, whose number grows.
+    # Runs other than those in the demo flow, whose number grows.
     expect(page.locator("tr.run", has_text=re.compile("demo-replay|claude-code-"))).to_have_count(4)
 
 
 def mark(page: Page) -> None:
-    """A page that was loaded anew would not have it."""
+    """Mark the page; a reload removes the mark."""
     page.evaluate("document.body.dataset.same = 'yes'")
 
 
@@ -53,7 +53,7 @@ def kill_and_restart(site: Site, *pages: Page) -> None:
         expect(page.locator("#connection")).to_have_text(re.compile("Live|Ended"), timeout=20_000)
 
 
-def test_runs_and_pages_outlive_kills(site: Site, tabs: Tabs, tmp_path: Path) -> None:
+def test_runs_and_pages_survive_kills(site: Site, tabs: Tabs, tmp_path: Path) -> None:
     tabs.expect(GONE)
     site.up()
     (tmp_path / "paced.json").write_text(json.dumps(PACED))
@@ -77,7 +77,7 @@ def test_runs_and_pages_outlive_kills(site: Site, tabs: Tabs, tmp_path: Path) ->
     kill_and_restart(site, page, demo)
     status(page, "completed", timeout=40_000)
     expect(page.locator("#connection")).to_have_text("Ended")
-    # The demo run has grown meanwhile, step by step, and is not over.
+    # The demo run has made further steps and is still running.
     assert demo.locator("#timeline .step").count() > seen
     live(demo)
 

@@ -1,4 +1,4 @@
-"""What a reader does to a run by the buttons of its page, with scripts and without."""
+"""Test the buttons of a run's page, with scripts and without."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def menu(page: Page, name: str) -> None:
 
 
 def message_box(page: Page) -> Locator:
-    """Of the menu that is open."""
+    """Return the message box of the open menu."""
     return page.get_by_role("textbox", name="Message").locator("visible=true")
 
 
 @pytest.mark.smoke
-def test_resume_leads_to_a_new_run_that_lives(tabs: Tabs, web: WebThread) -> None:
+def test_resume_opens_the_new_run_live(tabs: Tabs, web: WebThread) -> None:
     first = make_scripted(max_steps=1)
     drive(first)
     page = visit(tabs, web, first)
@@ -59,7 +59,7 @@ def test_resume_leads_to_a_new_run_that_lives(tabs: Tabs, web: WebThread) -> Non
     second = AgentRun.objects.get(resumed_from=first)
     live(page)
     status(page, "queued")
-    with driven(second):  # "running" may be over before a browser has looked
+    with driven(second):  # "running" may be over before the browser checks
         expect(page.locator(".card-tool.is-completed")).to_have_count(1)
     status(page, "paused")
 
@@ -120,11 +120,11 @@ def test_a_message_is_sent_once(tabs: Tabs, web: WebThread, javascript: bool) ->
 
 
 @both_ways
-def test_a_form_that_comes_too_late_says_why(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+def test_a_form_submitted_too_late_shows_the_reason(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     run = paused(make_run())
     tabs.expect(GONE)
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=javascript)
-    # It hears nothing, so it goes on to offer what is no longer possible.
+    # Without events, the page still offers an action after it has become impossible.
     page.route("**/stream*", lambda route: route.abort())
     open_run(page, run)
     menu(page, "Resume")
@@ -135,11 +135,11 @@ def test_a_form_that_comes_too_late_says_why(tabs: Tabs, web: WebThread, javascr
     status(page, "stopped")
 
 
-def test_what_one_reader_does_another_one_sees(tabs: Tabs, web: WebThread) -> None:
+def test_an_action_shows_on_the_pages_of_other_readers(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     actor, watcher = visit(tabs, web, run), visit(tabs, web, run)
     live(watcher)
-    # What the watcher has begun to write stays there while the head of the page is replaced.
+    # The watcher's draft is kept while the head of the page is replaced.
     menu(watcher, "Send message")
     draft = message_box(watcher)
     draft.fill("half a sent")
@@ -151,7 +151,7 @@ def test_what_one_reader_does_another_one_sees(tabs: Tabs, web: WebThread) -> No
 
 
 @both_ways
-def test_a_run_is_started_by_the_form(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+def test_the_form_starts_a_run(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     agent = make_agent()
     page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)
     page.goto(f"/p/{agent.project.slug}/runs")
@@ -169,7 +169,7 @@ def test_a_run_is_started_by_the_form(tabs: Tabs, web: WebThread, javascript: bo
 
 
 @both_ways
-def test_a_form_that_is_wrong_keeps_what_was_typed(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+def test_the_start_form_keeps_input_after_an_error(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     agent = make_agent()
     tabs.expect("422|400")
     page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)

@@ -1,6 +1,6 @@
-"""Pages that were open when their run was removed, or their database restored: they find the truth by themselves.
+"""Test open pages whose run is deleted or whose database is restored: they update without action of the reader.
 
-Each takes ten seconds: a page does not load itself anew sooner than that.
+Each test takes ten seconds, because a page does not reload sooner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def remove(run: AgentRun) -> None:
-    # Not by its end, which would have closed the stream.
+    # Set without an event, which would have closed the stream.
     AgentRun.objects.filter(pk=run.pk).update(status="stopped", completed_at=run.created_at)
     for _ in retention.apply(RemovalReport(run.project, 0), by="test"):
         pass
@@ -38,8 +38,8 @@ def put_back(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("change", [remove, put_back])
-def test_an_open_page_finds_the_truth(tabs: Tabs, web: WebThread, change: Callable[[AgentRun], None]) -> None:
-    """UX: "expired by retention (metadata kept, tombstone)"; P19: the browser gets `stream-reset`, and goes on."""
+def test_an_open_page_updates(tabs: Tabs, web: WebThread, change: Callable[[AgentRun], None]) -> None:
+    """UX: "expired by retention (metadata kept, tombstone)"; P19: the browser gets `stream-reset` and continues."""
     run = make_run(make_agent(make_project("alpha"), slug="player"), "Something to do")
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
     open_run(page, run)

@@ -1,4 +1,4 @@
-"""The buttons that copy: the text of an element, a text that the server has, and where there is no clipboard API."""
+"""Test the copy buttons: the text of an element, a text from the server, and a browser without the clipboard API."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 
-#: As on a site without https, whose scripts can copy only what is selected.
+#: Simulates a site without https, where scripts can only copy selected text.
 NO_CLIPBOARD = "() => { Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true }); }"
 
 
-def test_each_kind_of_text_is_copied_or_its_failure_told(tabs: Tabs, web: WebThread) -> None:
+def test_each_kind_of_text_is_copied_or_a_failure_reported(tabs: Tabs, web: WebThread) -> None:
     run = drive(make_run(make_agent()))
     call = AgentRunToolCall.objects.filter(run=run, status="completed").earliest("pk")
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER), **CLIPBOARD)

@@ -1,4 +1,4 @@
-"""Forking a run and comparing the two, in a browser: without scripts, on a narrow screen, in both colour schemes."""
+"""Fork a run and compare the two in a browser: without scripts, on a narrow screen, in both color schemes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NARROW = {"width": 400, "height": 800}
 
 
 def told(call: ModelCall) -> Iterable[Move]:
-    """Long and hostile texts, which differ where the settings say so."""
+    """Yield long and hostile texts, which depend on the settings."""
     words = call.settings.get("words", "slowly and with care")
     yield f"Step {call.number}: I go on {words}. {'Much more is said here. ' * 20}\n\n{WHOLE}\n{words}"
     yield ToolCallPart("ledger_read", {"n": call.number, "words": words} if call.number == 4 else {"n": call.number})
@@ -35,7 +35,7 @@ def told(call: ModelCall) -> Iterable[Move]:
 
 @pytest.fixture
 def two(web: WebThread) -> tuple[AgentRun, AgentRun]:
-    """A run of five steps, and a fork after its second one that does it otherwise."""
+    """Create a run of five steps, and a fork after step 2 with other settings."""
     PLAYS["told"] = told
     run = drive(make_scripted(play="told", max_steps=5))
     settings = run.agent_config["settings"] | {"words": "quickly, <b>boldly</b> and with care"}
@@ -72,7 +72,7 @@ def test_a_run_is_forked_and_compared_without_scripts(
 def test_both_pages_fit_a_narrow_screen(
     tabs: Tabs, web: WebThread, two: tuple[AgentRun, AgentRun], scheme: str
 ) -> None:
-    """What agents say is text here too, and decides no width."""
+    """Agents' texts are displayed as text and do not widen the page."""
     run, forked = two
     page = tabs.open(
         web.url,

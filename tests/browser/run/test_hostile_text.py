@@ -1,4 +1,4 @@
-"""Text that others wrote is text: in every place where a run's page shows it, at first, live, and when it is opened."""
+"""Test that foreign text stays text everywhere on a run's page: on load, live, and when it is opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.browser]
 
 
 def say_everywhere(run: AgentRun) -> None:
-    """Events of every family, each with all of it."""
+    """Append events of every family with hostile texts."""
     entries = [Entry({"name": text, "value": text}, type="x.hostile") for text in HOSTILE]
     entries += [
         Entry({"message": WHOLE, "error_type": "boom"}, type="error"),
@@ -33,7 +33,7 @@ def say_everywhere(run: AgentRun) -> None:
         *(Entry({"text": text[:8000]}, type="llm.text") for text in (*HOSTILE, WHOLE)),
     ]
     for place, text in enumerate(HOSTILE):
-        # An external runner chooses the ids of its calls, by which cards are found again.
+        # An external runner chooses the IDs of its calls, which identify their cards.
         call = {"call_id": text[:60] or str(place), "tool_name": text[:100]}
         entries += [
             Entry(call | {"arguments": {text: text}}, type="tool.start", step=1),
@@ -47,7 +47,7 @@ def say_everywhere(run: AgentRun) -> None:
 def assert_inert(page: Page) -> None:
     page.wait_for_timeout(300)
     assert page.evaluate(FOREIGN) == []
-    # The page's own frame still stands.
+    # The structure of the page is intact.
     assert page.locator("#head").count() == page.locator("#timeline").count() == 1
     assert page.locator("#e1").count() <= 1
 
@@ -62,14 +62,14 @@ def test_hostile_events_are_text_live_and_at_first(tabs: Tabs, web: WebThread) -
     expect(page.locator(f"#e{last_seq(run)}")).to_be_attached()
     assert_inert(page)
     assert_each_once(page)
-    # Not dropped, but shown.
+    # Displayed, not dropped.
     for text in HOSTILE[:6]:
         expect(page.locator("#timeline")).to_contain_text(text[:40])
     page.reload()
     assert_inert(page)
     page.keyboard.press("e")
     assert_inert(page)
-    # The fragment that replaces a card's text, and the page of its own.
+    # The fragment that replaces a card's text, and the full page of a payload.
     page.locator(".card-assistant .plain").first.click()
     expect(page.locator(".card-assistant .payload-parts")).to_be_visible()
     assert_inert(page)
@@ -112,7 +112,7 @@ def test_hostile_names_and_prompts_are_text(tabs: Tabs, web: WebThread, javascri
     page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)
     open_run(page, run)
     assert_inert(page)
-    # The prompt is Markdown: on its card and in Messages, formatted and as it is stored.
+    # The prompt is Markdown: on its card and on the Messages tab, formatted and as stored.
     expect(page.locator(".card-user .markdown")).to_contain_text("<svg onload=alert('svg')>")
     page.locator(".card-user .plain").click(force=True)
     expect(page.get_by_role("link", name="Formatted")).to_be_visible()
@@ -132,7 +132,7 @@ def test_hostile_names_and_prompts_are_text(tabs: Tabs, web: WebThread, javascri
 @pytest.mark.parametrize(
     "path", ["/runs/%3Cscript%3Ealert(1)%3C/script%3E", "/p/x/runs?status=%22%3E%3Cimg%20src=x%3E"]
 )
-def test_errors_repeat_nothing_that_acts(tabs: Tabs, web: WebThread, path: str) -> None:
+def test_error_pages_contain_no_active_content(tabs: Tabs, web: WebThread, path: str) -> None:
     tabs.expect("404|400")
     page = tabs.open(web.url, make_person(make_agent().project))
     page.goto(path)

@@ -1,4 +1,4 @@
-"""Rows that leave a page which follows its run move nothing on the screen."""
+"""Test that rows removed from a live page shift no content on the screen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 
-#: Rows that a page keeps which follows: half of MOST_ROWS of static/js/edges.js.
+#: Rows that a page keeps while it follows the run: half of MOST_ROWS in static/js/edges.js.
 KEPT = 300
-#: Longer than the digest counts rows: each burst alone is shown row by row.
+#: Longer than the period in which the digest counts rows, so that each burst is displayed row by row.
 CALM_MS = 2500
-#: Of a frame in which rows leave and nothing else happens; several times as much if rows come in it too.
+#: Limit for a frame in which rows are only removed; several times as much if rows are also added.
 LARGEST_SHIFT = 0.1
 
 WATCH_SHIFTS = """() => {
@@ -27,11 +27,11 @@ WATCH_SHIFTS = """() => {
   new PerformanceObserver((list) => shifts.push(...list.getEntries().map((entry) => entry.value)))
     .observe({ type: "layout-shift" });
 }"""
-#: As in a browser that does not hold the rows on the screen in place by itself.
+#: Simulates a browser without scroll anchoring.
 NO_ANCHORS = "() => { document.documentElement.style.overflowAnchor = 'none'; }"
 
 
-def test_rows_that_leave_above_move_nothing_on_the_screen(tabs: Tabs, web: WebThread) -> None:
+def test_removed_rows_above_shift_no_content(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     grow(run, 120)
     size = {"width": 1280, "height": 900}
@@ -47,7 +47,7 @@ def test_rows_that_leave_above_move_nothing_on_the_screen(tabs: Tabs, web: WebTh
     page.evaluate(WATCH_SHIFTS)
     shown(page, grow(run, 25))
     expect(page.locator(f"#e{first}")).to_have_count(0)
-    page.wait_for_timeout(300)  # entries come some frames later
+    page.wait_for_timeout(300)  # layout-shift entries come some frames later
 
     assert max(page.evaluate("shifts"), default=0) < LARGEST_SHIFT
     assert len(seqs(page)) < KEPT

@@ -1,6 +1,6 @@
-"""A page that was painted early and followed live shows what a page painted late shows.
+"""Test that a page loaded early and updated live equals a page loaded late.
 
-The rows are placed by the product's own script, in a browser.
+The product's script places the rows in a browser.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def timeline(chromium: Browser) -> Iterator[LiveTimeline]:
     ("name", "apart"),
     [pytest.param("claude-code-5c", 1, marks=pytest.mark.smoke), ("claude-code-7e", 13), ("claude-code-b6", 700)],
 )
-def test_it_shows_the_same_from_any_cut(
+def test_a_page_is_the_same_from_any_cut(
     timeline: LiveTimeline, name: str, apart: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(window, "ROWS", 10_000)
@@ -59,7 +59,7 @@ def test_it_shows_the_same_from_any_cut(
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_it_shows_the_same_in_batches_of_any_size(timeline: LiveTimeline, batch: int) -> None:
+def test_a_page_is_the_same_with_batches_of_any_size(timeline: LiveTimeline, batch: int) -> None:
     run = drive(recorded("claude-code-5c"))
 
     assert timeline.follow(run, 0, batch=batch).seen() == painted(run).seen()
@@ -77,11 +77,13 @@ def in_chunks(_: ModelCall) -> Iterable[Move]:
     ],
     ids=["whole", "streamed"],
 )
-def test_an_answer_is_shown_once(
+def test_an_answer_appears_once(
     timeline: LiveTimeline, answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its text is in the log and in its row, and it is the result of its run; the card alone shows it, also where the
-    page is filtered or loaded again."""
+    """Expect the text only on its card, also on a filtered or reloaded page.
+
+    The log, the row and the result of the run all contain the text.
+    """
     monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.01)
     run = drive(scripted(answer))
     assert told_as in {event.type for event in log.read(run.pk)}
@@ -97,8 +99,8 @@ def test_an_answer_is_shown_once(
         assert timeline.follow(run, cut).seen() == wanted, f"painted up to {cut}"
 
 
-def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one(timeline: LiveTimeline) -> None:
-    """As timeline.live sends them: what follows a reader's cursor, whatever was rendered together."""
+def test_a_message_may_contain_several_batches_and_start_within_one(timeline: LiveTimeline) -> None:
+    """Send messages like timeline.live: everything after a reader's cursor, regardless of how it was rendered."""
     run = drive(recorded("claude-code-5c"))
     events = log.read(run.pk)
     pieces = [piece for start in range(0, len(events), 9) for piece in live_cards.render(run.pk, events[start:][:9])]
@@ -111,9 +113,9 @@ def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one(t
 
 
 def broken(call: ModelCall) -> Iterable[Move]:
-    """Thinks, begins to speak, breaks off twice, and then answers."""
+    """Think, start to answer, disconnect twice, and then answer."""
     yield ThinkingPart("First I think about it. " * 30)
-    # Long pauses: however busy the machine is, some of it is logged before the line breaks.
+    # Pauses are long, so that even on a busy machine some text is logged before the connection breaks.
     for _piece in range(4):
         yield from [PIECE * 2, 0.15]
     tries.append(call.number)
@@ -125,9 +127,7 @@ def broken(call: ModelCall) -> Iterable[Move]:
 tries: list[int] = []
 
 
-def test_streams_that_break_off_are_told_the_same_from_any_cut(
-    timeline: LiveTimeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_streams_look_the_same_from_any_cut(timeline: LiveTimeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.05)
     tries.clear()
     run = drive(scripted(broken))
@@ -145,7 +145,7 @@ def test_streams_that_break_off_are_told_the_same_from_any_cut(
             assert timeline.follow(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"
 
 
-def test_an_open_answer_shows_what_has_come_and_goes_on_from_there(timeline: LiveTimeline) -> None:
+def test_an_unfinished_answer_shows_its_text_and_continues(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", {"model": "m"}, step=1)
     for number in range(6):
@@ -162,7 +162,7 @@ def test_an_open_answer_shows_what_has_come_and_goes_on_from_there(timeline: Liv
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_a_model_call_that_is_started_again_without_an_end_has_a_card_of_its_own(timeline: LiveTimeline) -> None:
+def test_a_restarted_model_call_without_an_end_has_a_separate_card(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     for text in ("I will look. ", "I look again. "):
         told(run, "llm.turn.start", step=1)
@@ -174,13 +174,13 @@ def test_a_model_call_that_is_started_again_without_an_end_has_a_card_of_its_own
     assert len([id_ for id_ in wanted if id_.startswith("turn-1")]) == 2
     for cut in range(run.log.last_seq + 1):
         page = timeline.follow(run, cut)
-        # What the first call had said so far stays on a page that has shown it.
+        # A page that has shown the text of the first call keeps it.
         assert [row.id for row in page.rows] == list(wanted), f"order, painted up to {cut}"
         assert page.seen()["turn-1"] == wanted["turn-1"], f"painted up to {cut}"
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut(timeline: LiveTimeline) -> None:
+def test_events_of_a_runner_without_rows_look_the_same_from_any_cut(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", step=1)
     told(run, "llm.text.delta", {"text": "I will look. "}, step=1)
@@ -208,7 +208,7 @@ def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut(tim
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_answers_that_were_rolled_back_are_struck_through_and_make_room(timeline: LiveTimeline) -> None:
+def test_rolled_back_answers_are_struck_through_and_superseded(timeline: LiveTimeline) -> None:
     run = make_run(make_agent(), "Look into it.")
     first = answer(run, TextPart("The first answer."))
     seq = told(run, "llm.turn.end", {"model": "m"}, step=1, ref_id=first.pk)
@@ -228,8 +228,8 @@ def test_answers_that_were_rolled_back_are_struck_through_and_make_room(timeline
 
 
 @pytest.mark.parametrize("choice", ["done", "retry"])
-def test_the_card_of_an_unknown_outcome_changes_while_somebody_looks(timeline: LiveTimeline, choice: str) -> None:
-    """Each event alone, on a page of just before it: it shows what a page of just after it would."""
+def test_the_card_of_an_unknown_outcome_updates_live(timeline: LiveTimeline, choice: str) -> None:
+    """Apply each event to a page loaded just before it: the result equals a page loaded just after it."""
     run = make_waiting()
     operator = Client()
     operator.force_login(make_person(run.project, Role.OPERATOR))
@@ -244,5 +244,5 @@ def test_the_card_of_an_unknown_outcome_changes_while_somebody_looks(timeline: L
         assert page.seen()[f"call-{call.pk}"] == painted(run, seq).seen()[f"call-{call.pk}"]
 
 
-def test_facts_that_the_head_has_replaced_are_shown_again(timeline: LiveTimeline) -> None:
+def test_head_facts_that_repeat_are_announced_again(timeline: LiveTimeline) -> None:
     assert timeline.repeat("running, step 2") == ["running, step 2", "others", "running, step 2"]

@@ -1,4 +1,4 @@
-"""A run of ten thousand events: it opens at its end, quickly, can be read back to its beginning, and stays live."""
+"""Test a run of ten thousand events: its page opens quickly at the end, can be read back, and stays live."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from timeline.models import Source
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVENTS = 10_000
-#: The promise; a test on a busy machine only says that it is of that order.
+#: The goal, and the limit for a test on a busy machine.
 GOAL_S, LIMIT_S = 1.5, 4.0
 
 
@@ -36,7 +36,7 @@ def long_run() -> AgentRun:
 
 
 def opening_s(page: Page, run: AgentRun) -> float:
-    """Seconds from the request until the newest row stands on the screen."""
+    """Return the seconds from the request until the newest row is visible."""
     open_run(page, run)
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
     painted: float = page.evaluate(
@@ -46,7 +46,7 @@ def opening_s(page: Page, run: AgentRun) -> float:
     return painted / 1000
 
 
-def test_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
+def test_a_run_of_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
     run = long_run()
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     times = [opening_s(page, run) for _ in range(4)]
@@ -64,7 +64,7 @@ def test_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
     read_back(page)
     assert_each_once(page)
 
-    # And still live, without moving what is being read.
+    # The page is still live, and new rows do not move the text in view.
     top = page.evaluate("scrollY")
     last = grow(run, 2)
     expect(page.locator(f"#e{last}")).to_be_attached()
@@ -74,7 +74,7 @@ def test_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
 
 
 @pytest.mark.breaks_invariants("events without rows are planted")
-def test_a_step_is_gone_to_and_what_comes_too_fast_is_counted(tabs: Tabs, web: WebThread) -> None:
+def test_a_reader_goes_to_a_step_and_fast_rows_are_counted(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     steps(run, 1, 400)
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
@@ -87,14 +87,14 @@ def test_a_step_is_gone_to_and_what_comes_too_fast_is_counted(tabs: Tabs, web: W
     target = page.locator(".step.is-target")
     expect(target).to_be_in_viewport()
     expect(target).to_have_text(re.compile("Step 12"))
-    # By keyboard to the last row, and on: the rows after it are loaded.
+    # Moving past the last row by keyboard loads the next rows.
     live(page)
     last = seqs(page)[-1]
     page.locator(f"#timeline > [data-seq='{last}']").focus()
     page.keyboard.press("j")
     until(page, lambda: int(page.evaluate("document.activeElement.dataset.seq")) > last, why="the next row")
 
-    # Followed at more than twenty rows per second: one row counts them, and they are shown when it is over.
+    # At more than twenty rows per second, one row counts them; they appear when the burst is over.
     open_run(page, run)
     live(page)
     for step in range(401, 461):
@@ -110,7 +110,7 @@ def test_a_step_is_gone_to_and_what_comes_too_fast_is_counted(tabs: Tabs, web: W
 
 
 def steps(run: AgentRun, first: int, last: int) -> None:
-    """Each with an answer and a call, as an external runner tells them."""
+    """Append steps with an answer and a call each, as an external runner reports them."""
     entries = []
     for step in range(first, last + 1):
         call = {"call_id": f"c{step}", "tool_name": "grep"}
@@ -127,7 +127,7 @@ def steps(run: AgentRun, first: int, last: int) -> None:
 
 
 def read_back(page: Page) -> None:
-    """Four pages of older rows, by scrolling up alone; what is read stays where it is on the screen."""
+    """Load four pages of older rows by scrolling up. The rows in view must stay in place."""
     for _ in range(4):
         first = seqs(page)[0]
         top = page.evaluate(
@@ -143,7 +143,7 @@ def read_back(page: Page) -> None:
         assert seqs(page) == [*range(seqs(page)[0], seqs(page)[-1] + 1)]
 
 
-def test_it_is_read_to_its_beginning_without_scripts(tabs: Tabs, web: WebThread) -> None:
+def test_a_run_is_read_to_its_beginning_without_scripts(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     grow(run, 700)
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER), javascript=False)

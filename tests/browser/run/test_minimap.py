@@ -1,4 +1,4 @@
-"""The minimap follows a live run at a pace that costs little, moves nothing, and rests when nobody looks."""
+"""Test that the minimap follows a live run with few requests, shifts no content, and pauses on a hidden page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PAUSE_MS = 10_000
-#: Where the timeline begins, and how high the minimap is.
+#: Script for the start of the timeline and the height of the minimap.
 PLACES = "['timeline', 'minimap'].map(id => document.getElementById(id).getBoundingClientRect())"
 TOP_AND_HEIGHT = f"(() => {{ const [rows, map] = {PLACES}; return [rows.top - map.top, map.height]; }})()"
 
@@ -32,7 +32,9 @@ def set_hidden(page: Page, *, hidden: bool) -> None:
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-def test_that_of_a_long_run_comes_after_its_page(tabs: Tabs, web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_minimap_of_a_long_run_loads_after_its_page(
+    tabs: Tabs, web: WebThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(minimap, "AT_ONCE", 3)
     run = make_scripted(calls=[["ledger_read"]])
     with driven(run):
@@ -55,7 +57,7 @@ def test_that_of_a_long_run_comes_after_its_page(tabs: Tabs, web: WebThread, mon
 
 
 @pytest.mark.parametrize("is_hidden", [False, True], ids=["in sight", "hidden"])
-def test_it_follows_a_live_run(tabs: Tabs, web: WebThread, is_hidden: bool) -> None:
+def test_the_minimap_follows_a_live_run(tabs: Tabs, web: WebThread, is_hidden: bool) -> None:
     run = make_scripted(calls=[["ledger_read"], ["ledger_read"], ["ledger_read"]])
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     page.clock.install()
@@ -68,7 +70,7 @@ def test_it_follows_a_live_run(tabs: Tabs, web: WebThread, is_hidden: bool) -> N
         status(page, "completed")
     run.refresh_from_db()
     assert run.step_count > 2
-    # The page was opened less than ten seconds ago.
+    # The minimap is not requested again within ten seconds of the load.
     assert requests == []
 
     if is_hidden:
@@ -84,7 +86,7 @@ def test_it_follows_a_live_run(tabs: Tabs, web: WebThread, is_hidden: bool) -> N
     assert page.locator("#minimap .map-step").count() >= run.step_count
     assert page.evaluate(TOP_AND_HEIGHT) == place
     expect(page.get_by_label("Go to step")).to_have_value("2")
-    # The run has ended: nothing is asked for any more, also not on a page that is opened now.
+    # The run has ended: no more requests, not even on a page opened now.
     page.clock.fast_forward(60 * PAUSE_MS)
     page.wait_for_timeout(300)
     assert len(requests) == 1

@@ -1,4 +1,4 @@
-"""Saying what came of a lost call, in a browser: without scripts, on a narrow screen, and while somebody looks on."""
+"""Resolve an unknown outcome in a browser: without scripts, on a narrow screen, and seen on other pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_fits(page: Page) -> None:
 
 
 @pytest.mark.smoke
-def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_an_outcome_is_resolved_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     call = lost_call(run)
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
     open_run(page, run)
@@ -57,7 +57,7 @@ def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: Age
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_to_run_it_again_is_asked_about_on_a_narrow_screen(
+def test_running_again_shows_a_warning_on_a_narrow_screen(
     tabs: Tabs, web: WebThread, run: AgentRun, scheme: str
 ) -> None:
     call = lost_call(run)
@@ -79,8 +79,8 @@ def test_to_run_it_again_is_asked_about_on_a_narrow_screen(
     assert AgentRun.objects.get(pk=run.pk).status == "queued"
 
 
-def test_the_others_see_it_at_once(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
-    """The card and the banner of a viewer who has the page open."""
+def test_other_readers_see_the_outcome_at_once(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    """Check the card and the banner on a viewer's open page."""
     call = lost_call(run)
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(page, run)

@@ -1,4 +1,4 @@
-"""A page that loses its server: it comes back by itself, where it was, and no row is shown twice."""
+"""Test a page that loses its server: it reconnects and continues where it was, without repeated rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ assert scripted_model.ScriptedProvider is not None
 
 
 class Busy(BaseHTTPRequestHandler):
-    """What a proxy says while there is nobody behind it."""
+    """A server that answers like a proxy without a backend."""
 
     asked: list[str] = []
 
@@ -43,12 +43,12 @@ class Busy(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @contextmanager
 def busy(port: int) -> Iterator[list[str]]:
-    """Everything at the port is answered 503; the addresses that were asked for."""
+    """Answer every request at the port with 503, and yield the requested paths."""
     Busy.asked = []
     with ThreadingHTTPServer(("127.0.0.1", port), Busy) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -64,13 +64,13 @@ def opened(tabs: Tabs, url: str, run: AgentRun) -> Page:
     page = tabs.open(url, make_person(run.project, Role.VIEWER))
     open_run(page, run)
     live(page)
-    # A page that was loaded anew would not have it.
+    # A reload removes this mark.
     page.evaluate("document.body.dataset.same = 'yes'")
     return page
 
 
 def assert_complete(page: Page, run: AgentRun) -> None:
-    """Every event of ours has its row, once, on the page that was there from the beginning."""
+    """Check that every event has one row, on the page that was opened at the beginning."""
     last = last_seq(run)
     expect(page.locator(f"#e{last}")).to_have_count(1)
     assert_each_once(page)
@@ -83,7 +83,7 @@ def assert_complete(page: Page, run: AgentRun) -> None:
 
 
 @pytest.mark.smoke
-def test_after_a_restart_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
+def test_no_row_is_repeated_after_a_restart(tabs: Tabs, web: WebThread) -> None:
     tabs.expect(GONE)
     run = make_run()
     page = opened(tabs, web.url, run)
@@ -100,7 +100,7 @@ def test_after_a_restart_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
     assert_complete(page, run)
 
 
-def test_after_a_503_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
+def test_no_row_is_repeated_after_a_503(tabs: Tabs, web: WebThread) -> None:
     tabs.expect(GONE)
     run = make_run()
     page = opened(tabs, web.url, run)
@@ -123,8 +123,8 @@ def test_after_a_503_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
     assert_complete(page, run)
 
 
-def test_while_the_server_hangs_nothing_is_lost(tabs: Tabs, web: WebThread) -> None:
-    """Someone listens and never answers, as a frozen process does; then the server is back."""
+def test_no_row_is_lost_while_the_server_hangs(tabs: Tabs, web: WebThread) -> None:
+    """Listen without answering, like a frozen process; then start the server again."""
     tabs.expect(GONE)
     run = make_run()
     page = opened(tabs, web.url, run)
@@ -150,7 +150,7 @@ def test_a_page_that_was_offline_catches_up(tabs: Tabs, web: WebThread) -> None:
     assert_complete(page, run)
 
 
-def test_the_end_that_came_while_nobody_listened_is_shown(tabs: Tabs, web: WebThread) -> None:
+def test_an_end_during_a_disconnect_is_displayed(tabs: Tabs, web: WebThread) -> None:
     tabs.expect(GONE)
     run = make_run()
     page = opened(tabs, web.url, run)
@@ -163,8 +163,8 @@ def test_the_end_that_came_while_nobody_listened_is_shown(tabs: Tabs, web: WebTh
     assert_complete(page, run)
 
 
-def test_a_page_that_fell_far_behind_begins_anew(tabs: Tabs, web: WebThread) -> None:
-    """Thousands of rows are not streamed into a page; it is loaded again at its end."""
+def test_a_page_far_behind_reloads(tabs: Tabs, web: WebThread) -> None:
+    """Instead of streaming thousands of rows, the page reloads at its end."""
     tabs.expect(GONE)
     run = make_run()
     page = opened(tabs, web.url, run)
@@ -182,7 +182,7 @@ def test_a_page_that_fell_far_behind_begins_anew(tabs: Tabs, web: WebThread) -> 
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
 
 
-def test_who_loses_access_is_told_so(tabs: Tabs, web: WebThread) -> None:
+def test_a_reader_who_loses_access_sees_the_reason(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     person = make_person(run.project, Role.VIEWER)
     page = tabs.open(web.url, person)
@@ -196,8 +196,8 @@ def test_who_loses_access_is_told_so(tabs: Tabs, web: WebThread) -> None:
     expect(page.locator(f"#e{last_seq(run)}")).to_have_count(0)
 
 
-def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
-    """SIGKILL, twice, while a worker of its own drives the run."""
+def test_a_page_survives_kills_of_its_web_process(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
+    """Kill the web process twice with SIGKILL while a separate worker drives the run."""
     tabs.expect(GONE)
     server = web_process()
     run = stage.run([["ledger_read"]] * 6, chunks=3, pause_s=0.2, tool_sleep_s=0.8)
@@ -215,8 +215,8 @@ def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: Ma
 
 
 @pytest.mark.parametrize("is_in_background", [False, True], ids=["hidden later", "opened in the background"])
-def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread, *, is_in_background: bool) -> None:
-    """Over HTTP/1.1 a browser has six connections to a site, and tabs that nobody sees keep none of them."""
+def test_a_hidden_page_closes_its_stream(tabs: Tabs, web: WebThread, *, is_in_background: bool) -> None:
+    """Over HTTP/1.1 a browser has six connections to a site, so hidden tabs must not hold one."""
     run = make_run()
     page = tabs.open(web.url, make_person(run.project))
     page.clock.install()

@@ -1,4 +1,4 @@
-"""The player of a replay: it plays to the end, steps, scrubs, obeys the keyboard, and asks for nothing but frames."""
+"""Test the replay player: it plays to the end, steps, scrubs, responds to keys, and requests only frames."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def at(page: Page, seq: int) -> None:
     expect(page.locator("#replay-scrub")).to_have_value(str(seq))
 
 
-def test_it_plays_to_the_end(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_the_player_plays_to_the_end(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     page, last = visit(tabs, web, run), last_seq(run)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
@@ -51,7 +51,7 @@ def test_it_plays_to_the_end(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     assert asked
     assert all(frame.fullmatch(each) or "/static/" in each for each in asked), asked
 
-    # From the end it plays again from the beginning.
+    # At the end, Play starts from the beginning.
     with page.expect_response(lambda response: response.url.endswith("?seq=1")):
         page.get_by_role("button", name="Play").click()
     at(page, last)
@@ -61,9 +61,9 @@ def test_it_plays_to_the_end(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     assert page.locator(".replay-rows").inner_text() == shown
 
 
-def test_it_pauses_and_keeps_its_place(tabs: Tabs, web: WebThread) -> None:
+def test_pausing_keeps_the_position(tabs: Tabs, web: WebThread) -> None:
     run = make_run(make_agent(max_steps=3))
-    # A pause of seconds between the first event and the next.
+    # Simulate a pause of a minute between the first two events.
     page = visit(tabs, web, drive(run))
     page.evaluate("document.querySelector('.replay-moment').dataset.ahead = '60000 60001'")
     page.keyboard.press(" ")
@@ -74,7 +74,7 @@ def test_it_pauses_and_keeps_its_place(tabs: Tabs, web: WebThread) -> None:
     at(page, 1)
 
 
-def test_it_steps_scrubs_and_obeys_the_keyboard(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_the_player_steps_scrubs_and_responds_to_keys(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     page, last = visit(tabs, web, run, "?seq=4"), last_seq(run)
     at(page, 4)
     page.keyboard.press("ArrowRight")
@@ -108,16 +108,16 @@ def test_it_steps_scrubs_and_obeys_the_keyboard(tabs: Tabs, web: WebThread, run:
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen(tabs: Tabs, web: WebThread, run: AgentRun, width: int) -> None:
+def test_the_player_fits_the_screen(tabs: Tabs, web: WebThread, run: AgentRun, width: int) -> None:
     page = visit(tabs, web, run, "?seq=9", viewport={"width": width, "height": 800})
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # The newest row is at the end of what is in view.
+    # The newest row is at the bottom of the view.
     page.locator(".replay-rows").scroll_into_view_if_needed()
     expect(page.locator(".replay-rows .row").last).to_be_in_viewport()
 
 
-def test_without_scripts_it_is_a_page(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+def test_the_player_works_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     page = visit(tabs, web, run, javascript=False)
     expect(page.locator("#replay-play")).to_be_hidden()
     page.get_by_role("link", name="Last").click()

@@ -1,4 +1,4 @@
-"""A model call that fails and is tried again, while somebody looks on; and a question that is answered on the page."""
+"""Test a model call that fails and is retried, as shown live, and a question answered on the page."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ def playing(play: Play) -> AgentRun:
     return make_run(make_agent(provider="scripted", model="scripted-model", settings=settings, tools=TOOLS), "Go.")
 
 
-def test_each_try_is_told_live(tabs: Tabs, web: WebThread, settings: Any) -> None:
-    """A stream breaks in the middle: what came is struck, the next try is told, and the notice goes with it."""
+def test_each_attempt_is_reported_live(tabs: Tabs, web: WebThread, settings: Any) -> None:
+    """Break a stream in the middle: its text is struck through, the next attempt is announced, and the notice then
+    goes.
+    """
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 7000
     goes_on = threading.Event()
     tries: list[int] = []
@@ -42,7 +44,7 @@ def test_each_try_is_told_live(tabs: Tabs, web: WebThread, settings: Any) -> Non
     def play(call: ModelCall) -> Iterable[Move]:
         tries.append(call.number)
         if len(tries) == 1:
-            # So much that some of it is told before the line breaks: the newest words are held back, for secrets.
+            # Enough text that some of it is sent before the break: the newest words are held back to mask secrets.
             yield from [PIECE * 10, 1.5]
             yield ConnectionError("the line went dead")
         yield lambda: goes_on.wait(PATIENCE_S) and None
@@ -56,10 +58,10 @@ def test_each_try_is_told_live(tabs: Tabs, web: WebThread, settings: Any) -> Non
         banner = page.locator("#head .banner", has_text="Attempt 2 of 4")
         expect(banner).to_contain_text("Attempt 2 of 4 is scheduled")
         expect(banner).to_contain_text("cannot be reached from the worker")
-        expect(banner.locator("[data-until]")).to_have_text(re.compile(r"^in [1-4] s$"))  # it counts down from more
+        expect(banner.locator("[data-until]")).to_have_text(re.compile(r"^in [1-4] s$"))  # counts down
         expect(page.locator(".card-assistant.is-abandoned .text")).to_contain_text(PIECE.strip())
         expect(banner).to_contain_text("Attempt 2 of 4 is running")
-        # Who comes only now sees the same.
+        # A reader who opens the page now sees the same.
         other = tabs.open(web.url, make_person(run.project, Role.VIEWER))
         open_run(other, run)
         expect(other.locator("#head .banner")).to_contain_text("Attempt 2 of 4 is running")
@@ -87,7 +89,7 @@ def test_a_question_is_answered_on_the_page(tabs: Tabs, web: WebThread, javascri
     expect(page.locator("#timeline")).to_contain_text("Neither: take red.")
 
 
-def test_a_choice_is_one_click_and_the_others_see_it(tabs: Tabs, web: WebThread) -> None:
+def test_a_choice_takes_one_click_and_other_readers_see_it(tabs: Tabs, web: WebThread) -> None:
     run = drive(playing(saying([asks("Blue or green?", choices=["blue", "green"])], ["Thanks."])))
     viewer = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(viewer, run)

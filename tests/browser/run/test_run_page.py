@@ -1,4 +1,4 @@
-"""The page of a run in a browser: rows come as the run goes on, and what a reader sees live is what a reload shows."""
+"""Test the page of a run in a browser: rows arrive live, and a reload shows the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 
-#: Writes down each text that the card shows while it grows: a busy machine may look only when it is finished.
+#: Records each text of the growing card, because a busy machine may check only when it is finished.
 RECORD_STREAMED_TEXT = """() => {
   window.grown = [];
   new MutationObserver(() => {
@@ -51,8 +51,8 @@ def same_after_reload(page: Page) -> None:
 
 
 @pytest.mark.smoke
-def test_a_run_grows_before_the_eyes(tabs: Tabs, web: WebThread) -> None:
-    run = make_scripted(chunks=4, pause_s=0.1, tool_sleep_s=1.5)  # long enough for a browser to look
+def test_a_run_is_displayed_live(tabs: Tabs, web: WebThread) -> None:
+    run = make_scripted(chunks=4, pause_s=0.1, tool_sleep_s=1.5)  # long enough for the browser to check
     page = visit(tabs, web, run)
     live(page)
     status(page, "queued")
@@ -87,13 +87,13 @@ def test_streamed_text_grows_and_the_finished_card_replaces_it(tabs: Tabs, web: 
     same_after_reload(page)
 
 
-def test_nothing_is_lost_between_the_first_paint_and_the_stream(tabs: Tabs, web: WebThread) -> None:
+def test_no_event_is_lost_between_the_page_load_and_the_stream(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     person = make_person(run.project, Role.VIEWER)
     page = tabs.open(web.url, person)
 
     def late(route: Route) -> None:
-        # In a thread: what Playwright calls has database connections of its own, which nobody would close.
+        # In a thread: Playwright's callbacks have separate database connections, which would stay open.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(grow_and_leave, run).result()
         route.continue_()
@@ -108,8 +108,8 @@ def test_nothing_is_lost_between_the_first_paint_and_the_stream(tabs: Tabs, web:
     same_after_reload(page)
 
 
-def test_a_run_that_comes_in_one_piece_is_shown_once(tabs: Tabs, web: WebThread) -> None:
-    """Cards that are opened, streamed into and completed within one message."""
+def test_a_run_received_in_one_message_appears_once(tabs: Tabs, web: WebThread) -> None:
+    """Cards are opened, filled and completed within one message."""
     run = make_scripted()
     page = visit(tabs, web, run)
     live(page)
@@ -147,7 +147,7 @@ def test_following_stops_when_the_reader_scrolls_up(tabs: Tabs, web: WebThread) 
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
     grow(run, 5)
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
-    # Away from the end: nothing moves any more.
+    # Scrolled away from the end, the page must not move.
     end = page.evaluate("scrollY")
     page.mouse.move(400, 300)
     page.mouse.wheel(0, -1500)
@@ -165,7 +165,7 @@ def test_following_stops_when_the_reader_scrolls_up(tabs: Tabs, web: WebThread) 
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
 
 
-def test_a_link_leads_to_an_event(tabs: Tabs, web: WebThread) -> None:
+def test_a_link_opens_at_an_event(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     grow(run, 500)
     finish(run)
@@ -176,7 +176,7 @@ def test_a_link_leads_to_an_event(tabs: Tabs, web: WebThread) -> None:
     assert 123 in seqs(page)
 
 
-def test_what_is_copied_and_toggled(tabs: Tabs, web: WebThread) -> None:
+def test_the_id_is_copied_and_times_toggle_to_utc(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = visit(tabs, web, run, timezone_id="Asia/Tokyo", **CLIPBOARD)
     assert copy(page.locator("#head .run-facts button.copy").first) == str(run.pk)
@@ -189,7 +189,7 @@ def test_what_is_copied_and_toggled(tabs: Tabs, web: WebThread) -> None:
     assert (int(utc[:2]) + 9) % 24 == int(local[:2])
 
 
-def test_a_reader_may_not_act(tabs: Tabs, web: WebThread) -> None:
+def test_a_viewer_has_no_actions(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(page, run)

@@ -1,4 +1,4 @@
-"""The tabs of a run in a browser: walked with scripts and without."""
+"""Test the tabs of a run in a browser, with scripts and without."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def run() -> AgentRun:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_every_tab_is_read_and_leads_to_the_timeline(
-    tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool
-) -> None:
+def test_every_tab_opens_and_links_to_the_timeline(tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool) -> None:
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=javascript)
     open_run(page, run)
     for name in TABS:
@@ -65,7 +63,7 @@ def test_every_tab_is_read_and_leads_to_the_timeline(
         expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
 
 
-def test_the_line_stays_and_follows_and_errors_are_walked(tabs: Tabs, web: WebThread) -> None:
+def test_the_status_line_stays_visible_and_follows_the_run(tabs: Tabs, web: WebThread) -> None:
     run = make_scripted()
     grow(run, 60)
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
@@ -80,12 +78,12 @@ def test_the_line_stays_and_follows_and_errors_are_walked(tabs: Tabs, web: WebTh
     status(page, "completed")
     expect(page.locator("#run-line")).to_be_in_viewport()
     expect(page.locator("#run-line")).to_contain_text("step 3")
-    # The other tab has followed by itself.
+    # The tab in the other window has updated too.
     expect(calls.locator("#run-line")).to_contain_text("completed", timeout=20_000)
     expect(calls.locator(".tab-table").first.locator("tbody tr")).to_have_count(3, timeout=20_000)
 
 
-def test_an_approval_is_where_the_reader_is(tabs: Tabs, web: WebThread) -> None:
+def test_an_approval_is_in_view(tabs: Tabs, web: WebThread) -> None:
     run = make_awaiting_approval()
     page = tabs.open(web.url, make_person(run.project, Role.ADMIN))
     open_run(page, run)

@@ -1,4 +1,4 @@
-"""What the page's own scripts do beside showing rows: keep what a reader did, keep the page small, tell of failures."""
+"""Test the scripts of a run's page besides rows: they keep the reader's state, limit the page and report failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def say(run: AgentRun, type_: str, **payload: Any) -> None:
 
 
 @pytest.mark.breaks_invariants("events without rows are planted")
-def test_what_a_reader_opened_and_marked_stays(tabs: Tabs, web: WebThread) -> None:
+def test_opened_details_and_selected_text_are_kept(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = visit(tabs, web, run)
     say(run, "tool.start", call_id="c1", tool_name="search", arguments={"query": "where the lease is renewed"})
@@ -60,7 +60,7 @@ def test_what_a_reader_opened_and_marked_stays(tabs: Tabs, web: WebThread) -> No
     assert page.evaluate("getSelection().toString()") == "the lease"
 
 
-def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThread) -> None:
+def test_a_page_stays_small_and_reloads_removed_rows(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     grow(run, 450)
     page = visit(tabs, web, run)
@@ -74,7 +74,7 @@ def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThre
     assert_each_once(page)
     assert seqs(page) == [*range(seqs(page)[0], seqs(page)[-1] + 1)]
 
-    # Reading back makes room at the end; what left it there comes back too, opened as it was.
+    # Reading back removes rows at the end; they can be loaded again, with details opened as before.
     while not page.locator("#newer").count():
         first = seqs(page)[0]
         page.locator("#older").scroll_into_view_if_needed()
@@ -89,7 +89,7 @@ def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThre
     expect(page.locator(f"#e{last}")).to_be_attached()
 
 
-def test_rows_that_a_filter_hides_take_no_room(tabs: Tabs, web: WebThread) -> None:
+def test_rows_hidden_by_a_filter_are_not_kept(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = visit(tabs, web, run, "?show=errors")
     say(run, "error", error_type="network_error", error="the first")
@@ -101,7 +101,7 @@ def test_rows_that_a_filter_hides_take_no_room(tabs: Tabs, web: WebThread) -> No
     expect(page.locator("#timeline")).to_contain_text("the first")
 
 
-def test_a_row_that_cannot_be_placed_brings_the_page_anew(tabs: Tabs, web: WebThread) -> None:
+def test_a_row_that_cannot_be_placed_reloads_the_page(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = visit(tabs, web, run)
     tabs.expect("planted")
@@ -110,12 +110,12 @@ def test_a_row_that_cannot_be_placed_brings_the_page_anew(tabs: Tabs, web: WebTh
     )
     last = grow(run)
 
-    # Not sooner than ten seconds after it was loaded.
+    # A page reloads at the earliest ten seconds after it was loaded.
     expect(page.locator("body[data-same]")).to_have_count(0, timeout=15_000)
     expect(page.locator(f"#e{last}")).to_be_in_viewport()
 
 
-def test_a_request_that_fails_is_told_until_one_works(tabs: Tabs, web: WebThread) -> None:
+def test_a_failed_request_is_reported_until_one_succeeds(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     grow(run, 300)
     page = visit(tabs, web, run)
@@ -132,7 +132,7 @@ def test_a_request_that_fails_is_told_until_one_works(tabs: Tabs, web: WebThread
     expect(alert).to_have_count(0)
 
 
-def test_the_way_back_keeps_the_filters(tabs: Tabs, web: WebThread) -> None:
+def test_the_back_link_keeps_the_filters(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     address = f"/p/{run.project.slug}/runs?status=queued"
@@ -143,7 +143,7 @@ def test_the_way_back_keeps_the_filters(tabs: Tabs, web: WebThread) -> None:
     assert page.url.endswith(address)
 
 
-def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> None:
+def test_a_hidden_page_closes_its_stream(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     page.clock.install()
@@ -165,14 +165,12 @@ def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> 
     expect(page.locator(f"#e{last}")).to_be_attached()
 
 
-def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_scripts(
-    tabs: Tabs, web: WebThread
-) -> None:
+def test_the_stream_opens_once_and_delivers_events_from_before_the_scripts_loaded(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = tabs.open(web.url, make_person(run.project))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    # The library without which no row can be placed.
+    # Without this library, no row can be placed.
     library = HeldRequest(page, "**/vendor/htmx-2.0.11.min.js*")
     page.goto(f"/runs/{run.pk}", wait_until="commit")
     library.wait()
@@ -189,11 +187,11 @@ def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_s
 
 
 @pytest.mark.breaks_invariants("events without rows are planted")
-def test_what_waits_for_a_frame_changes_the_rows_before_the_newest_ones_are_loaded(tabs: Tabs, web: WebThread) -> None:
+def test_pending_row_changes_are_applied_before_the_newest_rows_load(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     say(run, "tool.start", call_id="c1", tool_name="search")
     start = last_seq(run)
-    grow(run, 300)  # so many that the page does not show them all, and so few that they are loaded at once
+    grow(run, 300)  # more than the page shows, but few enough to be loaded in one request
     page = visit(tabs, web, run, f"?event={start}")
     card = page.locator(".card-tool")
     expect(page.locator("#newer")).to_have_count(1)

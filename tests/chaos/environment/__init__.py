@@ -1,1 +1,1 @@
-"""Where schedules are played: workers, clients, servers, the model and its tools."""
+"""The environment of schedules: workers, clients, servers, the model and its tools."""

@@ -1,6 +1,6 @@
-"""How the clients of a schedule act on runs: by the HTTP API of a real web process, or the engine's functions here.
+"""Clients that act on runs, through the HTTP API of a real web process or through the engine's functions.
 
-Each operation stands in the history: what was answered is `ok`, what was refused `fail`, and no answer is `info`.
+Each operation is recorded in the history: `ok` if it succeeded, `fail` if it was refused, `info` if no answer came.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runs.models import Agent, AgentRun
 from tests.chaos.environment.player_environment import PROMPT
 from tests.chaos.verdict.history import NOTHING, History, Operation
 
-#: What a broken connection to the database raises.
+#: Errors raised when the database connection breaks.
 CUT = (OperationalError, InterfaceError)
 ANSWER_S = 30
 
@@ -47,7 +47,7 @@ class RunClient(Protocol):
 
 @dataclass
 class EngineClient:
-    """Functions of the product, in this process."""
+    """A client that calls the product's functions in this process."""
 
     project: Project
     history: History
@@ -96,13 +96,13 @@ class EngineClient:
 
 
 class answering:
-    """What an exception says of an operation: refused, or nobody knows."""
+    """A context manager that records an exception as the operation's outcome: refused, or unknown."""
 
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if isinstance(error, RunRefusal):
@@ -117,7 +117,7 @@ class answering:
 
 @dataclass
 class HttpClient:
-    """A client of the API, which repeats what it got no answer to under the same Idempotency-Key."""
+    """A client of the API. It repeats requests without an answer under the same Idempotency-Key."""
 
     url: str
     project: Project

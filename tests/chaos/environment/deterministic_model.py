@@ -1,16 +1,16 @@
-"""A model that is deterministic from its seed and what was said, and tools whose effects the ledger keeps.
+"""A model whose answers depend only on its seed and the conversation, and tools whose effects the ledger records.
 
-Importing it registers the provider `chaos` and the tools `look_up` (read), `place_order` (idempotent) and `pay` (at
-most once); workers get it by settings.py beside this file. Its settings travel with the agent:
+Importing this module registers the provider `chaos` and the tools `look_up` (read), `place_order` (idempotent) and
+`pay` (at most once); workers load it through settings.py. The agent carries the settings:
 
-- `seed`: what the answers are made of. `length`: of how many steps with tools a run is before its last answer.
-- `ledger`: the address of the ledger. `faults`: whether the model fails now and then, as models do.
-- `explodes_at`: the request whose answer asks for the tool `explode` (read), which ends its process; 0: none does.
+- `seed`: determines the answers. `length`: number of steps with tools before the last answer.
+- `ledger`: URL of the ledger. `faults`: whether model requests fail occasionally.
+- `explodes_at`: number of the request whose answer calls the tool `explode` (read), which kills its process; 0: none.
 - `helpers`: agents of the child runs that the answer to the second request opens.
-- `pause_s`: before each piece of an answer. `busy_s`: how long a tool takes, before and after its effect.
+- `pause_s`: delay before each piece of an answer. `busy_s`: duration of a tool, before and after its effect.
 
-The same seed and the same conversation give the same answer, whoever asks and how often. What people say besides
-(`note …`, `continue`) changes nothing: so a run that was paused and talked to is comparable with one left alone.
+The same seed and conversation always give the same answer. Messages from people (`note …`, `continue`) do not change
+it, so a run that was paused or received messages can be compared with an undisturbed one.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from tests.support.processes.scripted_model import Move, ScriptedStream
 
 NAMES = ("look_up", "place_order", "pay")
 EXPLODE, SPAWN = "explode", "spawn_agents"
-#: The request whose answer opens child runs.
+#: Number of the request whose answer opens child runs.
 SPAWNS_AT = 2
 RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: What people say that the model does not listen to.
+#: Messages from people that the model ignores.
 NOTE, CONTINUE = "note ", "continue"
-#: A request for a step fails at most so often, so that a run never gives up.
+#: Maximum number of failures of one step's requests, below the limit at which a run fails.
 MOST_FAULTS = 2
 
 
@@ -71,7 +71,7 @@ class ChaosConfig(AppConfig):
         process_hooks.install()
 
 
-# --- What the model says ----------------------------------------------------------------------------------------
+# --- Answers of the model ---------------------------------------------------------------------------------------
 
 
 def digest(*words: object) -> str:
@@ -79,12 +79,12 @@ def digest(*words: object) -> str:
 
 
 def outside(text: object) -> bool:
-    """Whether a user turn came from a person who talked to the run, and not from its script."""
+    """Return whether a user turn is a message from a person rather than part of the script."""
     return isinstance(text, str) and (text == CONTINUE or text.startswith(NOTE))
 
 
 def said(history: list[ModelMessage]) -> Iterator[list[Any]]:
-    """The conversation without times and ids."""
+    """Yield the conversation without times and IDs."""
     for message in history:
         for part in message.parts:
             match part:
@@ -99,7 +99,7 @@ def said(history: list[ModelMessage]) -> Iterator[list[Any]]:
 
 
 def without_ids(value: Any) -> Any:
-    """The same JSON value with a word for each ID of a run, which is another one each time."""
+    """Return the JSON value with each run ID replaced, because run IDs differ between runs."""
     return json.loads(RUN_ID.sub("run", json.dumps(value)))
 
 
@@ -108,7 +108,7 @@ def length_of(settings: Mapping[str, Any]) -> int:
 
 
 def wanted(settings: Mapping[str, Any], number: int, history: list[ModelMessage]) -> list[ToolCallPart]:
-    """The calls of the answer to request `number`: one to four, none at the end."""
+    """Return the tool calls in the answer to request `number`: one to four, or none in the last answer."""
     if number == settings.get("explodes_at"):
         return [ToolCallPart(EXPLODE, "{}", tool_call_id=f"call-{number}-0")]
     if number > length_of(settings):
@@ -134,7 +134,7 @@ def _call(dice: Random, number: int, index: int) -> ToolCallPart:
 
 
 def fault_of(settings: Mapping[str, Any], number: int, ordinal: int) -> str:
-    """How the `ordinal`-th request for a step fails; empty where it does not."""
+    """Return how the `ordinal`-th request for a step fails, or "" if it succeeds."""
     if not settings.get("faults") or ordinal > MOST_FAULTS:
         return ""
     dice = Random(f"fault {settings['seed']} {number} {ordinal}")
@@ -148,7 +148,7 @@ def moves(call: ModelCall, ordinal: int) -> Iterator[Move]:
     yield f"Step {call.number}: " if calls else "Done: "
     for piece in range(1 + int(words, 16) % 6):
         yield float(call.settings.get("pause_s", 0.0))
-        # Long enough to be shown: what may be the beginning of a secret is held back.
+        # Long enough for a part to be displayed: text that may be the start of a secret is held back.
         yield f"{words[piece:]} says the model, and says so at length, so that something of it is shown meanwhile. "
         if fault and piece == 0:
             raise ConnectionResetError("the stream broke")
@@ -169,7 +169,7 @@ class Stream(ScriptedStream):
 @cache
 class ChaosProvider:
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Every seed will do."""
+        """Accept every model and setting."""
 
     @asynccontextmanager
     async def open(self, call: ModelCall) -> AsyncIterator[StreamedResponse]:
@@ -187,12 +187,12 @@ class ChaosProvider:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Now and then the script lets a user speak after an answer; the model listens to that."""
+        """Return a scripted user turn after some answers of a talkative model. It changes the conversation."""
         speaks = model.startswith("talkative") and Random(f"{model} {number}").random() < 0.2
         return FollowUp(user=f"And what of {number}?") if speaks else FollowUp()
 
 
-# --- What the tools do ------------------------------------------------------------------------------------------
+# --- Tools ------------------------------------------------------------------------------------------------------
 
 
 def act(ctx: ToolContext, name: str, effect: Effect, n: int) -> str:

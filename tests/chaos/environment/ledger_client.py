@@ -1,6 +1,6 @@
-"""How the ledger is spoken to: by tools and models on workers, and by the rig, which starts and ends it.
+"""Access to the ledger: requests from tools and models on workers, and start and end of its process.
 
-The standard library only, so that a worker loads nothing more for it.
+Uses only the standard library, so that workers load no additional modules.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-#: Only a machine under heavy load makes it late; nothing of ours waits for that long.
+#: Reached only on a heavily loaded machine; no test waits this long otherwise.
 TIMEOUT_S = 60
 
 
 def tell(url: str, path: str, **words: Any) -> dict[str, Any]:
-    """One question to the ledger, one answer."""
+    """Send one request to the ledger and return its answer."""
     connection = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
     try:
         connection.request("POST", f"/{path}", json.dumps(words), {"Content-Type": "application/json"})
@@ -29,7 +29,7 @@ def tell(url: str, path: str, **words: Any) -> dict[str, Any]:
 
 
 class LedgerProcess:
-    """The ledger's process."""
+    """The process that runs the ledger."""
 
     def __init__(self, directory: Path) -> None:
         program = Path(__file__).with_name("ledger_server.py")

@@ -1,8 +1,9 @@
-"""Stands for the world outside: a process that remembers every request and every effect, whatever becomes of who asked.
+"""The external world of a schedule: a process that records every request and effect, even if the sender dies.
 
-The standard library only; it must not share a mistake with the product. A keyed effect happens once, as with any
-good provider: the same key gets the stored answer. An effect without a key happens as often as it is asked for.
-Run as a program: `ledger_server.py FILE` prints its port, and serves until its standard input is closed.
+Uses only the standard library, so that it cannot share a bug with the product. An effect with a key happens once: a
+repeated key returns the stored answer, as at a real provider. An effect without a key happens on every request.
+
+`ledger_server.py FILE` prints its port and serves until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ CREATE TABLE requests (number INTEGER PRIMARY KEY, agent TEXT, step INTEGER, ord
 CREATE INDEX of_step ON requests (agent, step);
 CREATE TABLE voided (call TEXT PRIMARY KEY, epoch INTEGER);
 """
-#: What became of a request for an effect.
+#: Results of a request for an effect.
 HAPPENED, REPLAYED, REFUSED, LOOKED = "happened", "replayed", "refused", "looked"
 
 
 class Ledger:
-    """One writer at a time: the numbers are the order in which things happened."""
+    """The record of requests and effects. A lock serializes writes, so row numbers give the order of events."""
 
     def __init__(self, path: str) -> None:
         self._lock = threading.Lock()
         self._rows = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._rows.row_factory = sqlite3.Row
-        # It is never killed: only what it serves is.
+        # Safe, because the ledger itself is never killed.
         self._rows.execute("PRAGMA synchronous = OFF")
         self._rows.executescript(TABLES)
 
     def effect(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """A tool asks for its effect."""
+        """Record a tool's request for its effect and return the result."""
         with self._lock:
             fate, output = self._judge(asked)
             columns = [asked[name] for name in ("run", "call", "key", "effect", "attempt", "epoch")]
@@ -65,7 +66,7 @@ class Ledger:
         return HAPPENED, asked["output"]
 
     def request(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Somebody asks the model; the answer is how often that step has been asked for."""
+        """Record a request to the model and return how many times this step has been requested."""
         with self._lock:
             [ordinal] = self._rows.execute(
                 "SELECT COUNT(*) + 1 FROM requests WHERE agent = ? AND step = ?", [asked["agent"], asked["step"]]
@@ -77,7 +78,7 @@ class Ledger:
             return {"ordinal": ordinal}
 
     def settle(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Whether a call has happened. Where it has not, nobody up to that epoch makes it happen any more."""
+        """Return whether a call has happened. If not, refuse it from now on to epochs up to the given one."""
         with self._lock:
             done = self._one("SELECT output FROM arrivals WHERE call = ? AND fate = 'happened'", asked["call"])
             if done is not None:
@@ -120,7 +121,7 @@ def handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers["Content-Length"])
             body = self.rfile.read(length)
             if len(body) < length:
-                return  # the client was killed while it sent this
+                return  # the client was killed while sending
             answer = json.dumps(handlers[self.path](json.loads(body))).encode()
             try:
                 self.send_response(200)
@@ -131,7 +132,7 @@ def handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
                 """Who asked is dead. It has happened all the same."""
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     return Handler
 

@@ -1,6 +1,6 @@
-"""Where schedules are played: the processes, databases, broker and server of one player, and the undisturbed twins.
+"""The environment of one player: processes, databases, broker and server, and the results of undisturbed runs.
 
-One schedule at a time: this process looks at its database.
+A player runs one schedule at a time, because this process connects to that schedule's database.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from tests.support.processes.postgres_server import OwnPostgres
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
 
-#: How much time things take for a run to be caught in the act.
+#: Delays in seconds per piece of an answer and per tool, long enough for a fault to hit a run at work.
 PIECE_S, BUSY_S = 0.04, 0.02
-#: How long an approval waits that nobody gives.
+#: Time after which an approval without a decision expires.
 EXPIRES = "1s"
 TWINS_S = 120
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a run does. Its twin is another run of the same that nobody disturbs."""
+    """The behavior of a run. Its twin is an undisturbed run of the same program."""
 
     seed: int
-    #: Steps with tools; 0: by the seed.
+    #: Steps with tools; 0: chosen by the seed.
     length: int = 0
     max_steps: int = 50
     roll_back: bool = False
     talkative: bool = False
     faults: bool = False
     slow: float = 1.0
-    #: Of tokens, for each run of the lineage; 0: none.
+    #: Token budget of each run of the lineage; 0: none.
     budget: int = 0
-    #: The step whose tool ends its process; 0: none. Such a run has no twin.
+    #: The step whose tool kills its process; 0: none. Such a run has no twin.
     explodes_at: int = 0
-    #: Child runs that its second step opens.
+    #: Number of child runs that the second step opens.
     helpers: int = 0
-    #: Whether payments and child runs need an approval. They get it, so the twin does without.
+    #: Whether payments and child runs need an approval. It is always granted, so the twin does not ask.
     asks: bool = False
-    #: Whether payments need an approval that nobody gives: each expires, and is denied.
+    #: Whether payments need an approval that is never decided. Each expires, and the call is denied.
     expires: bool = False
 
     @property
@@ -69,20 +69,20 @@ class Program:
 
     @property
     def children(self) -> dict[str, Program]:
-        """The programs of its child runs, by the names of their agents."""
+        """Return the programs of the child runs by the slugs of their agents."""
         return {
             f"helper-{self.seed}-{number}": Program(self.seed * 10 + number, 1 + number % 2, slow=self.slow)
             for number in range(self.helpers)
         }
 
     def agent(self, project: Project, slug: str, ledger: str) -> Agent:
-        """The agent of the program; those of its child runs are made with it."""
+        """Create the program's agent, and the agents of its child runs."""
         for name, child in self.children.items():
             child.agent(project, name, ledger)
         wishes: dict[str, Any] = {
             "parallel_tools": 1, "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
             "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
-            # A pause would be told to the program, and to that of its twin not.
+            # Otherwise the model would hear of a child's pause, which does not happen to the twin.
             "helpers": list(self.children), "on_child_pause": "wait",
         }  # fmt: skip
         if self.budget:
@@ -113,18 +113,18 @@ class PlayerEnvironment:
     fork_server: ForkServer
     databases: Databases
     redis: OwnRedis
-    #: None where the server is somebody else's: it is not restarted then.
+    #: None if the server is external and must not be restarted.
     cluster: OwnPostgres | None = None
-    #: See steps.py.
+    #: Points that an undisturbed run of twelve steps passes; see at_steps.py.
     route: list[str] = field(default_factory=list)
-    #: See points.py.
+    #: How often each route passes each point; see at_crash_points.py.
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
     _twins: dict[Program, LineageSummary] = field(default_factory=dict)
     _count: int = 0
 
     @contextmanager
     def stage(self, *, redis: bool) -> Iterator[tuple[Stage, LedgerProcess]]:
-        """A fresh database that this process looks at too, an empty broker, and an empty ledger."""
+        """Set up a fresh database that this process connects to, an empty broker and an empty ledger."""
         self._count += 1
         home = self.directory / f"schedule-{self._count}"
         home.mkdir()
@@ -145,7 +145,7 @@ class PlayerEnvironment:
         shutil.rmtree(home, ignore_errors=True)
 
     def twins(self, programs: list[Program]) -> dict[Program, LineageSummary]:
-        """What each comes to when nothing happens: played here, once, by the product as it is."""
+        """Return the summary of each program's undisturbed run. Each is played once, in this process."""
         programs = [*programs, *(child for program in programs for child in program.children.values())]
         missing = sorted({p.twin for p in programs} - set(self._twins), key=str)
         if missing:

@@ -1,7 +1,7 @@
-"""What the rig puts into a process under test: a trace of the crash points, a wrong clock, and a sabotage, if wanted.
+"""Hooks installed into a process under test: a trace of crash points, a skewed clock, lost messages, a sabotage.
 
-Only where AGENTOPS_TESTING is set; nothing of the product knows of it. The trace is a file with a line for each point
-that was passed, and one for each at which the process was struck; it outlives the process.
+They require AGENTOPS_TESTING, and the product does not know of them. The trace file has a line for each crash point
+that the process passed and for each at which it was struck. It survives the process.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ TRACE, SABOTAGE, SKEW, LOSSY = "CHAOS_TRACE", "CHAOS_SABOTAGE", "CHAOS_SKEW_S", 
 
 
 class Refused(RuntimeError):
-    """Only tests may ask for this."""
+    """Hooks were requested outside of tests."""
 
 
 def install() -> None:
-    """By the environment: `CHAOS_TRACE` names the file, `CHAOS_SABOTAGE` what to break, and by `CHAOS_SKEW_S` seconds
-    the clock of the process is wrong. The database has another one. `CHAOS_LOSSY` is the part of its messages that is
-    lost, and that of those that are sent twice."""
+    """Install the hooks that the environment variables request.
+
+    `CHAOS_TRACE` names the trace file and `CHAOS_SABOTAGE` the sabotage. `CHAOS_SKEW_S` shifts the process's clock by
+    this many seconds; the database's clock stays right. `CHAOS_LOSSY` is the fraction of messages that are lost, and
+    also the fraction that are sent twice.
+    """
     asked = [name for name in (TRACE, SABOTAGE, SKEW, LOSSY) if os.environ.get(name)]
     if asked and not settings.AGENTOPS_TESTING:
         raise Refused(f"{asked[0]} is refused unless AGENTOPS_TESTING is set")
     if os.environ.get(TRACE):
         trace(os.environ[TRACE])
     if os.environ.get(SKEW):
-        # To the end of the process.
+        # Stays in effect until the process ends.
         time_machine.travel(datetime.now(UTC) + timedelta(seconds=float(os.environ[SKEW]))).start()
     if os.environ.get(LOSSY):
         lose(float(os.environ[LOSSY]), os.environ["AGENTOPS_PROCESS_NAME"])
@@ -46,11 +49,11 @@ def install() -> None:
 
 
 def trace(path: str) -> None:
-    """Have this process write down each point that it passes, each hint that it gets, and its own end."""
+    """Record each crash point that this process passes, each hint that it receives, and its end by a strike."""
     from runs import chaos
 
     plain, signals = chaos.point, chaos.signal
-    # The rig compares it with its own.
+    # The rig compares these times with its own clock.
     right_time = time_machine.escape_hatch.time.time if os.environ.get(SKEW) else time.time
     here = threading.local()
     note = _writer(path, right_time)
@@ -83,10 +86,10 @@ def _writer(path: str, right_time: Callable[[], float]) -> Callable[..., None]:
 
 
 def lose(part: float, name: str) -> None:
-    """Lose this part of the messages of runs that the process sends, and send as many twice: the same by its name."""
+    """Lose this fraction of the process's run messages and duplicate the same fraction, seeded by the process name."""
     from runs.lifecycle import wake
 
-    # By this seed, each of the first two workers loses and doubles one of its first 14.
+    # With this seed, each of the first two workers loses one message and duplicates another among its first 14.
     send, dice = wake.send, Random(f"13 {name}")
     note = _writer(os.environ[TRACE], time.time)
 

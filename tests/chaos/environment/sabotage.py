@@ -1,7 +1,7 @@
-"""One protection of the product at a time, switched off: each must turn the rig red, or the rig proves nothing.
+"""Sabotages: each switches off one protection of the product, and the rig must then report a failure.
 
-Installed by process_hooks.py into the processes of a schedule, by name, and refused outside of tests. Nothing in the
-product knows of it: functions are replaced where they stand.
+process_hooks.py installs them by name into the processes of a schedule, and only in tests. They replace functions at
+run time, so the product contains no trace of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-#: name → what puts it into this process.
+#: Maps names to functions that install the sabotage in this process.
 SABOTAGES: dict[str, Callable[[], None]] = {}
 
 
@@ -32,7 +32,7 @@ def install(name: str) -> None:
 
 
 def prepare_database(name: str) -> None:
-    """What stands in the database itself, for the one of a schedule: the player looks at it."""
+    """Apply the part of a sabotage that changes the schedule's database."""
     if name == "no-fencing" and connection.vendor == "postgresql":
         for function in ("runs_commit", "timeline_append"):
             _rewrite(function, {"p_epoch < v_fence": "false", "p_epoch < v_epoch": "false"})
@@ -53,14 +53,14 @@ def _rewrite(function: str, changes: dict[str, str]) -> None:
 
 
 def _replace(module: Any, name: str, function: Any) -> None:
-    """Replace a function of a module. An error if it has none of that name any more: the sabotage would do nothing."""
+    """Replace a function of a module. Fail if it does not exist: the sabotage would have no effect."""
     assert hasattr(module, name), f"{module.__name__} has no {name}"
     setattr(module, name, function)
 
 
 @sabotage
 def no_fencing() -> None:
-    """Whoever was taken over goes on to write and to act."""
+    """Allow workers to write and act after another worker took over their run."""
     from runs.engine.leases import Lease
     from runs.lifecycle import transitions
     from timeline import log
@@ -79,7 +79,7 @@ def no_fencing() -> None:
 
 @sabotage
 def no_persist_before_act() -> None:
-    """A tool runs before it is marked running; the mark comes with its result."""
+    """Run tools before they are marked running; write the mark together with the result."""
     from runs.conversation import tool_starts
     from runs.engine.sessions import session_calls
     from runs.engine.turns import model_turn, tool_turn
@@ -102,7 +102,7 @@ def no_persist_before_act() -> None:
 
 @sabotage
 def acknowledge_then_lose() -> None:
-    """A task that was taken is all there is: who dies with it takes the run along, for nobody looks."""
+    """Never send a missing message again: a run is lost if the worker that took its message dies."""
     from runs.worker import sweep
 
     _replace(sweep, "send_missing", lambda: 0)
@@ -110,7 +110,7 @@ def acknowledge_then_lose() -> None:
 
 @sabotage
 def dropped_for_good() -> None:
-    """A message that was lost is not sent again."""
+    """Do not resend messages that Redis lost."""
     from runs.worker import sweep
 
     _replace(sweep, "_lost_from_redis", lambda queued, queue, priority: [])
@@ -118,7 +118,7 @@ def dropped_for_good() -> None:
 
 @sabotage
 def hint_inside_the_transaction() -> None:
-    """Workers are told of what is not committed yet, and may never be."""
+    """Notify workers before the transaction commits."""
     from runs.lifecycle import wake
 
     _replace(wake, "after_commit", lambda tell, *args, **options: tell(*args, **options))
@@ -126,7 +126,7 @@ def hint_inside_the_transaction() -> None:
 
 @sabotage
 def delete_instead_of_roll_back() -> None:
-    """A turn that is taken back is gone."""
+    """Delete rolled-back turns."""
     from runs.engine import rollback
     from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 
@@ -141,7 +141,7 @@ def delete_instead_of_roll_back() -> None:
 
 @sabotage
 def lease_never_expires() -> None:
-    """Nobody takes over from the dead."""
+    """Do not take over runs from dead workers."""
     from runs.models.querysets import RunQuerySet
     from runs.statuses import RunStatus
 
@@ -151,7 +151,7 @@ def lease_never_expires() -> None:
 
 @sabotage
 def newest_first() -> None:
-    """Who has just used up a slice gets the next one too."""
+    """Give the next slice to the run that has just used one."""
     from agentops.base.broker.queues import FIRST
     from runs.lifecycle import wake
 
@@ -161,7 +161,7 @@ def newest_first() -> None:
 
 @sabotage
 def every_death_counts() -> None:
-    """All runs of a dead worker are driven together again, and each is blamed for the death."""
+    """Drive all runs of a dead worker together again, and count the death against each of them."""
     from runs.lifecycle import suspicion, transitions
     from runs.models import Attempt
 
@@ -174,13 +174,13 @@ def every_death_counts() -> None:
 
 @sabotage
 def every_restart_counts() -> None:
-    """The same, where it is the whole site that ends."""
+    """Apply `every_death_counts` where the whole site is restarted."""
     every_death_counts()
 
 
 @sabotage
 def at_most_once_retried() -> None:
-    """What a dead worker has started is started again, whatever it is."""
+    """Start every call of a dead worker again, whatever its effect."""
     from runs.engine.turns import tool_turn
     from runs.statuses import ToolStatus
 
@@ -198,7 +198,7 @@ def at_most_once_retried() -> None:
 
 @sabotage
 def seq_not_locked() -> None:
-    """Numbers come from a sequence beside the transaction: what is not committed leaves a gap."""
+    """Take sequence numbers from outside the transaction, so that a rollback leaves a gap."""
     from timeline import log
 
     counter = log._counter
@@ -223,7 +223,7 @@ def seq_not_locked() -> None:
 
 @sabotage
 def resume_not_unique() -> None:
-    """Each click goes on with the run once more."""
+    """Continue the run again on every resume request."""
     from runs.actions import resume as resuming
     from runs.errors import MoveRefused
     from runs.lifecycle import creation, transitions
@@ -250,7 +250,7 @@ def resume_not_unique() -> None:
 
 @sabotage
 def children_outside_the_transaction() -> None:
-    """Child runs are opened before the wait of their parent: who dies in between opens them again."""
+    """Open child runs before their parent waits: a crash in between opens them twice."""
     from runs.engine.turns import subagents
     from runs.statuses import OnChildPause
 
@@ -271,7 +271,7 @@ def children_outside_the_transaction() -> None:
 
 @sabotage
 def parents_not_looked_for() -> None:
-    """Only the last child tells its parent: if it dies with the news, nobody does."""
+    """Notify a parent only from its last child: if that notification is lost, the parent never continues."""
     from runs.lifecycle import children
 
     children.continue_parents = lambda: 0
@@ -279,7 +279,7 @@ def parents_not_looked_for() -> None:
 
 @sabotage
 def nobody_asked_after_a_crash() -> None:
-    """Who takes over from a dead worker runs what a person should have approved."""
+    """Skip the approval check in a worker that took over a run."""
     from runs.engine.results import ApprovalNeeded
     from runs.engine.turns import call_gate
     from runs.engine.turns.call_gate import CallPermit

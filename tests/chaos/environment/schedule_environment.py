@@ -1,8 +1,7 @@
-"""One schedule while it is played: its runs, its clients, its workers, and the operator who looks after all of them.
+"""The state of a schedule while it is played: its runs, clients and workers, and an operator who attends to them.
 
-May import the product. The operator never sleeps: paused runs are resumed and calls are approved, by several people
-at once, and a call of unknown outcome is settled by what the ledger says, which is then final. Child runs are looked
-after like others.
+May import the product. Several people at once resume paused runs and approve calls. The operator resolves unknown
+outcomes from the ledger, whose answer is final. Child runs are treated like other runs.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from tests.support.web.event_stream import Follower
 from tests.support.web.server import WebProcess
 from tests.support.web.stream_clients import Listeners
 
-#: People who resume, and approve, at once.
+#: Number of people who resume or approve at the same time.
 RESUMERS = 4
-#: How long a zombie may take to come to itself on a busy machine.
+#: Time in seconds for a woken worker to act on a busy machine.
 SEEN_S = 10.0
 
 
 @dataclass
 class Lineage:
-    """A conversation: what was asked for, and the runs that it became."""
+    """A requested conversation and the runs that carry it out."""
 
     program: Program
     slug: str
     title: str
     runs: list[AgentRun] = field(default_factory=list)
     stopped: bool = False
-    #: The lineage that has opened it, for a child run.
+    #: For a child run, the lineage that opened it.
     parent: Lineage | None = None
 
     @property
@@ -71,9 +70,9 @@ class ScheduleEnvironment:
     project: Project
     history: History = field(default_factory=History)
     lineages: list[Lineage] = field(default_factory=list)
-    #: Runs that end their workers.
+    #: IDs of runs that kill their workers.
     harmful: list[UUID] = field(default_factory=list)
-    #: Whether the operator lets paused runs lie.
+    #: Whether the operator leaves paused runs alone.
     away: bool = False
     web: WebProcess | None = None
     listeners: Listeners | None = None
@@ -87,7 +86,7 @@ class ScheduleEnvironment:
         self.workers.busy = self.working
 
     def open_web(self, armed: str = "", **more: str) -> None:
-        """From now on clients come by HTTP, and listen."""
+        """Start a web process. From now on, clients use HTTP and followers listen to streams."""
         env = {**self.workers.env(), "AGENTOPS_CHAOS": armed, **more}
         del env["DJANGO_SETTINGS_MODULE"]
         self.web = WebProcess(self.stage, env=env, settings_module=self.workers.settings_module).start()
@@ -96,7 +95,7 @@ class ScheduleEnvironment:
         self.listeners = Listeners()
 
     def add(self, program: Program) -> Lineage:
-        """An agent for the program; its run is created by `create`."""
+        """Create an agent for the program. `create` then creates its run."""
         number = len(self.lineages)
         slug = f"run-{number}"
         program.agent(self.project, slug, self.ledger.url)
@@ -109,8 +108,11 @@ class ScheduleEnvironment:
     # --- The operator -------------------------------------------------------------------------------------------
 
     def settle(self, *, within_s: float, meanwhile: Callable[[], bool] = lambda: True, restart: bool = True) -> bool:
-        """Attend to everything until all has come to rest. `meanwhile` is called again and again, and says whether it
-        has done what it wanted. False, and a finding, where that takes too long."""
+        """Attend to the runs until all have ended and no worker is suspended.
+
+        `meanwhile` is called repeatedly and returns whether it is done. After `within_s` seconds, record a failure and
+        return False.
+        """
         until = time.monotonic() + within_s
         while True:
             done = meanwhile()
@@ -119,7 +121,7 @@ class ScheduleEnvironment:
                 self.attend()
             except CUT:
                 connections.close_all()
-            # Whoever is suspended shall wake up: a zombie must have its chance to do harm.
+            # Suspended workers must wake up first, so that a zombie has its chance to do harm.
             if done and all(each.over for each in self.lineages) and self.workers.woken():
                 return True
             if time.monotonic() > until:
@@ -146,7 +148,7 @@ class ScheduleEnvironment:
             lineage.runs = lineage_summary.lineage(lineage.runs[0])
         else:
             lineage.runs = list(AgentRun.objects.filter(title=lineage.title, resumed_from=None))[:1]
-        # Nobody listens to child runs: one key may have only so many streams.
+        # Child runs have no followers, because the number of streams per key is limited.
         followed = lineage.runs if lineage.parent is None else []
         for run in followed:
             if self.listeners is not None and self.web is not None and run.pk not in self.followers:
@@ -157,7 +159,7 @@ class ScheduleEnvironment:
                 ]
 
     def _adopt(self, lineage: Lineage) -> None:
-        """Look after the child runs of a lineage from now on."""
+        """Start attending to the child runs of a lineage."""
         if not lineage.runs or not lineage.program.helpers:
             return
         known = {each.runs[0].pk for each in self.lineages if each.runs}
@@ -168,7 +170,7 @@ class ScheduleEnvironment:
             self.lineages.append(Lineage(lineage.program.children[slug], slug, title, [run], parent=lineage))
 
     def _approve(self, lineage: Lineage, run: AgentRun) -> None:
-        """Several people at once; an approval that is to expire is let expire."""
+        """Approve as several people at once, unless the approval is meant to expire."""
         approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
         if approval is not None and not lineage.program.expires and not self.away:
             self._at_once(approval.call_id, partial(self.client.approve, run.pk, approval.call_id))
@@ -180,7 +182,7 @@ class ScheduleEnvironment:
             self.client.resolve(run.pk, call.pk, choice, told.get("output"))
 
     def _resume(self, run: AgentRun) -> None:
-        """Several people at once; those whose request got no answer try again."""
+        """Resume as several people at once. A request without an answer is repeated later."""
         self._at_once(run.pk, partial(self.client.resume, run.pk))
 
     def _at_once(self, about: UUID, act: Callable[[], None]) -> None:
@@ -198,19 +200,21 @@ class ScheduleEnvironment:
             connections.close_all()
 
     def working(self) -> bool:
-        """Whether something is left to do."""
+        """Return whether a lineage is unfinished."""
         return not all(each.over for each in self.lineages)
 
     def rest(self) -> None:
-        """After everything: nothing of ours asks any more, and every listener has heard the end."""
+        """Wait until all requests of the operator have ended."""
         for threads in self._acting.values():
             for thread in threads:
                 thread.join(60)
         reconnect()
 
     def let_zombies_act(self) -> None:
-        """Those that were suspended look around and drop what they held, or do their harm. Nobody says when they are
-        done: they have been seen, and have had some time after that."""
+        """Wait until woken workers have dropped their runs, or have had time to do harm.
+
+        Each must appear in the trace or end as fenced; after that, wait a fixed time for delayed writes.
+        """
         until = time.monotonic() + SEEN_S
         while not self._all_seen() and time.monotonic() < until:
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The settings of a process under chaos: the product's own, with the deterministic model, its tools and the hooks."""
+"""Settings of a process in a schedule: the product's settings with the deterministic model, its tools and hooks."""
 
 from __future__ import annotations
 

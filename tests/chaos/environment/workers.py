@@ -1,6 +1,6 @@
-"""The workers of a schedule: started, watched, ended, and started again, as whoever operates a site would.
+"""The workers of a schedule. The rig starts, watches, ends and replaces them, as the operator of a site would.
 
-A worker that ends when nobody has ended it is a finding.
+A worker that ends without cause is a failure.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from tests.chaos.verdict.result import Result
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.stage import Stage
 
-#: How long an operator takes to start another worker.
+#: Delay in seconds before a worker is replaced.
 RESTART_S = 0.2
-#: On a machine under load.
+#: Startup time in seconds on a loaded machine.
 SLOW_START_S = 10.0
 
 
 @dataclass
 class ChaosWorker:
-    """A worker's process and what the rig knows of it."""
+    """A worker's process and its state in the schedule."""
 
     process: ChildProcess
     name: str
     armed: str = ""
     action: Action = "KILL"
     pool: str = "threads"
-    #: What was done to it; empty while it should be alive.
+    #: How the rig ended it; empty while it should be alive.
     fate: str = ""
-    #: Suspended by the rig until then.
+    #: When the rig wakes it; 0: not suspended by the rig.
     wakes_at: float = 0.0
     ended: float = 0.0
     met: bool = False
@@ -43,12 +43,12 @@ class ChaosWorker:
 
     @property
     def up(self) -> bool:
-        """Before that, signals end it as they end any process that is about to start."""
+        """Return whether it has started. Before that, any signal ends it."""
         return time.monotonic() > self.began + 1 and "[queues]" in self.process.said(500)
 
     @property
     def early(self) -> bool:
-        """Whether it may have been asked to end before it listened: then it is as good as killed."""
+        """Return whether SIGTERM arrived before its handler existed, which equals a kill."""
         return self.process.exit_code == -signal.SIGTERM and self.ended < self.began + SLOW_START_S
 
 
@@ -60,15 +60,15 @@ class ChaosWorkers:
     settings_module: str = "tests.chaos.environment.settings"
     sabotage: str = ""
     all: list[ChaosWorker] = field(default_factory=list)
-    #: Moments of deaths, by the id of the process.
+    #: Times of deaths by process ID.
     deaths: dict[int, float] = field(default_factory=dict)
-    #: When those that were suspended were woken.
+    #: Times at which suspended workers were woken, by process ID.
     woken_at: dict[int, float] = field(default_factory=dict)
-    #: Whether there is work that a fault can meet.
+    #: Whether there is work that a fault can hit.
     busy: Callable[[], bool] = lambda: True
-    #: Whether a run of this schedule ends its workers.
+    #: Whether a run of this schedule kills its workers.
     mortal: bool = False
-    #: By how many seconds the clocks of the workers are wrong, in turn; empty: by none.
+    #: Clock offsets of the workers in seconds, in turn; empty: none.
     skews: tuple[int, ...] = ()
     _due: list[float] = field(default_factory=list)
     _struck: int = 0
@@ -82,7 +82,7 @@ class ChaosWorkers:
         return self.stage.home / "trace"
 
     def env(self) -> dict[str, str]:
-        """Of any process of the product in this schedule."""
+        """Return the environment variables of any process of the product in this schedule."""
         return {
             **self.pace,
             "DJANGO_SETTINGS_MODULE": self.settings_module,
@@ -107,10 +107,10 @@ class ChaosWorkers:
         return [worker for worker in self.all if not worker.fate]
 
     def free(self) -> list[ChaosWorker]:
-        """Those that nothing is going to happen to."""
+        """Return the started workers with no fault pending."""
         return [worker for worker in self.living() if not worker.armed and not worker.wakes_at and worker.up]
 
-    # --- What is done to them -----------------------------------------------------------------------------------
+    # --- Faults -------------------------------------------------------------------------------------------------
 
     def kill(self, worker: ChaosWorker, kind: str = "kill") -> None:
         self._end(worker, signal.SIGKILL, kind)
@@ -129,7 +129,7 @@ class ChaosWorkers:
         self._due.append(time.monotonic() + RESTART_S)
 
     def suspend(self, worker: ChaosWorker) -> None:
-        """For longer than its leases live."""
+        """Suspend the worker for longer than its leases last."""
         if worker.fate or worker.wakes_at or not worker.process.alive:
             return
         self._note("stop")
@@ -137,7 +137,7 @@ class ChaosWorkers:
         worker.wakes_at = time.monotonic() + self.lease_s * 1.75
 
     def cut(self, name: str = "") -> int:
-        """The server ends the connections of one process, or of all that are ours."""
+        """Terminate the database connections of one process, or of all agentops processes; return their number."""
         with psycopg.connect(self._database_url(), autocommit=True) as server:
             ended = server.execute(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
@@ -153,10 +153,10 @@ class ChaosWorkers:
         if self.busy():
             self.result.fault(kind)
 
-    # --- What becomes of them -----------------------------------------------------------------------------------
+    # --- Supervision --------------------------------------------------------------------------------------------
 
     def watch(self, *, restart: bool = True) -> None:
-        """Look after all of them; those that have ended get a successor, where somebody restarts."""
+        """Check all workers. With `restart`, replace each that has ended."""
         for worker in self.all:
             self._watch(worker)
         now = time.monotonic()
@@ -180,7 +180,7 @@ class ChaosWorkers:
             self._met(worker)
 
     def _stands_at_its_point(self, worker: ChaosWorker) -> bool:
-        """Whether it is suspended there, or its engine has failed there."""
+        """Return whether it is suspended at its crash point, or its engine has failed there."""
         if worker.action == "RAISE":
             return any(pid == worker.process.pid for _, pid, _ in self.strikes())
         return worker.action != "KILL" and worker.process.suspended()
@@ -196,7 +196,7 @@ class ChaosWorkers:
         self._due.append(time.monotonic() + RESTART_S)
 
     def _met(self, worker: ChaosWorker) -> None:
-        """It stands still at its point."""
+        """Handle a worker that is stopped at its crash point."""
         worker.met = True
         if worker.action == "RAISE":
             self._note("error at a point")
@@ -209,11 +209,11 @@ class ChaosWorkers:
             worker.wakes_at = time.monotonic() + self.lease_s * 1.75
 
     def woken(self) -> bool:
-        """Whether nobody is suspended any more."""
+        """Return whether no worker is suspended."""
         return not any(worker.wakes_at for worker in self.all if not worker.fate)
 
     def strikes(self) -> list[tuple[float, int, str]]:
-        """When, whom and where, of all that have met their point."""
+        """Return the time, process ID and point of each strike."""
         return [(float(at), int(pid), point) for at, pid, kind, point, *_ in self.lines() if kind == "strike"]
 
     def lines(self) -> list[list[str]]:

@@ -1,1 +1,1 @@
-"""What is done to a site: schedules by crash point, step, seed, and by sabotage."""
+"""Schedules: faults at crash points, at steps, by seed, with contention, and with sabotage."""

@@ -1,7 +1,7 @@
-"""One schedule for each crash point: a process is struck there, and others go on.
+"""One schedule for each crash point: a process is struck at the point while others continue.
 
-How a point is come to differs: most are met by a worker that drives a run, some need a hint, a slice that is over, a
-worker that died before, or a person's command.
+Most points are met by a worker that drives a run. Others need a hint, a finished slice, the earlier death of a worker,
+or a command from a person.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from tests.chaos.verdict.result import Result
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.waiting import eventually
 
-#: Nothing is found by looking within the schedule: what is known is known from hints.
+#: Disables the sweep, so that workers learn of runs only through hints.
 NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}
 SHORT_SLICES = {"AGENTOPS_SLICE_S": "0"}
-#: Met by whoever hands a run back to the queue.
+#: Points met by a worker that returns a run to the queue.
 HANDED_BACK = ("end.hint_sent", "command.committed", "command.hint_sent")
 COMMAND, DECISION, EXPIRY = "command.in_transaction", "decision.in_transaction", "expiry.in_transaction"
-#: Those of a person, who acts by a command.
+#: Points met by a command that a person runs.
 BY_A_PERSON = (COMMAND, DECISION)
-#: Groups of points that only some programs meet.
+#: Prefixes of points that only some programs meet.
 OF_TREES, OF_APPROVALS = ("spawn.", "child.", "parent."), ("approval.", DECISION)
-#: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
+#: A seed whose program starts with a payment, as does the seed plus 100. Found by trial.
 PAYS_FIRST = 4
 LIVELY_S = 60.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """Strike at the `hit`-th time that the point is met."""
+    """A schedule that strikes a process at the `hit`-th pass of a crash point."""
 
     engine: str
     point: str
     hit: int = 1
     action: Action = "KILL"
-    #: Workers that die one after the other before: each at its point.
+    #: Points with hits at which workers die in sequence before the strike.
     before: tuple[str, ...] = ()
     programs: tuple[Program, ...] = ()
     sabotage: str = ""
     with_redis: bool = False
-    #: Whether the first worker is up before there is anything to do, and hears of it.
+    #: Whether the first worker starts before the runs exist and learns of them through hints.
     hinted: bool = False
-    #: Whether clients come by HTTP.
+    #: Whether clients use HTTP.
     web: bool = False
-    #: Whether nothing at all is done to anybody, to see that the rig says so.
+    #: Whether nothing is struck, to test that the rig reports this.
     harmless: bool = False
     env: dict[str, str] = field(default_factory=dict, hash=False)
     lively_s: float = LIVELY_S
@@ -67,13 +67,16 @@ class Case:
 
     @property
     def route(self) -> str:
-        """Those of one route pass the same points."""
+        """Return a key; cases with equal keys pass the same points."""
         return repr([self.env, self.programs])
 
     @property
     def is_first_alone(self) -> bool:
-        """Whether the other runs come when the first one has lost its worker. Of several that lose theirs, one may be
-        tried that was not in the middle of anything, and the others are set aside: nobody would come to the point."""
+        """Return whether the other runs are created only after the first run has lost its worker.
+
+        If several runs lost theirs, the one tried first might not need recovery while the others are set aside, and no
+        worker would reach the point.
+        """
         return bool(self.before) and self.hit == 1
 
     @property
@@ -82,34 +85,34 @@ class Case:
 
 
 def case(engine: str, point: str, hit: int = 1, action: Action = "KILL", seed: int = 0) -> Case:
-    """With all that it takes to get there."""
+    """Return the case for a crash point, with everything needed to reach it."""
     before = (f"{AFTER_A_DEATH[point]}:1",) if point in AFTER_A_DEATH else ()
     env = SHORT_SLICES if point in HANDED_BACK else NO_SWEEP if point == "hint.received" else {}
     return Case(engine, point, hit, action, before, _programs(point, seed), hinted=point == "hint.received", env=env)
 
 
 def _programs(point: str, seed: int) -> tuple[Program, ...]:
-    """Two that come to the point."""
+    """Return programs that reach the point."""
     if point.startswith(OF_TREES):
         return (Program(1000 + seed, length=2, helpers=1), Program(2000 + seed, length=2, helpers=2, asks=True))
     if point.startswith(OF_APPROVALS):
         return (Program(1000 + seed, length=2, helpers=1, asks=True), Program(PAYS_FIRST, length=2, asks=True))
     if point == EXPIRY:
         return (Program(PAYS_FIRST, length=2, expires=True), Program(PAYS_FIRST + 100, length=2, expires=True))
-    # Who dies in a resume needs a run that wants one.
+    # A resume can die only if a run needs one.
     max_steps = 1 if point == COMMAND else 50
     return (Program(1000 + seed, length=3, max_steps=max_steps), Program(2000 + seed, length=2, talkative=True))
 
 
 def twice(made: Case) -> Case:
-    """The recovery itself is struck, and the recovery from that."""
+    """Return a case in which the recovery is struck, and then the recovery from that."""
     return replace(made, before=(*made.before, f"{made.point}:1"))
 
 
 def play(environment: PlayerEnvironment, case: Case) -> Result:
-    """Play a case. If its point was not reached that many times, play it again with one hit less.
+    """Play a case. If its point was not reached `hit` times, play it again with one hit less.
 
-    Hit 0 stands for the last hit of a run. If not even the first hit strikes anybody, that is a finding.
+    Hit 0 means the last hit of a run. If even the first hit strikes no process, record a failure.
     """
     hit = case.hit or _last_hit(environment, case)
     strikes = 1 + sum(spec.startswith(f"{case.point}:") for spec in case.before)
@@ -126,7 +129,7 @@ def play(environment: PlayerEnvironment, case: Case) -> Result:
 
 
 def _last_hit(environment: PlayerEnvironment, case: Case) -> int:
-    """How often the one who passes a point most passes it where nobody is struck."""
+    """Return the number of passes of the point in an undisturbed schedule."""
     if case.point in AFTER_A_DEATH or case.point in BY_A_PERSON:
         return len(case.programs)
     if case.route not in environment.passes:
@@ -165,7 +168,7 @@ def _play(environment: PlayerEnvironment, case: Case) -> Result:
 
 
 def _strike(schedule: ScheduleEnvironment, case: Case) -> None:
-    """The armed ones, one after the other; then one who is left alone."""
+    """Run the armed workers in sequence, then an unarmed one."""
     workers = schedule.workers
     if case.hinted:
         first = workers.start(_spec(case), case.action, **case.env)
@@ -193,7 +196,7 @@ def _spec(case: Case) -> str:
 
 
 def _met(schedule: ScheduleEnvironment, worker: ChaosWorker, case: Case) -> None:
-    """Until it has met its point, or everything is over without that."""
+    """Wait until the worker reaches its point, or all runs end first."""
     until = time.monotonic() + case.lively_s
     while not (worker.met or worker.fate) and schedule.working() and time.monotonic() < until:
         schedule.workers.watch(restart=False)
@@ -202,7 +205,7 @@ def _met(schedule: ScheduleEnvironment, worker: ChaosWorker, case: Case) -> None
 
 
 def _command(schedule: ScheduleEnvironment, case: Case) -> None:
-    """A person's resume or approval dies in its transaction: nobody ever hears of what it would have done."""
+    """Strike a person's resume or approval in its transaction: its writes never become visible."""
     first = schedule.lineages[0]
     schedule.away = True
     schedule.workers.start()
@@ -243,7 +246,7 @@ def _hold_up(schedule: ScheduleEnvironment, command: ChildProcess, case: Case) -
 
 
 def _check_errors(schedule: ScheduleEnvironment) -> None:
-    """An error of the engine is on record as itself: no process died, and nobody waited for the lapse of a lease."""
+    """Check that the engine's error is recorded: no process died, and no lease had to expire."""
     lost = Attempt.objects.filter(end_reason__in=LOST).values_list("run", "end_reason")
     for run_id, reason in lost:
         schedule.result.wrong("blame", f"an attempt of run {run_id} ended as {reason}, and nobody died")
@@ -252,7 +255,7 @@ def _check_errors(schedule: ScheduleEnvironment) -> None:
 
 
 def _check_requests(schedule: ScheduleEnvironment, lineage: Lineage, case: Case) -> None:
-    """A crash costs one request to the model at most."""
+    """Check that each crash caused at most one additional request to the model."""
     asked, needed = checks.requests_of(schedule, lineage)
     deaths = 1 + len(case.before)
     if asked > needed + deaths:

@@ -1,6 +1,7 @@
-"""A run of twelve steps is crashed at a point of one of its steps, once, or at every restart until it is over.
+"""Crash a run of twelve steps at a point of one step, once, or at every restart until it ends.
 
-May import the product. In the end it is what it would have been: messages, calls, tokens, result, and each effect once.
+May import the product. In the end, messages, calls, tokens and result are as without the crash, and each effect
+happened once.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tests.chaos.verdict import checks
 from tests.chaos.verdict.result import Result
 from tests.support.crash_points import BEFORE_THE_COMMIT, IN_A_STEP
 
-#: The last step is the answer without a tool.
+#: The last step is the answer without a tool call.
 TWELVE = Program(501, length=STEPS - 1, slow=0.3)
-#: A third death in one step would fail the run, as it should: the one after two is let over the point once.
+#: A third death in one step fails the run, as designed. After two, the next worker passes the point once.
 PATIENCE = 2
 MOST_RESTARTS = 40
-#: In a row without a step; the claim and the sweep come again and again before one is made.
+#: Deaths in a row without a completed step. Claim and sweep run several times before a step completes.
 MOST_IN_VAIN = 4
 LIVELY_S = 90.0
 
@@ -32,7 +33,7 @@ LIVELY_S = 90.0
 class Crash:
     engine: str
     point: str
-    #: 0: at every restart.
+    #: The step to crash; 0: every restart.
     step: int
 
     @property
@@ -46,12 +47,12 @@ class Crash:
 
 @dataclass
 class Playing:
-    """A crash while it is played."""
+    """A crash schedule while it is played."""
 
     crash: Crash
     schedule: ScheduleEnvironment
     route: list[str]
-    #: The step that the run stood at, for each death.
+    #: The run's step at each death.
     fell_at: list[int] = field(default_factory=list)
 
     @property
@@ -59,7 +60,7 @@ class Playing:
         return self.schedule.workers
 
     def until(self, spec: str) -> bool:
-        """One worker until it dies at its point; whether it has, before the run was over."""
+        """Run one worker until it dies at its point. Return False if the run ends first."""
         env = SHORT_SLICES if self.crash.point in IN_A_SLICE else {}
         worker = self.workers.start(spec, **env)
         until = time.monotonic() + LIVELY_S
@@ -73,7 +74,7 @@ class Playing:
         return worker.met
 
     def once(self) -> bool:
-        """False where the step does not meet the point."""
+        """Crash the run once. Return False if the step does not meet the point."""
         point, step = self.crash.point, self.crash.step
         if point in AFTER_A_DEATH:
             before = AFTER_A_DEATH[point]
@@ -96,7 +97,7 @@ class Playing:
         return bool(self.fell_at)
 
     def _in_vain(self) -> int:
-        """How many have died since the last step was made."""
+        """Return the number of deaths since the last completed step."""
         return self.fell_at.count(self.fell_at[-1]) if self.fell_at else 0
 
     def _hit(self) -> int:
@@ -104,7 +105,7 @@ class Playing:
 
 
 def hit_of(route: list[str], point: str, step: int) -> int:
-    """Which of the passes of a point is its first in that step; 0 where there is none."""
+    """Return the number of the first pass of a point in that step, or 0 if the step does not pass it."""
     made = hits = 0
     for passed in route:
         if passed == point:
@@ -139,7 +140,7 @@ def play(environment: PlayerEnvironment, crash: Crash) -> Result:
 
 
 def _route(environment: PlayerEnvironment) -> list[str]:
-    """The points that the run passes when nothing happens, in their order."""
+    """Return the points that the undisturbed run passes, in order."""
     if not environment.route:
         result = Result("route", environment.engine, "")
         with playing(environment, result, [TWELVE]) as schedule:

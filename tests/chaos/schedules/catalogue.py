@@ -1,4 +1,4 @@
-"""Which schedules there are, and which belong to what is asked for. Pure: loads nothing of Django."""
+"""The catalogue of schedules and collections. Pure: does not load Django."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from tests.support.crash_points import IN_A_STEP, ON_SQLITE
 
 Order = dict[str, Any]
-#: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections, an error
-#: of the engine.
+#: What happens to a process at a crash point: SIGKILL, a stop for longer than the lease, the end of its database
+#: connections, or an error in the engine.
 Action = Literal["KILL", "STOP", "CUT", "RAISE"]
 ROOT = Path(__file__).resolve().parents[3]
 COLLECTIONS = ("check", "all", "long", "points", "steps")
@@ -21,11 +21,11 @@ SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hi
              "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts",
              "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash",
              "dropped-for-good")  # fmt: skip
-#: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
+#: Schedules with contention; see contention.py. The last one measures and belongs to no collection.
 CROWDS = ("saturated", "killer", "restarts", "skewed", "lossy", "twenty")
-#: It needs a constraint taken out of the database, which SQLite cannot do.
+#: Needs to drop a constraint, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
-#: Met once a step where every step is a slice of its own.
+#: Points met once per step if each step is a separate slice.
 IN_A_SLICE = (
     "claim.before",
     "claim.committed",
@@ -35,40 +35,41 @@ IN_A_SLICE = (
     "sweep.run_seen",
     "sweep.message_sent",
 )
-#: Met by whoever takes over from one that died at the point named here.
+#: Points met by a worker that takes over after a death at the point given as value.
 AFTER_A_DEATH = {
     "recovery.before": "model.before_call",
     "recovery.done": "model.before_call",
     "lease.lapse_seen": "turn.committed",
     "run.taken_over": "turn.committed",
 }
-#: Where the engine fails in `all`: once in each stage of a step.
+#: Points at which the engine fails in `all`: one in each stage of a step.
 FAILING = ("claim.before", "claim.committed", "model.before_start", "model.answered", "turn.in_transaction",
            "hooks.decided", "tool.marked_running", "result.in_transaction", "checkpoint.in_transaction",
            "end.in_transaction")  # fmt: skip
-#: Where it is not the engine that meets an error, or nobody hears of it.
+#: Points at which the error is not in the engine, or is not recorded.
 NOT_OF_THE_ENGINE = ("hint.", "command.", "decision.", "expiry.", "sweep.", "child.", "parent.")
-#: Of the run of twelve steps, the last answer included.
+#: Steps of the run of twelve steps, including the last answer.
 STEPS = 12
-#: Nearly every point is met in tests/processes/crash already, and run.taken_over in tests/chaos/test_schedules.py.
+#: tests/processes/crash covers nearly all points, and tests/chaos/test_schedules.py covers run.taken_over.
 CHECKED_POINTS = ("command.in_transaction", "command.hint_sent", "decision.in_transaction", "child.ended")
 CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried", "children-outside-the-transaction", "dropped-for-good")
 CHECKED_CROWDS = ("saturated", "killer", "lossy")
-#: Their schedules without them are those of the crowds themselves.
+#: The crowd's schedule without the sabotage is their control.
 PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts", "dropped-for-good")
 
 
 def points() -> list[str]:
-    """The names of the registry, except those that tests/processes and tests/runs/telemetry strike."""
+    """Return the points of the registry, except points covered in tests/processes and tests/runs/telemetry."""
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
     elsewhere = ("alert.", "export.", "flow.", "index.", "ingest.", "schedule.", "session.")
     return [name for name in found if not name.startswith(elsewhere)]
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:
-    """The orders, and the points at which a process must be struck on each database.
+    """Return the orders, and the points at which a process must be struck on each database.
 
-    A collection is played on PostgreSQL unless --engine names a database; of SQLite, "all" has the points ON_SQLITE.
+    A collection is played on PostgreSQL unless --engine names a database. On SQLite, "all" plays only the points in
+    ON_SQLITE.
     """
     one = _one(asked)
     if one is not None:
@@ -128,7 +129,7 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
 
 
 def _exhaustive(engine: str) -> list[Order]:
-    """Every point × the first, second and last hit × every action that the database can suffer."""
+    """Return every point × the first, second and last hit × every action that the database supports."""
     actions = ("KILL", "STOP") if engine == "sqlite" else ("KILL", "STOP", "CUT")
     failing = [point for point in points() if not point.startswith(NOT_OF_THE_ENGINE)]
     return [
@@ -159,18 +160,18 @@ def _proofs(engine: str, names: Sequence[str], *, controls: bool = False) -> lis
 
 
 def _crash(engine: str, point: str, step: int) -> Order:
-    """Step 0: at every restart."""
+    """Return the order for a crash in this step; step 0: at every restart."""
     return {"play": "crash", "point": point, "step": step, "engine": engine}
 
 
 def _some_crashes(engine: str) -> list[Order]:
-    """One point for each step that has tools, and those that tell the most at every restart."""
+    """Return one point for each step with tools, and two points that are struck at every restart."""
     spread = [_crash(engine, IN_A_STEP[step * 5 % 13], step) for step in range(1, STEPS)]
     return [_crash(engine, "turn.committed", 0), _crash(engine, "tool.returned", 0), *spread]
 
 
 def again(order: Order) -> str:
-    """What plays an order again of which nothing more is known."""
+    """Return the command-line options that repeat an order."""
     options = f"--engine {order['engine']}"
     match order["play"]:
         case "seed":

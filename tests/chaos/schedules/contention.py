@@ -1,6 +1,7 @@
-"""Schedules of a site with more runs than slots: who comes next, who is blamed, and whom a restart harms.
+"""Schedules with more runs than slots: the order of turns, blame for deaths, and restarts of the site.
 
-May import the product. Waits are counted in turns of the others, not in seconds: a loaded machine changes nothing.
+May import the product. Waits are counted in turns of other runs, not in seconds, so load on the machine does not
+matter.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from tests.chaos.verdict.result import Result
 from tests.support.waiting import eventually
 
 LIVELY_S = 180.0
-#: What the product promises is about slices, so those of the measured schedule last a while.
+#: The product's guarantee is about slices, so the measured schedule uses longer ones.
 SLICE_S = {"saturated": SHORT_SLICES["AGENTOPS_SLICE_S"], "twenty": "1"}
 WITH_REDIS = {*SLICE_S, "lossy"}
-#: Runs on two slots, and after the kill on one.
+#: Runs on two slots, and on one after the kill.
 SATURATED = 6
-#: Workers that one bad run may take with it: the one in which nobody suspects it, and the one in which it is tried.
+#: Workers that one bad run may kill: one before the run is suspected, and one more when it is tried alone.
 MOST_WORKERS = 2
 RESTARTS = 30
 AN_HOUR_S = 3600
-#: The part of the messages that is lost, and of those that are sent twice.
+#: Fraction of messages that are lost, and fraction that are sent twice.
 LOSSY = 0.05
-#: No liveness to wait for longer than that where a run shall hang.
+#: Limit in seconds where the sabotage makes a run hang.
 HANGS_S = 20.0
-#: How long a process of the site may live before it is killed; its start is not counted.
+#: Time in seconds from the start of a site process to its kill.
 LIVES_S = 1.0
-#: Each time of so many it lives until a run is tried alone, if one is: that process takes so long to start at most.
+#: Every sixth process lives until a run is tried alone, for at most 12 seconds.
 EACH_ALONE, STARTS_S = 6, 12.0
 
 
@@ -57,12 +58,12 @@ def play(environment: PlayerEnvironment, name: str, *, broken: str = "") -> Resu
 
 
 def _saturated(schedule: ScheduleEnvironment) -> None:
-    """Two workers with one slot each, long runs, and kill -9 of one worker: all others and the victim take turns."""
+    """Run two workers with one slot each and kill the first; all runs, including the victim, take turns."""
     _on_two_slots(schedule, SLICE_S["saturated"])
 
 
 def _twenty(schedule: ScheduleEnvironment) -> None:
-    """The same with 20 runs, and with how long each waited, in seconds."""
+    """Do the same with 20 runs and measure each wait in seconds."""
     _on_two_slots(schedule, SLICE_S["twenty"])
     fairness.measure(schedule)
 
@@ -78,7 +79,7 @@ def _on_two_slots(schedule: ScheduleEnvironment, slice_s: str) -> None:
 
 
 def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
-    """Whether it, or with `alone` a process that it started for a single run, holds a run."""
+    """Return whether the worker holds a run; with `alone`, whether a process that it started for a single run does."""
     held = Attempt.objects.filter(ended_at=None, owner__contains=f":{worker.process.pid}:")
     return any(
         not alone or suspicion.CHILD_SEPARATOR in owner.rpartition(":")[2]
@@ -90,7 +91,7 @@ def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
 
 
 def _killer(schedule: ScheduleEnvironment) -> None:
-    """The bad one ends paused, innocent ones beside it complete, and it takes two workers with it at most."""
+    """Run a harmful run among others: it ends paused, the others complete, and it kills at most two workers."""
     bad = Program(900, length=4, explodes_at=2)
     run = creation.create(schedule.project, bad.agent(schedule.project, "bad", schedule.ledger.url), PROMPT, by="chaos")
     schedule.harmful.append(run.pk)
@@ -105,16 +106,16 @@ def _killer(schedule: ScheduleEnvironment) -> None:
         schedule.result.wrong("blame", f"a bad run took {len(schedule.workers.deaths)} workers with it")
 
 
-# --- Restarts of everything ---------------------------------------------------------------------------------------
+# --- Restarts of the whole site -----------------------------------------------------------------------------------
 
 
 def _restarts(schedule: ScheduleEnvironment) -> None:
-    """kill -9 of the whole site, again and again, in the middle of steps: nobody is blamed, and all complete."""
+    """Kill the whole site with SIGKILL repeatedly in the middle of steps: no run is blamed, and all complete."""
     dice = Random(RESTARTS)
     for number in range(1, RESTARTS + 1):
         worker = schedule.workers.start()
         eventually(lambda worker=worker: worker.up, within_s=60, why="the site is up")
-        # In the middle of a step, if there is one: what has died in one step again and again waits for a while.
+        # In the middle of a step, if one is running: a run that died repeatedly in one step waits before its next try.
         alone = number % EACH_ALONE == 0
         until = time.monotonic() + (STARTS_S if alone else LIVES_S)
         while not _holds(worker, alone=alone) and time.monotonic() < until:
@@ -129,7 +130,7 @@ def _restarts(schedule: ScheduleEnvironment) -> None:
 
 
 def _end_leases(worker: ChaosWorker) -> None:
-    """As an embedded site does that starts again on the same home."""
+    """Expire the worker's leases, as an embedded site does when it restarts on the same home."""
     mine = f":{worker.process.pid}:"
     for owner in AgentRun.objects.filter(lease_owner__contains=mine).values_list("lease_owner", flat=True).distinct():
         transitions.expire_leases(owner or "")
@@ -139,8 +140,11 @@ def _end_leases(worker: ChaosWorker) -> None:
 
 
 def _skewed(schedule: ScheduleEnvironment) -> None:
-    """Workers whose clocks are an hour ahead and an hour behind, and a web process with another one, take turns at runs
-    with children, approvals that expire and failing models, and one is killed: only the database's clock counts."""
+    """Run workers with clocks an hour ahead and an hour behind, and a web process with a third clock.
+
+    The runs have children, approvals that expire, and failing models; one worker is killed. Only the database's clock
+    may matter.
+    """
     schedule.workers.skews = (AN_HOUR_S, -AN_HOUR_S)
     schedule.open_web(CHAOS_SKEW_S=str(AN_HOUR_S))
     workers = [schedule.workers.start(AGENTOPS_SLICE_S=SHORT_SLICES["AGENTOPS_SLICE_S"]) for _ in range(2)]
@@ -152,12 +156,14 @@ def _skewed(schedule: ScheduleEnvironment) -> None:
     checks.check_listeners(schedule)
 
 
-# --- Messages that are lost, or come twice --------------------------------------------------------------------------
+# --- Lost and duplicated messages -----------------------------------------------------------------------------------
 
 
 def _lossy(schedule: ScheduleEnvironment) -> None:
-    """Two workers hand runs back after each step, with children and approvals, and one message in twenty is lost, and
-    one in twenty doubled: all complete, and nothing happens twice."""
+    """Lose one message in twenty and duplicate one in twenty, while two workers return runs after each step.
+
+    Some runs have children and approvals. All complete, and nothing happens twice.
+    """
     for _ in range(2):
         schedule.workers.start(CHAOS_LOSSY=str(LOSSY), **SHORT_SLICES)
     schedule.settle(within_s=HANGS_S if schedule.workers.sabotage else LIVELY_S)
@@ -177,7 +183,7 @@ _CROWDS: dict[str, Callable[[ScheduleEnvironment], None]] = {
     "twenty": _twenty,
     "lossy": _lossy,
 }
-#: Slow steps are those in which a death finds the run; quick ones let it have many turns.
+#: Slow steps give a kill time to hit a run; quick steps give runs many turns.
 _PROGRAMS: dict[str, Callable[[], list[Program]]] = {
     "saturated": lambda: [Program(300 + n, length=6) for n in range(SATURATED)],
     "killer": lambda: [Program(310 + n, length=3, slow=8.0) for n in range(3)],

@@ -1,4 +1,4 @@
-"""What a player can be asked to play, as JSON: a crash point, a seed, a long run step by step.
+"""Dispatch an order, given as JSON, to the module that plays it.
 
 May import all of tests.chaos.
 """

@@ -1,4 +1,4 @@
-"""The frame of every schedule: databases, workers and a ledger before it, and all checks after it."""
+"""The frame of every schedule: set up databases, workers and a ledger before it, and run all checks after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.processes.stage import QUICK
 
 GRACE_S = 3
 PACE = {**QUICK, "AGENTOPS_GRACE_S": str(GRACE_S)}
-#: Of what each process said.
+#: Log lines to keep for each process.
 LINES = 60
 
 
@@ -31,7 +31,7 @@ def playing(
     pace: Mapping[str, str] = PACE,
     broken: str = "",
 ) -> Iterator[ScheduleEnvironment]:
-    """Play it in the block, to the end; what is wrong then stands in the result. `broken` names a sabotage."""
+    """Play a schedule in the block, then check it and record failures in the result. `broken` names a sabotage."""
     began = time.monotonic()
     twins = environment.twins(list(programs))
     with environment.stage(redis=redis) as (stage, ledger):

@@ -1,4 +1,4 @@
-"""Plays the plan of a seed: clients, operators and workers at work, and somebody who means them harm.
+"""Play the plan of a seed: clients, operators and workers, and a nemesis that injects faults.
 
 May import the product.
 """
@@ -22,14 +22,14 @@ from tests.chaos.verdict.result import Result
 
 PRODUCT_PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
 LIVELY_S, LIVELY_PRODUCT_S = 120.0, 240.0
-#: What the product promises of its own pace.
+#: Time limits in seconds that the product guarantees at its own pace.
 RECOVERY_S, HANDOVER_S = 30.0, 5.0
 REDIS_AWAY_S = 1.0
 
 
 @dataclass
 class Nemesis:
-    """Takes each action of the plan when it is due."""
+    """Takes each planned action when it is due."""
 
     environment: PlayerEnvironment
     plan: Plan
@@ -44,7 +44,7 @@ class Nemesis:
         self._faults, self._operations = list(self.plan.faults), list(self.plan.operations)
 
     def act(self) -> bool:
-        """Whatever is due; whether nothing is left to do."""
+        """Take all due actions. Return True if none is left."""
         made = self.schedule.ledger.requests()
         self._look_after_servers()
         for planned in _due(self._operations, made):
@@ -64,7 +64,7 @@ class Nemesis:
             self.environment.redis.start()
         web = self.schedule.web
         if web is not None and web.process is not None and not web.process.alive:
-            # It has met its crash point: whoever operates it starts it again.
+            # It reached its crash point; restart it, as an operator would.
             self._note("kill web at a point")
             web.env["AGENTOPS_CHAOS"] = ""
             web.start()
@@ -72,9 +72,9 @@ class Nemesis:
     # --- Clients ------------------------------------------------------------------------------------------------
 
     def _operate(self, planned: PlannedAction) -> None:
-        """On a thread of its own: an answer may take its time."""
+        """Perform a client's operation. Runs in a thread, because an answer may be slow."""
         schedule = self.schedule
-        # What is done to a child run alone changes what its parent is told, so that it has no twin.
+        # Acting on a child run alone would change what its parent hears; the parent would then have no comparable twin.
         asked_for = [each for each in schedule.lineages if each.parent is None]
         lineage = asked_for[planned.number % len(asked_for)]
         run = lineage.newest
@@ -92,7 +92,7 @@ class Nemesis:
         finally:
             connections.close_all()
 
-    # --- Harm ---------------------------------------------------------------------------------------------------
+    # --- Faults -------------------------------------------------------------------------------------------------
 
     def _harm(self, planned: PlannedAction) -> None:
         if not self.schedule.working():
@@ -114,11 +114,11 @@ class Nemesis:
                 self._harm_web(planned.kind)
 
     def _harm_one(self, planned: PlannedAction) -> None:
-        """One of those at work, if there is one that nothing else is going to happen to."""
+        """Strike a worker that has no other fault pending."""
         workers = self.schedule.workers
         free = workers.free()
         if not free:
-            # None is up: it waits for the next one.
+            # No worker is up: keep the action for the next one.
             self._late.append(planned)
             return
         worker = free[planned.number % len(free)]
@@ -131,7 +131,7 @@ class Nemesis:
 
     def _harm_redis(self, kind: str) -> None:
         if self._redis_back_at:
-            return  # it is away already
+            return  # Redis is already down
         if kind == "kill redis":
             self.environment.redis.kill()
             self._redis_back_at = time.monotonic() + REDIS_AWAY_S
@@ -200,7 +200,7 @@ def _start(schedule: ScheduleEnvironment, plan: Plan, lineages: list[Lineage]) -
 
 
 def _check_ends(workers: ChaosWorkers) -> None:
-    """Whoever was asked to end has ended, by itself."""
+    """Check that each worker that got SIGTERM has exited."""
     for worker in workers.all:
         if worker.fate == "term":
             code = worker.process.wait(within_s=GRACE_S + 25, why=f"{worker.name} ends after SIGTERM")

@@ -1,7 +1,7 @@
-"""What a seed stands for: the runs, the clients and the faults of a schedule. Pure; the same seed, the same plan.
+"""The plan of a seed: the runs, clients and faults of a schedule. Pure; the same seed gives the same plan.
 
-Faults and operations are due by how far the work is (requests to the model so far), not by the clock: so they meet
-runs at work on a slow machine too.
+Faults and operations are due after a number of requests to the model, not at a time, so that they also hit active runs
+on a slow machine.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from random import Random
 from tests.chaos.schedules.catalogue import Action
 from tests.support.crash_points import IN_A_STEP
 
-#: What ends or holds up somebody who works. Who is armed may never come to the point.
+#: Faults that end or delay a worker. An armed worker may never reach its point.
 STRONG = ("kill", "term", "stop")
 OF_WORKERS = (*STRONG, *STRONG, "armed", "armed")
 OF_POSTGRES = ("cut", "restart postgres")
 OF_REDIS = ("flush redis", "kill redis", "hints")
 OF_WEB = ("kill web", "restart web", "drop listeners")
-#: Points at which an armed worker is struck now and then; any of them may be met several times.
+#: Points at which an armed worker may be struck. A worker may pass each of them several times.
 ARMED = ("claim.before", "claim.committed", *IN_A_STEP, "sweep.run_seen", "sweep.message_sent")
 PROGRAMS = 24
 
 
-#: Points at which a web process is struck.
+#: Points at which a web process may be struck.
 ARMED_WEB = ("command.in_transaction", "command.committed", "command.hint_sent")
 
 
 @dataclass(frozen=True)
 class PlannedAction:
-    """Something that happens once so many requests have been made."""
+    """An action that is due after a number of requests to the model."""
 
     after: int
     kind: str
-    #: Chosen among those there are by then.
+    #: Selects one of the candidates at that time.
     number: int
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run: the arguments of its program."""
+    """The arguments of a run's program."""
 
     seed: int
     length: int
@@ -59,11 +59,11 @@ class Plan:
     web: bool
     redis: bool
     runs: list[Wanted]
-    #: The pools of the workers.
+    #: The pool of each worker.
     workers: list[str]
     armed: str
     action: Action
-    #: A point of the web process, where it has one.
+    #: The web process's crash point and hit, or "".
     web_armed: str
     faults: list[PlannedAction]
     operations: list[PlannedAction]
@@ -78,7 +78,7 @@ def plan(seed: int, engine: str, *, product_pace: bool = False) -> Plan:
     steps = sum(run.length + 1 for run in runs)
     web, redis = dice.random() < 0.4, engine == "postgres" or dice.random() < 0.3
     workers = ["threads"] * dice.choice([2, 2, 3])
-    # Children of a fork share no memory, so no message would reach them without Redis.
+    # Forked children share no memory, so without Redis no message would reach them.
     if dice.random() < 0.25 and redis:
         workers[0] = "prefork"
     faults = _faults(dice, engine, steps, web=web, redis=redis, product_pace=product_pace)
@@ -102,7 +102,7 @@ def plan(seed: int, engine: str, *, product_pace: bool = False) -> Plan:
 
 
 def _run(dice: Random) -> Wanted:
-    # Not both: a recorded turn stays in the inbox when its answer is taken back, and is then heard before the next one.
+    # Not both: after a rollback, the recorded user turn stays in the inbox and is read before the next one.
     roll_back = dice.random() < 0.2
     return Wanted(
         seed=dice.randrange(PROGRAMS),
@@ -116,7 +116,7 @@ def _run(dice: Random) -> Wanted:
 
 
 def _with_trees(dice: Random, runs: list[Wanted]) -> list[Wanted]:
-    """Some of them open child runs, and some need approvals. A program has the agents of its child runs for itself."""
+    """Give some runs child runs and approvals. Seeds with child runs are unique, because their agents are."""
     made: list[Wanted] = []
     for run in runs:
         is_plain = not run.roll_back and not run.talkative and run.seed not in {each.seed for each in made}
@@ -128,7 +128,7 @@ def _with_trees(dice: Random, runs: list[Wanted]) -> list[Wanted]:
 def _faults(
     dice: Random, engine: str, steps: int, *, web: bool, redis: bool, product_pace: bool
 ) -> list[PlannedAction]:
-    """One to six, the first of which meets somebody at work."""
+    """Plan one to six faults. The first one hits a worker at work."""
     if product_pace:
         return [PlannedAction(2, "kill", dice.randrange(9)), PlannedAction(steps // 2, "term", dice.randrange(9))]
     kinds = [*OF_WORKERS, *(OF_POSTGRES if engine == "postgres" else ())]

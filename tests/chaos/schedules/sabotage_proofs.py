@@ -1,6 +1,6 @@
-"""The proof that the rig sees: for each sabotage a schedule that is green without it and must be red with it.
+"""Proofs that the rig detects failures: each schedule passes without its sabotage and must fail with it.
 
-Being red is not enough: the check that is named here, or one of them, must have found something.
+At least one check named here must fail.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from tests.chaos.schedules.at_crash_points import PAYS_FIRST, Case
 from tests.chaos.schedules.catalogue import Action
 from tests.chaos.verdict.result import Result
 
-#: No liveness to wait for longer than that where a run shall hang.
+#: Limit in seconds where the sabotage makes a run hang.
 HANGS_S = 12.0
-#: The sabotages that schedules of a site show: the schedule, and the check that must find something.
+#: Sabotages proven by schedules with contention: the schedule, and the checks of which one must fail.
 OF_CROWDS: dict[str, tuple[str, set[str]]] = {
     "newest-first": ("saturated", {"order"}),
     "every-death-counts": ("killer", {"blame"}),
     "every-restart-counts": ("restarts", {"blame"}),
     "dropped-for-good": ("lossy", {"liveness"}),
 }
-#: A schedule that could not be played proves nothing.
+#: Checks that fail if the schedule could not be played; such a schedule proves nothing.
 BROKEN = {"rig", "processes"}
 
 
 @dataclass(frozen=True)
 class Proof:
     case: Case
-    #: Checks, one of which must find something.
+    #: Checks of which one must fail.
     seen_by: frozenset[str]
-    #: Databases on which it can be shown.
+    #: Databases on which the proof works.
     engines: tuple[str, ...] = ("postgres", "sqlite")
 
 
 def proofs(engine: str) -> dict[str, Proof]:
-    """By the name of the sabotage; those that can be shown on this database."""
+    """Return the proofs that work on this database, by sabotage name."""
 
     def at(point: str, action: Action = "KILL", *, hit: int = 1, seed: int = PAYS_FIRST, **more: object) -> Case:
         made = at_crash_points.case(engine, point, hit, action)
@@ -77,7 +77,7 @@ def proofs(engine: str) -> dict[str, Proof]:
 
 
 def play(environment: PlayerEnvironment, name: str) -> Result:
-    """The schedule with its sabotage; green means that the rig is blind, and is the finding."""
+    """Play the schedule with its sabotage. Record a failure if the rig detects none."""
     if name in OF_CROWDS:
         crowd, seen_by = OF_CROWDS[name]
         seen = contention.play(environment, crowd, broken=name)
@@ -96,7 +96,7 @@ def play(environment: PlayerEnvironment, name: str) -> Result:
 
 
 def control(environment: PlayerEnvironment, name: str) -> Result:
-    """The same schedule by the product as it is."""
+    """Play the same schedule without the sabotage."""
     result = at_crash_points.play(environment, proofs(environment.engine)[name].case)
     result.name = f"without {name}"
     return result

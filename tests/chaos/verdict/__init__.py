@@ -1,1 +1,1 @@
-"""What must hold after a schedule, and what all of them came to."""
+"""Checks after a schedule, and the report on all schedules."""

@@ -1,4 +1,4 @@
-"""What must hold of approvals and of trees of runs after a schedule. May import the product."""
+"""Checks of approvals and run trees after a schedule. May import the product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = Approval.State
 
 
 def check_approvals(arrivals: list[dict[str, Any]], result: Result) -> None:
-    """Nothing that needs an approval was started without one or before it, and each is asked for and settled once."""
+    """Check that no call ran without or before its approval, and that each approval is requested and resolved once."""
     approvals = {str(approval.call_id): approval for approval in Approval.objects.all()}
     for call in AgentRunToolCall.objects.filter(starts__gt=0).select_related("run"):
         approval = approvals.get(str(call.pk))
@@ -44,7 +44,7 @@ def _needs_approval(call: AgentRunToolCall) -> bool:
 
 
 def check_trees(result: Result) -> None:
-    """Each task of a call has one child run, and a call that has ended has one result of each, in order."""
+    """Check that each task has one child run, and that an ended call has one result for each task, in order."""
     for call in AgentRunToolCall.objects.filter(tool_name=SPAWN):
         tasks = len(call.input["tasks"]) if isinstance(call.input, dict) else 0
         events = Event.objects.filter(log=call.run_id, payload__call_id=call.call_id)

@@ -1,6 +1,6 @@
-"""What must hold after a schedule: the rows, the ledger, the listeners, the clients' history, parity, and no leftovers.
+"""Checks after a schedule: rows, ledger, listeners, client history, parity with twins, and leftovers.
 
-May import the product. Each finding has the name of its check in front.
+May import the product. Each failure starts with the name of its check.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tests.chaos.verdict.result import Result
 from tests.support.processes.stage import Stage
 from timeline.models import Event
 
-#: The engine's last resort: nothing that can happen may lead there.
+#: The engine's fallback for unexpected errors, which must never be reached.
 UNRULED = "unexpected error in a step"
 ENDS = ("run.completed", "run.failed", "run.stopped", "run.resumed")
-#: Far from an hour, also on a slow machine. Times that lie ahead.
+#: Tolerance for times, much less than an hour even on a slow machine. Deadlines are in the future.
 CLOSE, DEADLINES = timedelta(minutes=15), {"expires_at", "lease_expires_at", "not_before"}
-#: How an attempt ends whose worker was asked to end: after the step, or where the grace was over.
+#: End reasons of an attempt whose worker got SIGTERM: after the step, or at the end of the grace period.
 GIVEN_BACK = ("slice_over", "worker_ending")
 
 
 def all_of(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
-    """Everything that the rows can tell; the processes may still be alive."""
+    """Run all checks of rows. The processes may still be alive."""
     result = schedule.result
     result.runs = AgentRun.objects.count()
     check_rows(result)
@@ -65,12 +65,14 @@ def check_rows(result: Result) -> None:
             result.wrong("invariants", f"{found.invariant} ({found.says}): {', '.join(found.ids[:5])}")
 
 
-# --- W1: effects, and requests to the model -----------------------------------------------------------------------
+# --- W1: effects and requests to the model ------------------------------------------------------------------------
 
 
 def check_effects(arrivals: list[dict[str, Any]], result: Result) -> None:
-    """The ledger against the rows: every effect has a started call, every completed call has its effect, and no effect
-    comes from somebody who was taken over."""
+    """Compare the ledger with the rows.
+
+    Every effect has a started call, every completed call has its effect, and no effect comes from a fenced worker.
+    """
     mine = {str(run) for run in AgentRun.objects.values_list("pk", flat=True)}
     calls = {str(call.pk): call for call in AgentRunToolCall.objects.all()}
     arrivals = [each for each in arrivals if each["run"] in mine]
@@ -94,8 +96,10 @@ def check_effects(arrivals: list[dict[str, Any]], result: Result) -> None:
 
 
 def check_epochs(arrivals: list[dict[str, Any]], result: Result) -> None:
-    """Whoever was taken over may have one request on its way, which cannot be called back, and sends no other one;
-    and nothing new happens by it."""
+    """Check requests from fenced workers.
+
+    One request may be in flight at the takeover. It must have no new effect, and no other request may follow.
+    """
     newest: dict[str, int] = {}
     late: Counter[tuple[str, int]] = Counter()
     for each in arrivals:
@@ -111,7 +115,7 @@ def check_epochs(arrivals: list[dict[str, Any]], result: Result) -> None:
 
 
 def check_requests(schedule: ScheduleEnvironment, requests: list[dict[str, Any]]) -> None:
-    """Every request to the model was announced by an event, and asked again only where an answer was lost."""
+    """Check that an event announced every model request, and that only lost answers were requested again."""
     schedule.result.requests = len(requests)
     asked = Counter((each["agent"], each["step"]) for each in requests)
     for lineage in schedule.lineages:
@@ -128,7 +132,7 @@ def check_requests(schedule: ScheduleEnvironment, requests: list[dict[str, Any]]
 
 
 def requests_of(schedule: ScheduleEnvironment, lineage: Lineage) -> tuple[int, int]:
-    """How often a lineage asked the model, and how often it would have without a crash."""
+    """Return how often a lineage sent a request to the model, and how often it would have without a crash."""
     asked = [each for each in schedule.ledger.everything()["requests"] if each["agent"] == lineage.slug]
     program = lineage.program
     wishes = {"seed": program.seed, "faults": program.faults}
@@ -141,13 +145,13 @@ def requests_of(schedule: ScheduleEnvironment, lineage: Lineage) -> tuple[int, i
     return len(asked), len(steps) + failed
 
 
-# --- W2 and W3: what clients were told ----------------------------------------------------------------------------
+# --- W2 and W3: data sent to clients ------------------------------------------------------------------------------
 
 
 def check_listeners(schedule: ScheduleEnvironment, *, within_s: float = 20) -> None:
-    """W2: each listener has heard 1, 2, 3 … to the end of its run, over all of its connections.
+    """Check W2: each listener received events 1, 2, 3 … to the end of its run, over all of its connections.
 
-    What a worker says late, after the end, only those hear who come after that.
+    Listeners that disconnected at the end do not receive late events of a worker.
     """
     until = time.monotonic() + within_s
     for run_id, followers in schedule.followers.items():
@@ -156,7 +160,8 @@ def check_listeners(schedule: ScheduleEnvironment, *, within_s: float = 20) -> N
         for follower in followers:
             while not follower.events("end") and follower.error is None and time.monotonic() < until:
                 time.sleep(0.05)
-            # The farewell repeats the last number, so that whoever reconnects after it is told that it is over.
+            # The final message repeats the last number, so that a client that reconnects learns that the stream is
+            # over.
             ids = [int(each.id) for each in follower.messages if each.data and each.id and each.event != "end"]
             if follower.error is not None or len(ids) < end or ids != list(range(1, len(ids) + 1)):
                 heard = f"{ids[:3]}…{ids[-3:]} ({len(ids)} of {last})"
@@ -164,7 +169,7 @@ def check_listeners(schedule: ScheduleEnvironment, *, within_s: float = 20) -> N
 
 
 def check_history(schedule: ScheduleEnvironment) -> None:
-    """W3: ok is there once, fail is not there, info is there at most once."""
+    """Check W3: `ok` is present once, `fail` is absent, and `info` is present at most once."""
     present: dict[tuple[str, str], int] = {}
     for operation in schedule.history.operations:
         thing = (operation.kind, operation.what)
@@ -185,7 +190,7 @@ def _count(schedule: ScheduleEnvironment, operation: history.Operation) -> int:
         case "resume":
             return AgentRun.objects.filter(resumed_from=operation.what).count()
         case "approve":
-            # What a person does by a command is no operation of a client.
+            # Approvals made through a command are not operations of a client.
             approved = Approval.objects.filter(call=operation.what, state=Approval.State.APPROVED)
             return approved.exclude(decided_by__startswith="cli").count()
         case "send":
@@ -195,7 +200,7 @@ def _count(schedule: ScheduleEnvironment, operation: history.Operation) -> int:
 
 
 def _said(schedule: ScheduleEnvironment, text: str) -> int:
-    """How often the model was told it; where the run was over before that, whether that is on record."""
+    """Return how often the model got the text. If the run ended first, return whether the refusal is recorded."""
     users = AgentRunMessage.objects.filter(role="user", rolled_back_at=None)
     heard = sum(row.content["parts"][0].get("content") == text for row in users)
     commands = RunCommand.objects.filter(type="send", payload__message=text)
@@ -210,7 +215,7 @@ def _said(schedule: ScheduleEnvironment, text: str) -> int:
 def check_summaries(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
     for lineage in schedule.lineages:
         if not lineage.runs or not lineage.over:
-            continue  # told by liveness
+            continue  # reported by the liveness check
         why = _incomparable(lineage) or (_incomparable(lineage.parent) if lineage.parent is not None else "")
         if why:
             schedule.result.incomparable[why] = schedule.result.incomparable.get(why, 0) + 1
@@ -227,18 +232,18 @@ def _incomparable(lineage: Lineage) -> str:
     return "a pause closed its calls" if lineage_summary.closed_by_a_pause(lineage.runs) else ""
 
 
-# --- The processes ------------------------------------------------------------------------------------------------
+# --- Processes ----------------------------------------------------------------------------------------------------
 
 
 def check_blame(schedule: ScheduleEnvironment) -> None:
-    """Whatever ends workers, no run is blamed for it but one that does so."""
+    """Check that only harmful runs are blamed for the death of workers."""
     paused = Event.objects.filter(type="run.paused", payload__reason=PauseReason.POISON_STEP)
     for run_id in paused.exclude(log__in=schedule.harmful).values_list("log", flat=True):
         schedule.result.wrong("blame", f"run {run_id} was paused for what it did not do")
 
 
 def check_hints(workers: ChaosWorkers, result: Result) -> None:
-    """A hint comes after the commit of what it tells of: a run that does not exist is never told of."""
+    """Check that no worker received a hint for a run that does not exist: hints are sent after the commit."""
     told = {words[0] for _, _, kind, *words in workers.lines() if kind == "hint"}
     known = {str(pk) for pk in AgentRun.objects.values_list("pk", flat=True)}
     for run_id in told - known:
@@ -246,7 +251,7 @@ def check_hints(workers: ChaosWorkers, result: Result) -> None:
 
 
 def check_clocks(schedule: ScheduleEnvironment) -> None:
-    """Whatever the clocks of the processes say, all that was stored has a time of this schedule by the database's."""
+    """Check that all stored times are within the schedule by the database's clock, despite skewed processes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_TIMESTAMP")
         [now] = cursor.fetchone()
@@ -269,7 +274,7 @@ def check_logs(stage: Stage, result: Result) -> None:
 
 
 def measure(workers: ChaosWorkers, result: Result) -> None:
-    """How long runs lay idle after a death and after a release, and which points were met."""
+    """Record how long runs were idle after a death or a release, and which points were met."""
     releasing = {worker.process.pid for worker in workers.all if worker.fate == "term"}
     attempts = list(Attempt.objects.order_by("run", "epoch"))
     deaths = {**workers.deaths, **{pid: at for at, pid, _ in workers.strikes() if pid in workers.deaths}}
@@ -288,7 +293,7 @@ def measure(workers: ChaosWorkers, result: Result) -> None:
 
 
 def check_leftovers(schedule: ScheduleEnvironment) -> None:
-    """After the end: no process of ours, and no connection to the database."""
+    """Check that no process and no database connection of the schedule is left."""
     sessions = {worker.pid for worker in schedule.stage.workers}
     schedule.close()
     schedule.stage.close()
@@ -312,7 +317,7 @@ def _eventually_none(look: Any) -> Any:
 
 
 def _of_sessions(sessions: set[int]) -> list[int]:
-    """The living processes of these sessions: each worker has one of its own, and its children are in it."""
+    """Return the living processes of these sessions. Each worker has a session, which includes its children."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Whose turn it was, and how long others waited for theirs: by the attempts of a schedule with more runs than slots.
+"""Fairness of turns, from the attempts of a schedule with more runs than slots.
 
 May import the product.
 """
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from runs.models import Attempt
 from tests.chaos.environment.schedule_environment import ScheduleEnvironment
 
-#: Turns that another run may have while one waits. The second is for two slots that choose at the same moment.
+#: Turns that another run may have while one waits; two, because two slots may choose at the same moment.
 MOST_TURNS = 2
 
 
 def check(schedule: ScheduleEnvironment) -> None:
-    """While a run waits, no other one has three turns."""
+    """Check that no other run has three turns while a run waits."""
     attempts = list(Attempt.objects.all())
     firsts = Attempt.objects.filter(epoch=1).select_related("run")
     waits = [(each.run.created_at.timestamp(), each) for each in firsts]
@@ -32,7 +32,7 @@ def check(schedule: ScheduleEnvironment) -> None:
 
 
 def measure(schedule: ScheduleEnvironment) -> None:
-    """How long runs waited, beside what is promised, and where the time of the victim went."""
+    """Report how long runs waited compared with the guarantee, and how the victim's time was spent."""
     ended = list(Attempt.objects.exclude(ended_at=None))
     runs = {each.run_id for each in ended}
     held = max(_seconds(each) for each in ended if not _died(each))
@@ -47,14 +47,14 @@ def measure(schedule: ScheduleEnvironment) -> None:
 
 
 def _waits() -> Iterator[tuple[Attempt, Attempt]]:
-    """The turns between which a run waited."""
+    """Yield the pairs of turns between which a run waited."""
     for before, after in itertools.pairwise(Attempt.objects.order_by("run", "epoch")):
         if before.run_id == after.run_id:
             yield before, after
 
 
 def _since(schedule: ScheduleEnvironment, attempt: Attempt) -> float:
-    """When the run began to wait for its next turn: handed back, or its lease over and that seen."""
+    """Return when the run began to wait: when it was returned, or when its expired lease could be detected."""
     assert attempt.ended_at is not None
     pid = int(attempt.owner.rsplit(":", 2)[1])
     if not _died(attempt) or pid not in schedule.workers.deaths:
@@ -72,7 +72,7 @@ def _seconds(attempt: Attempt) -> float:
 
 
 def _stages(schedule: ScheduleEnvironment, before: Attempt, after: Attempt) -> str:
-    """Where the time went between a worker's death and the next request to the model; its successor has one slot."""
+    """Describe the time from a worker's death to the next model request; the successor has one slot."""
     died, pid = schedule.workers.deaths[int(before.owner.rsplit(":", 2)[1])], after.owner.rsplit(":", 2)[1]
     told, since = [f"lease {schedule.workers.lease_s:g} s"], after.claimed_at.timestamp() - 1
     for point, what in {

@@ -1,7 +1,7 @@
-"""What clients asked for and what they were told, in the way of Jepsen: invoke, then ok, fail or info.
+"""The history of client operations in the style of Jepsen: invoke, then ok, fail or info.
 
-Pure. After everything has come to rest: what was answered `ok` is there exactly once, what was refused (`fail`) is
-not there, and what got no answer (`info`) is there once or not at all.
+Pure. After the schedule, the result of an `ok` operation is present exactly once, a refused one (`fail`) leaves no
+result, and an operation without an answer (`info`) leaves at most one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Literal
 
 Outcome = Literal["invoke", "ok", "fail", "info"]
 
-#: An operation that found its wish granted before it was made: it brings nothing into the world.
+#: The kind of an operation that has no effect, because its result already existed.
 NOTHING = "nothing"
 
 
 @dataclass
 class Operation:
-    """One request of a client. `what` says what it would bring into the world, and is its own."""
+    """One request of a client. `what` uniquely identifies the thing that it would create."""
 
     kind: str
     what: str
@@ -42,7 +42,7 @@ class History:
 
     @contextmanager
     def invoke(self, kind: str, what: str) -> Iterator[Operation]:
-        """The operation, to be ended in the block; whatever happens to the block, it has an outcome after it."""
+        """Yield an operation that the block ends. If the block does not, its outcome is `info`."""
         operation = Operation(kind, what)
         with self._lock:
             self.operations.append(operation)
@@ -57,10 +57,10 @@ class History:
 
 
 def violations(operations: list[Operation], present: Mapping[tuple[str, str], int]) -> list[str]:
-    """What contradicts the rule. `present`: how often that which a `(kind, what)` asks for is in the world.
+    """Return the contradictions to the rules.
 
-    Several operations for the same thing are one client's attempts (the same key): one `ok` among them is enough, and
-    it is refused only if all of them were.
+    `present` maps `(kind, what)` to how often the thing exists. Several operations for the same thing are repeated
+    requests of one client with the same key: one `ok` is enough, and the thing is refused only if all failed.
     """
     found = []
     asked: dict[tuple[str, str], list[Operation]] = {}
@@ -82,7 +82,7 @@ def violations(operations: list[Operation], present: Mapping[tuple[str, str], in
 
 
 def _answers(asked: Mapping[tuple[str, str], list[Operation]]) -> list[str]:
-    """Whoever asks for the same thing is told the same."""
+    """Check that repeated requests for the same thing got the same answer."""
     found = []
     for thing, attempts in asked.items():
         told = {attempt.answer for attempt in attempts if attempt.outcome == "ok"}

@@ -1,16 +1,16 @@
-"""What a lineage came to, without what differs from run to run: the ground of parity.
+"""The summary of a lineage without data that differs from run to run, as the basis of parity.
 
-May import the product. Equal summaries mean: the same messages in the same order with the same contents, the same calls
-with the same inputs and ends, the same tokens for each turn, the same result. What is left out, and why that is right:
+May import the product. Equal summaries have the same messages in the same order, the same calls with the same inputs
+and outcomes, the same tokens per turn, and the same result. A summary omits:
 
-- ids (those of child runs too), times, positions (a turn that was rolled back keeps its places), attempts and starts,
+- IDs (also of child runs), times, positions (a rolled-back turn keeps its positions), attempts and starts,
   failed model calls;
-- in which run of the lineage a message stands: a pause may come between any two steps;
-- user turns of people (`note …`, and the `continue` of a resume), which the model does not listen to; one that comes
-  after the last answer makes the model answer again. So a summary may end with as many more answers as people spoke,
-  and with what the script says after them, each with one more answer.
+- which run of the lineage has a message, because a pause may come between any two steps;
+- user turns of people (`note …`, and the `continue` of a resume), which the model ignores. One that arrives after the
+  last answer makes the model answer again. A summary may therefore end with one more answer for each message from
+  people, and with scripted turns after those, each with one more answer.
 
-A call of unknown outcome is no exception: the operator asks the ledger, so that in the end its output stands there.
+A call of unknown outcome is included: the operator resolves it from the ledger, so it ends with its output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LineageSummary:
 
 
 def lineage(root: AgentRun) -> list[AgentRun]:
-    """The root and those that already continued by, oldest first."""
+    """Return the runs of the root's lineage, oldest first."""
     return list(AgentRun.objects.filter(root_run=root.root_run_id).order_by("step_base", "created_at"))
 
 
@@ -69,7 +69,7 @@ def tell(runs: list[AgentRun]) -> LineageSummary:
 
 
 def differences(summary: LineageSummary, twin: LineageSummary) -> list[str]:
-    """List where `summary` differs from that of its undisturbed twin."""
+    """List the differences between a summary and the summary of its undisturbed twin."""
     found = []
     if summary.status != twin.status:
         found.append(f"it is {summary.status}, its twin {twin.status}")
@@ -84,8 +84,7 @@ def differences(summary: LineageSummary, twin: LineageSummary) -> list[str]:
 
 
 def closed_by_a_pause(runs: Iterable[AgentRun]) -> bool:
-    """Whether a person's pause met a run that waited for word of a call: that closes its calls, and the model hears
-    so. There is no undisturbed twin of that."""
+    """Return whether a pause by a person closed calls of a waiting run. No undisturbed twin does that."""
     paused = Event.objects.filter(log__in=[r.pk for r in runs], type="run.paused", payload__reason="operator")
     ended = [ToolStatus.UNKNOWN, ToolStatus.DENIED]
     return AgentRunToolCall.objects.filter(
@@ -107,7 +106,7 @@ def _message(row: AgentRunMessage) -> list[Any]:
 
 
 def _turns(runs: list[AgentRun]) -> dict[int, Any]:
-    """Of a step that was taken back and made again, the newest."""
+    """Return the usage by step; for a step that was rolled back and repeated, the newest."""
     of_answers = [TurnUsage.Outcome.ANSWERED, TurnUsage.Outcome.ROLLED_BACK]
     used = TurnUsage.objects.filter(run__in=runs, outcome__in=of_answers).order_by("id")
     return {turn.step_number: [turn.model, turn.input_tokens, turn.output_tokens] for turn in used}
@@ -119,7 +118,7 @@ def _first_difference(what: str, mine: list[Any], theirs: list[Any], surplus: in
             return [f"{what} {number} is {json.dumps(left)[:400]}, its twin's {json.dumps(right)[:400]}"]
     more = mine[len(theirs) :]
     roles = [row[0] for row in more]
-    # The script may go on after an answer that somebody's words have asked for.
+    # The script may continue after an answer that a person's message caused.
     answers, scripted = roles.count(Role.ASSISTANT), roles.count(Role.USER)
     is_excess = bool(more) and (not surplus or answers > surplus + scripted or answers + scripted < len(more))
     if len(mine) < len(theirs) or is_excess:

@@ -1,4 +1,4 @@
-"""What all schedules together came to, for people; and whether that is good. Pure."""
+"""The report on all schedules for people, and the decision whether they passed. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMMAND = "python -m tests.chaos"
 
 
 def failures(results: list[Result], wanted: Iterable[tuple[str, str]]) -> list[str]:
-    """What is wrong. `wanted`: the databases and crash points at which somebody must have been struck."""
+    """Return all failures. `wanted` lists the databases and crash points at which a process must have been struck."""
     found = [
         f"{each.name} on {each.engine}: {problem}\n    again: {COMMAND} {each.again}"
         for each in results
@@ -24,7 +24,7 @@ def failures(results: list[Result], wanted: Iterable[tuple[str, str]]) -> list[s
 
 
 def lines(results: list[Result], seconds: float) -> list[str]:
-    """The figures."""
+    """Return the figures of all schedules."""
     recoveries = sorted(took for each in results for took in each.recoveries)
     handovers = sorted(took for each in results for took in each.handovers)
     product = [each for each in results if "--product-pace" in each.again]
@@ -51,7 +51,7 @@ def lines(results: list[Result], seconds: float) -> list[str]:
 
 
 def line(result: Result, number: int, of: int) -> str:
-    """One schedule, as it ends."""
+    """Return the line for one finished schedule."""
     sign = "ok  " if not result.problems else "FAIL"
     faults = ", ".join(f"{kind} {times}×" if times > 1 else kind for kind, times in result.faults.items())
     told = f"{sign} {number}/{of} {result.engine:8} {result.name} ({result.seconds:g} s): "

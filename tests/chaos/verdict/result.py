@@ -1,4 +1,4 @@
-"""What a schedule came to: what was done to it, what was found, and how it can be had again. Pure; travels as JSON."""
+"""The result of a schedule: faults, failures, and the options that repeat it. Pure; serialized as JSON."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 class Result:
     name: str
     engine: str
-    #: What plays this schedule again.
+    #: Command-line options that repeat this schedule.
     again: str
     seconds: float = 0.0
-    #: What is wrong, each with the word of its check in front: "invariants: …".
+    #: Failures, each with the name of its check as prefix: "invariants: …".
     problems: list[str] = field(default_factory=list)
-    #: By kind, those that really met a process or a server while there was work.
+    #: Number of faults by kind that hit a process or a server while there was work.
     faults: dict[str, int] = field(default_factory=dict)
-    #: Crash points by how often a process passed them, and was struck at them.
+    #: How often processes passed, and were struck at, each crash point.
     passed: dict[str, int] = field(default_factory=dict)
     struck: dict[str, int] = field(default_factory=dict)
     #: Seconds from a worker's death, and from its release of a run at SIGTERM, to the next claim.
@@ -28,14 +28,14 @@ class Result:
     requests: int = 0
     runs: int = 0
     compared: int = 0
-    #: Lineages without an undisturbed twin, and why.
+    #: Number of lineages without an undisturbed twin, by reason.
     incomparable: dict[str, int] = field(default_factory=dict)
-    #: Why there was nothing to see, where that is as it should be.
+    #: Why the schedule proves nothing, where that is expected.
     skipped: str = ""
     operations: dict[str, int] = field(default_factory=dict)
-    #: What was measured, for people.
+    #: Measurements, for people.
     notes: list[str] = field(default_factory=list)
-    #: Why every process of it was said what it was, where something is wrong.
+    #: Log output of the processes, if a check failed.
     logs: str = ""
 
     def wrong(self, check: str, what: object) -> None:
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def checks(self) -> set[str]:
-        """The words of the checks that found something."""
+        """Return the names of the checks that failed."""
         return {problem.partition(":")[0] for problem in self.problems}
 
     def as_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Result:
 
 
 def total(results: list[Result], name: str) -> Counter[str]:
-    """A counted attribute over all results."""
+    """Return the sum of a counted attribute over all results."""
     counts: Counter[str] = Counter()
     for result in results:
         counts.update(getattr(result, name))

@@ -1,4 +1,4 @@
-"""Consumers that trust the OpenAPI document and nothing else: schemathesis with all of its phases, for each key."""
+"""Test the API as a client that knows only the OpenAPI document: all phases of schemathesis, with each kind of key."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.second_pass import cases
 from tests.support.web.server import WebThread
 
-#: What is valid by the document may still be refused: a cursor that no list gave (400), an agent that is not there, a
-#: run that is not paused, an admin's wish.
+#: Requests that the document allows may still be refused: an unknown cursor (400), a missing agent, a run that is not
+#: paused, or an action that requires an admin.
 CONFIG = """
 [parameters]
 "path.project" = "{project}"
@@ -45,17 +45,17 @@ expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422]
 """
 
 
-#: Scopes of a key → seconds. What a key may not do is refused before its body matters, the same on every database: the
-#: run on PostgreSQL that follows the one on SQLite plays the first key alone. `make consumers` takes longer.
+#: Maps scopes of a key to seconds. A missing scope is refused before the body is read, on every database alike, so the
+#: PostgreSQL pass after the SQLite pass uses only the first key. `make consumers` runs longer.
 KEYS = {("read", "write", "ingest"): 50, ("read",): 20, ("write",): 20, ("ingest",): 20}
-#: How much longer, and how many examples of each operation.
+#: Factor for the durations, and examples per operation.
 LONGER = int(os.environ.get("CONSUMERS_LONGER", "1"))
 EXAMPLES = 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scopes", cases(list(KEYS)), ids="+".join)
-def test_a_consumer_finds_no_fault(
+def test_the_api_conforms_to_its_document(
     transactional_db: None, web: WebThread, tmp_path: Path, scopes: tuple[str, ...]
 ) -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
@@ -81,5 +81,5 @@ def test_a_consumer_finds_no_fault(
     assert done.returncode == 0, done.stdout[-6000:]
     tried = re.search(r"([0-9,]+) generated", done.stdout)
     assert tried is not None, done.stdout
-    # On a machine that is busy; otherwise, hundreds.
+    # The minimum on a busy machine; hundreds otherwise.
     assert int(tried[1].replace(",", "")) > 5

@@ -1,4 +1,4 @@
-"""What a fresh process does for its first requests and its first step: nothing slow, and no import in a transaction."""
+"""Test that the first requests and the first step of a process are fast, and import nothing in a transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OWN = ("agentops.", "runs.", "timeline.")
-#: Seconds of processor time between two statements of a transaction.
+#: Maximum processor time in seconds between two statements of a transaction.
 MOST_S = 0.2
 
 
@@ -25,7 +25,7 @@ def test_first_requests_and_first_step_import_nothing_in_a_transaction(process_e
     report = json.loads(done.stdout.splitlines()[-1])
 
     assert all(status < 400 for status in report["statuses"].values()), report["statuses"]
-    # The library of a vendor that no agent had before is loaded, and between two transactions.
+    # The vendor's library is loaded on its first use, between two transactions.
     assert any(each["module"] == "anthropic" for each in report["imports"])
     assert [each for each in report["imports"] if each["in_transaction"]] == []
     own = [each for each in report["imports"] if each["module"].startswith(OWN)]

@@ -1,4 +1,4 @@
-"""The web process is killed while it stores what a recorder sends: the recorder sends again, and nothing is doubled."""
+"""Kill the web process while it stores recorded events: the recorder sends them again, and none is stored twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timeline.models import Event
 
 
 @pytest.mark.parametrize("point", chaos.INGEST_POINTS)
-def test_a_recorder_goes_on_with_the_next_process(stage: Stage, web_process: MakeWeb, point: str) -> None:
+def test_a_recorder_continues_with_the_next_process(stage: Stage, web_process: MakeWeb, point: str) -> None:
     key = with_key(Project.objects.create(slug="outside", name="Outside"), "ingest")["Authorization"]
     web = web_process(AGENTOPS_CHAOS=f"{point}:1")
     delivery = EventDelivery(web.url, key.removeprefix("Bearer "))

@@ -1,4 +1,4 @@
-"""Commands as processes, an agent that plays a recording, runs of it that take minutes, no broker."""
+"""Fixtures for commands as processes: an agent that plays a recording, slow runs, an environment without Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.command_line import DEFINITION, MANAGE, Process
 
 @pytest.fixture
 def agent(transactional_db: None) -> Agent:
-    """An agent that plays a recording."""
+    """Create an agent that plays a recording."""
     project = create_project("alpha", "Alpha", actor=SYSTEM)
     return agent_definitions.apply(project, DEFINITION, by="system")[0]
 
@@ -28,7 +28,7 @@ def no_broker(process_env: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def slow(agent: Agent) -> list[AgentRun]:
-    """Four runs whose first answer takes minutes."""
+    """Create four runs whose first answer takes minutes."""
     definition = {**DEFINITION, "agent_id": "slow", "settings": {"pace": 0.01}}
     player, _ = agent_definitions.apply(agent.project, definition, by="system")
     return [creation.create(agent.project, player, "Hi", by="test") for _ in range(4)]
@@ -36,7 +36,7 @@ def slow(agent: Agent) -> list[AgentRun]:
 
 @pytest.fixture
 def process() -> Process:
-    """Exit code, standard output and standard error of a process of its own."""
+    """Return a function that runs a command and returns its exit code, standard output and standard error."""
 
     def run(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
         done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,6 @@
-"""`agentops mcp`, started by the SDK's own client as a coding agent starts it: here, and for another site."""
+"""Test `agentops mcp` with the SDK's own client, as a coding agent starts it: on the local database and for a remote
+site.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ AGENTOPS = str(Path(sys.executable).with_name("agentops"))
 
 
 def talk(options: list[str], env: dict[str, str], *wanted: tuple[str, dict[str, Any]]) -> tuple[set[str], list[Any]]:
-    """The names of the tools, and the documents that calls return."""
+    """Return the names of the tools, and the documents that the calls return."""
 
     async def connected() -> tuple[set[str], list[Any]]:
         whole = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "agentops.settings", **env}
@@ -37,13 +39,13 @@ def talk(options: list[str], env: dict[str, str], *wanted: tuple[str, dict[str, 
 
 @pytest.fixture
 def failed(stage: Stage) -> AgentRun:
-    """A run that waits, paused, for somebody who looks into it."""
+    """Create a run that is paused at its step limit."""
     run = stage.run(max_steps=1)
     stage.worker()
     return stage.reaches(run, RunStatus.PAUSED)
 
 
-def test_on_the_database_of_this_machine(stage: Stage, failed: AgentRun) -> None:
+def test_mcp_reads_the_local_database(stage: Stage, failed: AgentRun) -> None:
     env, one = stage.databases.env(stage.name, stage.home), {"run_id": str(failed.pk)}
     names, [listed, got, unknown] = talk(
         [], env, ("list_runs", {"status": ["paused"]}), ("get_run", one), ("stop_run", one)
@@ -58,7 +60,7 @@ def test_on_the_database_of_this_machine(stage: Stage, failed: AgentRun) -> None
     assert again["code"] == "run_not_paused"
 
 
-def test_on_another_site(stage: Stage, failed: AgentRun, web_process: MakeWeb, tmp_path: Path) -> None:
+def test_mcp_reads_a_remote_site(stage: Stage, failed: AgentRun, web_process: MakeWeb, tmp_path: Path) -> None:
     web, one = web_process(), {"run_id": str(failed.pk)}
     key = with_key(failed.project, "read")["Authorization"].removeprefix("Bearer ")
     elsewhere = {"AGENTOPS_HOME": str(tmp_path / "elsewhere"), "AGENTOPS_API_KEY": key}

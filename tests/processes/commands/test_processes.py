@@ -1,4 +1,4 @@
-"""The commands as processes of their own: exit codes, clean streams, and a worker that really works."""
+"""Test commands as processes: exit codes, output streams, and a working worker."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_exit_codes_and_streams(process_env: dict[str, str], agent: Agent, proce
         "agent apply /no/such/file --project alpha",
         f"agent apply {bad} --project alpha",
     ]
-    # Each spends seconds on imports: side by side.
+    # Each spends seconds on imports, so they run in parallel.
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda line: process(line.split(), process_env), lines))
     resumed, created, usage, unknown, ambiguous, refused, unreadable, invalid = results
 
-    # The id alone, on a line of its own, and nothing on the other stream: `R=$(agentops agent run …)`.
+    # Standard output has only the ID, and standard error is empty, for `R=$(agentops agent run …)`.
     for code, out, err in (resumed, created):
         assert (code, err, out.count("\n")) == (0, "", 1)
         assert AgentRun.objects.filter(pk=UUID(out.strip())).exists()
@@ -58,7 +58,7 @@ def test_exit_codes_and_streams(process_env: dict[str, str], agent: Agent, proce
     assert "usage: " in usage[2]
 
 
-def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], agent: Agent, process: Process) -> None:
+def test_no_warning_about_a_missing_broker(no_broker: dict[str, str], agent: Agent, process: Process) -> None:
     code, out, err = process(["agent", "run", "player", "--project", "alpha"], no_broker)
 
     assert (code, err) == (0, "")
@@ -67,7 +67,7 @@ def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], ag
 
 # --- The worker -------------------------------------------------------------------------------------------------
 def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, process: Process, tmp_path: Path) -> None:
-    """`agent run` writes the run, the worker's sweep finds it; SIGTERM ends the worker in order."""
+    """`agent run` creates the run and the worker's sweep finds it. SIGTERM ends the worker cleanly."""
     log = tmp_path / "log"
     with worker_command(no_broker, log, "--concurrency", "3", "--beat") as running:
         words = ["agent", "run", "player", "--project", "alpha", "--wait", "40"]
@@ -81,8 +81,8 @@ def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, proc
     assert "Traceback" not in log.read_text()
 
 
-def test_nothing_is_imported_from_the_working_directory(no_broker: dict[str, str], tmp_path: Path) -> None:
-    """Celery's part for Django would have a file that lies there imported in place of a library."""
+def test_the_worker_imports_nothing_from_the_working_directory(no_broker: dict[str, str], tmp_path: Path) -> None:
+    """Celery's Django integration would otherwise import a file from there in place of a library."""
     look = [sys.executable, "-P", "-c", "import sys, agentops.celery; print(sys.path)"]
     done = subprocess.run(look, env=no_broker, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
 
@@ -90,13 +90,13 @@ def test_nothing_is_imported_from_the_working_directory(no_broker: dict[str, str
     assert str(tmp_path) not in done.stdout
 
 
-def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_worker(no_broker: dict[str, str], tmp_path: Path) -> None:
     with worker_command(no_broker, tmp_path / "log", "--loglevel", "info") as running:
         assert ended(running, signal.SIGINT) == 0
 
 
-def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], slow: list[AgentRun], tmp_path: Path) -> None:
-    """As many as there are slots are at work when the signal comes: they are queued again, their leases given up."""
+def test_sigterm_requeues_unfinished_runs(no_broker: dict[str, str], slow: list[AgentRun], tmp_path: Path) -> None:
+    """Each slot has a run when the signal comes. Both runs are queued again and their leases released."""
     with worker_command(no_broker | {"AGENTOPS_GRACE_S": "0.2"}, tmp_path / "log", "--concurrency", "2") as running:
         eventually(lambda: Event.objects.filter(type="llm.turn.start").count() == 2, why="both slots are taken")
         assert AgentRun.objects.filter(status="running").count() == 2
@@ -110,11 +110,11 @@ def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], slow: li
 def test_a_worker_with_a_broker_and_a_clock(
     process_env: dict[str, str], redis_url: str, agent: Agent, process: Process, tmp_path: Path
 ) -> None:
-    """The hint alone brings the run to the worker: its own sweep and the clock look once in ten minutes."""
+    """Only the hint can bring the run to the worker: its sweep and beat run every ten minutes."""
     home = tmp_path / "home"
     env = process_env | {"REDIS_URL": redis_url, "AGENTOPS_SWEEP_S": "600", "AGENTOPS_HOME": str(home)}
     with worker_command(env, tmp_path / "log", "--beat") as running:
-        time.sleep(1)  # its first sweep is over
+        time.sleep(1)  # wait for its first sweep
         code, out, _ = process(["agent", "run", "player", "--project", "alpha", "--wait", "40"], env)
         assert (code, out.splitlines()[1]) == (0, "completed")
         eventually(PeriodicTask.objects.exists, why="the clock keeps its schedule")
@@ -124,7 +124,7 @@ def test_a_worker_with_a_broker_and_a_clock(
 
 @pytest.mark.postgres
 def test_the_worker_refuses_more_runs_than_connections(no_broker: dict[str, str], process: Process) -> None:
-    """It would run out of connections, and take its own queue for a broken database."""
+    """With more runs than connections, its queue would fail as if the database were down."""
     code, _, said = process(["worker", "--concurrency", "40"], no_broker)
     assert (code, "needs AGENTOPS_DB_POOL=47" in said) == (2, True)
     code, _, said = process(["check"], no_broker | {"AGENTOPS_CONCURRENCY": "40"})

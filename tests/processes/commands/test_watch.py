@@ -1,4 +1,4 @@
-"""`agentops watch` as a process of its own, which is killed and started again while a session is written."""
+"""Test `agentops watch` as a process that is killed and restarted while a session file grows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.waiting import eventually
 from timeline.models import Event
 
 SESSION = recording("claude-code-growing/768de5d6.3.jsonl")
-#: The session is written at so many times its pace, without the longer of its pauses, in seconds.
+#: Speed factor for writing the session, and maximum pause in seconds.
 FASTER, LONGEST_PAUSE = 10, 8
 KILLS = 5
 
 
 class Watched:
-    """A folder, and the process that follows it."""
+    """A folder and the process that watches it."""
 
     def __init__(self, folder: Path, env: dict[str, str], project: Project) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ def watched(tmp_path: Path, process_env: dict[str, str]) -> Iterator[Watched]:
 
 
 def paced(path: Path) -> Iterator[tuple[bytes, float]]:
-    """Yield each line, and the seconds until the next one."""
+    """Yield each line and the seconds until the next one."""
     lines = path.read_bytes().splitlines(keepends=True)
     last = 0.0
     for line in lines:
@@ -74,7 +74,7 @@ def paced(path: Path) -> Iterator[tuple[bytes, float]]:
 
 
 @pytest.mark.slow
-def test_a_watcher_that_is_killed_five_times_repeats_and_loses_nothing(watched: Watched) -> None:
+def test_a_watcher_killed_five_times_neither_repeats_nor_loses_lines(watched: Watched) -> None:
     rnd = random.Random(5)
     lines = list(paced(SESSION))
     kills = set(rnd.sample(range(10, len(lines) - 10), KILLS))
@@ -106,7 +106,7 @@ def _status(run: AgentRun) -> str:
     return run.status
 
 
-def test_a_watcher_ends_when_it_is_told_to(watched: Watched) -> None:
+def test_sigterm_ends_a_watcher(watched: Watched) -> None:
     assert watched.process is not None
     log = watched.folder.parent / "watch.log"
     eventually(lambda: "Following" in log.read_text(), why="it has begun")

@@ -1,4 +1,4 @@
-"""`agentops worker --processes N`: several workers under one process, whichever of them is killed."""
+"""Test `agentops worker --processes N`: several workers under one supervising process, and kills of either."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ TWO = ("--processes", "2", "--concurrency", "2", "--loglevel", "info")
 
 @pytest.fixture
 def quick(no_broker: dict[str, str]) -> dict[str, str]:
-    """Leases that lapse soon, and a short grace period."""
+    """Return an environment with short leases and a short grace period."""
     return no_broker | {"AGENTOPS_LEASE_S": "2", "AGENTOPS_RENEW_S": "0.5", "AGENTOPS_GRACE_S": "0.2"}
 
 
 def started(log: Path) -> list[int]:
-    """The processes so far, in the order of their start."""
+    """Return the process IDs so far, in order of their start."""
     return [int(pid) for pid in re.findall(r"worker process (\d+) started", log.read_text())]
 
 
 def both_work(log: Path) -> bool:
-    """Whether the last two processes are ready for signals, and execute all runs."""
+    """Return whether the last two processes are ready for signals and execute all runs."""
     return log.read_text().count(" ready.") == len(started(log)) > 1 and holders() == set(started(log)[-2:])
 
 
 def holders() -> set[int]:
-    """The processes that execute the runs, if all are executed."""
+    """Return the processes that execute the runs, or an empty set if a run is not being executed."""
     owners = list(AgentRun.objects.filter(status="running").values_list("lease_owner", flat=True))
     return {int(owner.split(":")[1]) for owner in owners if owner} if len(owners) == 4 else set()
 
 
-def test_they_share_the_runs_and_a_dead_one_is_replaced(
+def test_processes_share_runs_and_a_killed_one_is_replaced(
     quick: dict[str, str], slow: list[AgentRun], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -65,10 +65,10 @@ def test_they_share_the_runs_and_a_dead_one_is_replaced(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_none_outlives_the_one_that_started_them(
+def test_processes_end_with_their_supervisor(
     quick: dict[str, str], slow: list[AgentRun], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """They end in order, also if that one is killed and can tell them nothing."""
+    """They end cleanly, even if SIGKILL ends the supervisor before it can notify them."""
     log = tmp_path / "log"
     with worker_command(quick, log, *TWO) as running:
         eventually(lambda: both_work(log), why=lambda: f"both have runs\n{log.read_text()}")
@@ -80,13 +80,13 @@ def test_none_outlives_the_one_that_started_them(
     assert set(AgentRun.objects.values_list("status", "lease_owner")) == {("queued", None)}
 
 
-def test_the_alive_file_tells_whether_all_of_them_work(quick: dict[str, str], tmp_path: Path) -> None:
+def test_the_alive_file_shows_whether_all_processes_work(quick: dict[str, str], tmp_path: Path) -> None:
     alive, log = tmp_path / "alive", tmp_path / "log"
     with worker_command(quick | {"AGENTOPS_ALIVE_FILE": str(alive)}, log, *TWO) as running:
         eventually(alive.exists, why="both have swept")
         stuck = started(log)[1]
         os.kill(stuck, signal.SIGSTOP)
-        time.sleep(1)  # a touch that was under way
+        time.sleep(1)  # a touch that was already in progress
         os.utime(f"{alive}.2", (time.time() - 61,) * 2)
         time.sleep(1)
         touched = alive.stat().st_mtime
@@ -98,7 +98,7 @@ def test_the_alive_file_tells_whether_all_of_them_work(quick: dict[str, str], tm
         assert ended(running) == 0
 
 
-def test_what_cannot_start_is_not_started_for_ever(quick: dict[str, str]) -> None:
+def test_a_process_that_cannot_start_is_not_restarted_forever(quick: dict[str, str]) -> None:
     code = """
         from runs.management.site.worker_processes import WorkerProcesses
         raise SystemExit(WorkerProcesses([["--concurrency", "0"]] * 2, alive_file="", patience_s=5).run({}))
@@ -110,7 +110,7 @@ def test_what_cannot_start_is_not_started_for_ever(quick: dict[str, str]) -> Non
     assert "a number from 1 to 256 is expected" in done.stderr
 
 
-def test_another_number_is_refused(process: Process, quick: dict[str, str]) -> None:
+def test_an_invalid_number_of_processes_is_refused(process: Process, quick: dict[str, str]) -> None:
     refusal = "argument --processes: a number from 1 to 64 is expected"
     code, out, err = process(["worker", "--processes=0"], quick)
 

@@ -1,4 +1,4 @@
-"""Fixtures of the crash tests. They start real workers on databases of their own."""
+"""Fixtures of the crash tests, which start real workers on separate databases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def transcripts() -> dict[str, Any]:
 
 @pytest.fixture
 def undisturbed(stage: Stage, transcripts: dict[str, Any]) -> Undisturbed:
-    """What a script comes to when nothing happens: `undisturbed(calls, **script)`, before any worker is started."""
+    """Return a function that plays a script without faults and returns its transcript: `undisturbed(calls, **script)`.
+
+    Call it before any worker is started.
+    """
 
     def play(calls: Any = CALLS, **script: Any) -> Any:
         key = json.dumps([calls, script])

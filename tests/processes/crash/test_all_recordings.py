@@ -1,4 +1,4 @@
-"""Every recording of ../shared, played by real Celery workers: two and a beat on Postgres and Redis, one on SQLite."""
+"""Play every recording of ../shared with Celery workers: two and a beat on Postgres and Redis, one on SQLite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITHIN_S = 240
 
 @pytest.fixture
 def recordings(tmp_path: Path, settings: Settings) -> dict[str, Fixture]:
-    """All recordings by the name of the fixture that they became, where workers and this process find them."""
+    """Convert all recordings to fixtures in a folder that workers and this process read; return them by name."""
     folder = tmp_path / "fixtures"
     folder.mkdir()
     settings.AGENTOPS_FIXTURES = [str(folder)]

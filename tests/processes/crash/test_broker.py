@@ -1,4 +1,4 @@
-"""The broker dies, comes back, or stays away: a message that is lost or doubled costs time and nothing else."""
+"""Test that Redis can fail: a lost or duplicated message delays a run but has no other effect."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.redis
 
-#: No worker dies here. A busy machine must not make one look dead, as it may with the two seconds of the other tests.
+#: No worker dies in these tests. With the usual lease of two seconds, a busy machine could make one look dead.
 LONG_LEASE = {"AGENTOPS_LEASE_S": "20"}
 SLOW = [["ledger_read"], ["ledger_idempotent"], ["ledger_once"]]
 
 
 def all_well(stage: Stage, runs: list[AgentRun]) -> None:
-    """Every run completed in the hands of its first worker, each tool run once."""
+    """Check that every run completed under its first worker, and that each tool ran once."""
     for run in runs:
         stage.reaches(run, RunStatus.COMPLETED)
         check(run)
@@ -46,7 +46,7 @@ def all_well(stage: Stage, runs: list[AgentRun]) -> None:
         assert sorted(done) == sorted(set(done))
 
 
-def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
+def test_runs_survive_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
     workers = [stage.worker(**LONG_LEASE), stage.worker(**LONG_LEASE)]
     beat = stage.beat()
     runs = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(6)]
@@ -54,7 +54,7 @@ def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> No
         own_redis.hint(run.pk)
     eventually(lambda: len(stage.effects()) >= 4, why="runs are under way")
     own_redis.kill()
-    lost = [stage.run(), stage.run()]  # queued while nobody could be told
+    lost = [stage.run(), stage.run()]  # queued while no worker could be notified
     time.sleep(1)
     own_redis.start()
 
@@ -63,13 +63,13 @@ def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> No
     assert beat.alive, beat.said()
 
 
-def test_it_hears_hints_again_after_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
+def test_a_worker_receives_hints_again_after_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
     worker = stage.worker(AGENTOPS_SWEEP_S="600")
     eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
     for _ in range(2):
         run = stage.run()
         own_redis.hint(run.pk)
-        # No sweep within the test: only the hint can have brought it there.
+        # The worker does not sweep during the test, so only the hint can have brought the run there.
         stage.reaches(run, RunStatus.COMPLETED)
         own_redis.kill()
         time.sleep(1)
@@ -86,8 +86,8 @@ def _heard(own_redis: OwnRedis, run: AgentRun) -> bool:
     return run.status == RunStatus.COMPLETED
 
 
-def test_runs_at_work_go_on_without_redis_and_others_wait_for_it(stage: Stage, own_redis: OwnRedis) -> None:
-    """No run is handed back while its message could not be sent, however many others wait."""
+def test_active_runs_continue_without_redis_and_queued_ones_wait(stage: Stage, own_redis: OwnRedis) -> None:
+    """While no message can be sent, no run is returned to the queue, even if other runs wait."""
     worker = stage.worker(AGENTOPS_SLICE_S="0.5", **LONG_LEASE)
     begun = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(3)]
     for run in begun:
@@ -105,7 +105,7 @@ def test_runs_at_work_go_on_without_redis_and_others_wait_for_it(stage: Stage, o
     all_well(stage, queued)
 
 
-def test_a_worker_that_is_started_without_redis_waits_for_it(stage: Stage, own_redis: OwnRedis) -> None:
+def test_a_worker_started_without_redis_waits_for_it(stage: Stage, own_redis: OwnRedis) -> None:
     own_redis.kill()
     worker = stage.worker(**LONG_LEASE)
     runs = [stage.run() for _ in range(3)]
@@ -120,7 +120,7 @@ def ids(runs: list[AgentRun]) -> set[str]:
     return {str(run.pk) for run in runs}
 
 
-def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
+def test_sigterm_ends_a_worker_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
     worker = stage.worker(AGENTOPS_GRACE_S="1")
     all_well(stage, [stage.run()])
     own_redis.kill()
@@ -132,7 +132,7 @@ def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> 
 
 @pytest.fixture
 def lost_worker(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
-    """A worker that has lost its connection while its only place was taken, and a message waited for that place."""
+    """Start a worker that loses its connection while its only slot is occupied and a message waits for the slot."""
     worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600", AGENTOPS_GRACE_S="1")
     eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
     with Celery("holds", broker=own_redis.url) as app:
@@ -145,10 +145,10 @@ def lost_worker(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
     return worker
 
 
-def test_a_place_that_becomes_free_without_a_connection_is_used_after_it(
+def test_a_slot_freed_without_a_connection_is_used_after_reconnecting(
     stage: Stage, own_redis: OwnRedis, lost_worker: ChildProcess
 ) -> None:
-    """And the end of its task, which Celery acknowledges to a connection that is gone, ends no worker."""
+    """Celery acknowledges the finished task on a closed connection; that must not end the worker."""
     own_redis.start()
     run = stage.run()
     eventually(lambda: _heard(own_redis, run), why="the worker hears hints again")
@@ -159,8 +159,8 @@ def test_a_place_that_becomes_free_without_a_connection_is_used_after_it(
     check(run)
 
 
-def test_a_busy_worker_leaves_messages_to_others(stage: Stage, own_redis: OwnRedis) -> None:
-    """A message for which it has no place stays in Redis, where another worker finds it."""
+def test_a_busy_worker_leaves_messages_to_other_workers(stage: Stage, own_redis: OwnRedis) -> None:
+    """A message without a free slot stays in Redis, and another worker takes it."""
     busy = stage.worker(slots=1, AGENTOPS_SWEEP_S="600")
     eventually(lambda: "[queues]" in busy.said(), why="the worker is up")
     with Celery("holds", broker=own_redis.url) as app:
@@ -169,15 +169,15 @@ def test_a_busy_worker_leaves_messages_to_others(stage: Stage, own_redis: OwnRed
     run = stage.run()
     own_redis.hint(run.pk)
 
-    # No sweep within the test: only the message can have brought it there.
+    # The worker does not sweep during the test, so only the message can have brought the run there.
     other = stage.worker(slots=1, AGENTOPS_SWEEP_S="600")
     stage.reaches(run, RunStatus.COMPLETED)
     assert Attempt.objects.get(run=run).owner.split(":")[1] == str(other.pid)
     (stage.home / "let_go").touch()
 
 
-def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
-    """Each of ten hints but one leaves without a trace."""
+def test_a_run_is_claimed_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
+    """Of ten hints, nine have no effect."""
     runs = [stage.run(SLOW, tool_sleep_s=0.2) for _ in range(4)]
     for run in runs:
         own_redis.hint(run.pk, times=10)
@@ -195,8 +195,8 @@ def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: O
     assert all(worker.alive for worker in workers)
 
 
-def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, own_redis: OwnRedis) -> None:
-    """What Redis forgets is found in the database."""
+def test_runs_survive_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    """The sweep finds queued runs in the database."""
     workers = [stage.worker(**LONG_LEASE), stage.worker(**LONG_LEASE)]
     runs = [stage.run(SLOW, tool_sleep_s=0.5) for _ in range(6)]
     for run in runs:
@@ -204,7 +204,7 @@ def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, o
     eventually(lambda: len(stage.effects()) >= 2, why="runs are under way")
     for _ in range(5):
         own_redis.kill()
-        runs.append(stage.run())  # queued while nobody could be told
+        runs.append(stage.run())  # queued while no worker could be notified
         own_redis.start()
         runs.append(stage.run())
         own_redis.hint(runs[-1].pk)
@@ -216,10 +216,10 @@ def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, o
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
-def test_a_click_on_resume_counts_without_redis(
+def test_resume_is_accepted_without_redis(
     stage: Stage, own_redis: OwnRedis, web_process: MakeWeb, silent: bool
 ) -> None:
-    """Accepted by the page and by the API, which do not wait for Redis, and acted on when it is back."""
+    """The page and the API accept it without waiting for Redis; the run continues when Redis is back."""
     web = web_process()
     stage.worker()
     by_page, by_api = stage.run(), stage.run()
@@ -253,8 +253,8 @@ def test_a_click_on_resume_counts_without_redis(
         stage.reaches(run, RunStatus.COMPLETED)
 
 
-def test_it_works_with_a_redis_that_refuses_client_commands(stage: Stage, tmp_path: Path) -> None:
-    """As accounts and proxies do: a worker cannot end its BRPOP then, which ends by its timeout."""
+def test_a_worker_runs_with_a_redis_that_refuses_client_commands(stage: Stage, tmp_path: Path) -> None:
+    """Restricted accounts and proxies refuse them. The worker then cannot unblock BRPOP and waits for its timeout."""
     stage.redis = server = OwnRedis(tmp_path, options=["--rename-command", "CLIENT", ""])
     server.start()
     try:
@@ -272,8 +272,8 @@ def test_it_works_with_a_redis_that_refuses_client_commands(stage: Stage, tmp_pa
 
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
-def test_a_hint_leaves_the_pool_of_a_fork_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery would close it before and after each task, while threads of the same process drive runs by it."""
+def test_a_hint_does_not_close_the_pool_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery would close it before and after each task, while threads of the same process use it for runs."""
     fixup = DjangoWorkerFixup(celery_app)
     monkeypatch.setattr(fixup, "_is_prefork", lambda: True)
     connection.ensure_connection()

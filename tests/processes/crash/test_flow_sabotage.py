@@ -1,6 +1,6 @@
-"""The proof that the checks of killed flows see what is broken: without a protection they find what it protects from.
+"""Prove that the checks of killed flows detect failures: each sabotage disables a protection, and a check must fail.
 
-test_killed_flows.py plays the same flow by the product as it is, and finds nothing. `make chaos-flows` plays both.
+test_killed_flows.py plays the same flow without a sabotage and passes. `make chaos-flows` runs both.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ pytestmark = [
     pytest.mark.breaks_invariants("on purpose"),
     pytest.mark.skipif("FLOW_SEEDS" not in os.environ, reason="takes minutes: played by make chaos-flows"),
 ]
-#: The flow takes a fraction of it by the product as it is.
+#: The flow takes a fraction of this without a sabotage.
 STUCK_S = 40
-#: Sabotage → where workers are killed, and the checks one of which must find something.
+#: Maps each sabotage to the points where workers are killed, and the checks of which at least one must fail.
 PROOFS = {
     "advance_in_pieces": (["flow.node_opened:2"], {"invariants", "open runs"}),
     "older_snapshot_saved": ([], {"stuck", "snapshot", "replay"}),
@@ -37,7 +37,7 @@ def test_each_sabotage_has_a_proof() -> None:
 
 
 @pytest.mark.parametrize("name", PROOFS)
-def test_a_broken_protection_is_seen(stage: Stage, settings: Settings, tmp_path: Path, name: str) -> None:
+def test_a_disabled_protection_is_detected(stage: Stage, settings: Settings, tmp_path: Path, name: str) -> None:
     record_answers(tmp_path, "writer", [f"text {n}" for n in range(8)])
     record_answers(tmp_path, "critic", ["again", "again", "good"])
     calm = undisturbed(stage, settings, tmp_path)

@@ -1,4 +1,4 @@
-"""What may be written into Redis by a stranger reaches a worker as a checked message, or not at all."""
+"""Test that a worker checks messages from Redis: a forged message has no effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUEUE, CONTROL = "default", "/0.celery.pidbox"
 
 
 class Bomb:
-    """Writes a file where it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +43,7 @@ def encoded(value: Any) -> str:
 
 
 def genuine(server: OwnRedis, task: str = "runs.advance", **options: Any) -> dict[str, Any]:
-    """A hint as Celery writes it."""
+    """Return a hint in Celery's message format."""
     with Celery("hints", broker=server.url) as app, redis.Redis.from_url(server.url) as client:
         app.send_task(task, **{"args": [str(uuid4())], "queue": "sample", "retry": False, **options})
         raw = client.rpop("sample")
@@ -53,7 +53,7 @@ def genuine(server: OwnRedis, task: str = "runs.advance", **options: Any) -> dic
 
 
 def forged_hints(server: OwnRedis, bomb: bytes) -> Iterator[bytes | str]:
-    """Values of the queue that no process of the site writes."""
+    """Yield values for the queue that no process of the site writes."""
     hint = genuine(server)
     properties, headers = hint["properties"], hint["headers"]
     yield from (b"", b"\x80\xff", bomb, b"null", b"1", b"[]", b"{}", b'"text"', b"[" * 100_000, b"{" * 1000)
@@ -84,7 +84,7 @@ def forged_hints(server: OwnRedis, bomb: bytes) -> Iterator[bytes | str]:
 
 
 def control(method: Any, arguments: Any = None, **more: Any) -> dict[str, Any]:
-    """A message of Celery's remote control, to all workers."""
+    """Return a message of Celery's remote control, addressed to all workers."""
     body = {"method": method, "arguments": arguments or {}, "destination": None, "pattern": None, "matcher": None}
     return {
         "body": encoded({**body, **more}),
@@ -122,7 +122,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
+def test_forged_messages_neither_end_a_worker_nor_run_code(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     worker = stage.worker(AGENTOPS_SWEEP_S="600", slots=1)
     with redis.Redis.from_url(own_redis.url) as client:
@@ -132,7 +132,7 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
             client.lpush(QUEUE, message)
             assert worker.alive, (message[:1000], worker.said())
         eventually(lambda: client.llen(QUEUE) == 0 or not worker.alive, why="the worker has read all")
-        # A pattern that takes for ever, and values that are no commands.
+        # A pattern with catastrophic backtracking, and values that are not commands.
         evil = control("ping", pattern="(" * 5 + r"\w|.)*" + ")*" * 4 + "!", matcher="pcre")
         broken = [b"", bomb, b"[]", b"7", b"null", json.dumps(control(None)), json.dumps(control(["x"]))]
         for command in [
@@ -151,7 +151,7 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
     operator = stage.spawn(["-A", "agentops", "inspect", "ping"])
     assert operator.wait(within_s=60, why="celery -A agentops inspect ping") == 0, operator.said()
     assert "pong" in operator.said()
-    # A setting lets it be controlled.
+    # A setting allows remote control.
     controlled = stage.worker(AGENTOPS_CELERY_CONTROL="true")
     with redis.Redis.from_url(own_redis.url) as client:
         shutdown = json.dumps(control("shutdown"))
@@ -168,14 +168,14 @@ def hears_hints(stage: Stage, own_redis: OwnRedis, worker: ChildProcess) -> None
 
 
 def answers_of(server: OwnRedis, command: str) -> str:
-    """What workers answer to a command of `celery inspect`."""
+    """Return the workers' answers to a command of `celery inspect`."""
     with Celery("inspects", broker=server.url) as app:
         answers = app.control.broadcast(command, reply=True, timeout=5, limit=1)
     return str(answers) if answers else ""
 
 
-def test_workers_survive_whatever_the_keys_of_redis_hold(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
-    """Nothing begins while no queue can be read, and everything when the keys are usable again."""
+def test_workers_survive_invalid_values_in_redis_keys(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
+    """While the queues are unreadable, no run starts; afterwards, all do."""
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     workers = [stage.worker()]
     hears_hints(stage, own_redis, workers[0])
@@ -200,12 +200,12 @@ def test_workers_survive_whatever_the_keys_of_redis_hold(stage: Stage, own_redis
 
 
 def key_of(queue: str, priority: int) -> str:
-    """The key of a list of Redis: kombu's for a queue and a priority."""
+    """Return kombu's key of the Redis list for a queue and a priority."""
     return f"{queue}\x06\x16{priority}" if priority else queue
 
 
 def own_redis_hint(server: OwnRedis) -> int:
-    """Send a hint that leads to nothing, and return how many are waiting a moment later."""
+    """Send a hint for a run that does not exist, and return the length of the queue shortly afterwards."""
     server.hint(uuid4())
     time.sleep(0.5)
     with redis.Redis.from_url(server.url) as client:

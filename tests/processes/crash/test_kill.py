@@ -1,4 +1,4 @@
-"""A worker is killed at each crash point; another one finishes the run, and nobody can tell from the result."""
+"""Kill a worker at each crash point: another worker finishes the run, with the same result as without the kill."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ from tests.support.waiting import eventually
 
 Undisturbed = Callable[..., Any]
 
-#: The points that a run meets on a worker, in their order, and how the tests come to them. Not here: those of the
-#: doors (command.in_transaction), and those that take another place below (hints, slices, take-overs).
+#: The points that a run passes on a worker, in order. Not included: points of commands (command.in_transaction), and
+#: points that need hints, slices or takeovers; tests below cover these.
 MET = ["sweep.run_seen", "claim.before", "claim.committed", *IN_A_STEP]
-#: Killed there, the answer of the model is lost: it is asked again.
+#: Points at which a kill loses the model's answer, so that the request is repeated.
 ASKED_TWICE = {"model.streaming", "model.answered", "turn.in_transaction", "tool.before_start"}
-#: Killed there, a tool has done its work and nobody knows.
+#: Points at which a tool has had its effect but its result is lost, with the ID of the call.
 DONE_TWICE = {"tool.returned": "call-1-0", "result.in_transaction": "call-1-0", "checkpoint.before": "call-1-1"}
-#: No lease is held there, so that nothing has to be recovered.
+#: Points at which no lease is held, so no recovery is needed.
 NOT_HELD = {"sweep.run_seen", "claim.before", "end.committed"}
 SLOW_TEXT = {"chunks": 8, "pause_s": 0.04}
 
 
 def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: Any) -> AgentRun:
-    """A run whose first worker dies at `point` and which a second one has; that one was started before or after."""
+    """Create a run and kill its first worker at `point`; a second worker continues it.
+
+    With `before`, the second worker starts before the first one and is suspended until the kill.
+    """
     second = stage.worker() if before else None
     first = stage.worker(chaos=point)
     if second is not None:
@@ -56,8 +59,8 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
 @pytest.mark.parametrize(
     "point", [pytest.param(name, marks=[pytest.mark.every_database] if name in ON_SQLITE else []) for name in MET]
 )
-def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
-    """At each point: the same rows, and each effect once, as if nothing had happened."""
+def test_a_run_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
+    """The rows are the same as without a kill, and each effect happens once."""
     script = SLOW_TEXT if point == "model.streaming" else {}
     expected = undisturbed(**script)
 
@@ -81,9 +84,11 @@ def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) 
 
 
 @pytest.mark.redis
-def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis) -> None:
+def test_a_run_survives_a_kill_after_its_hint_was_received(
+    stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis
+) -> None:
     expected = undisturbed()
-    # This one sweeps once, before there is anything: what it knows, it knows from the hint.
+    # This worker sweeps once, before the run exists, so it learns of the run only from the hint.
     first = stage.worker(chaos="hint.received:1", AGENTOPS_SWEEP_S="600")
     eventually(lambda: "[queues]" in first.said(), why="the first worker is up")
     time.sleep(0.5)
@@ -101,7 +106,7 @@ def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Und
 
 @pytest.mark.redis
 @pytest.mark.parametrize("point", ["end.hint_sent", "command.committed", "command.hint_sent"])
-def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
+def test_a_requeued_run_survives_a_kill_around_its_hint(
     stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis, point: str
 ) -> None:
     expected = undisturbed(tool_sleep_s=0.2)
@@ -117,7 +122,9 @@ def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
 
 
 @pytest.mark.parametrize("point", ["lease.lapse_seen", "run.taken_over"])
-def test_it_survives_a_kill_of_the_one_that_takes_over(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
+def test_a_run_survives_a_kill_of_the_worker_that_takes_over(
+    stage: Stage, undisturbed: Undisturbed, point: str
+) -> None:
     expected = undisturbed()
     run = stage.run()
     stage.worker(chaos="turn.committed:1").killed()
@@ -132,7 +139,7 @@ def test_it_survives_a_kill_of_the_one_that_takes_over(stage: Stage, undisturbed
 
 
 @pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
-def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
+def test_a_run_survives_a_kill_of_the_worker_that_closes_an_open_turn(
     stage: Stage, undisturbed: Undisturbed, point: str
 ) -> None:
     expected = undisturbed()
@@ -149,8 +156,8 @@ def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
 
 
 @pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
-def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str) -> None:
-    """An agent that wants a half-done turn taken back; it is, once, and no tool runs twice."""
+def test_a_run_survives_a_kill_of_the_worker_that_rolls_back(stage: Stage, point: str) -> None:
+    """The agent's policy rolls back a half-done turn: this happens once, and no tool runs twice."""
     run = stage.run()
     run.agent_config["policies"] = {"on_crash": "roll_back"}
     run.save()
@@ -166,7 +173,7 @@ def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str)
     assert sorted(effect.call_id for effect in stage.effects()) == ["call-1-0", "call-1-1", "call-2-0"]
 
 
-def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Undisturbed) -> None:
+def test_a_run_survives_a_kill_of_the_worker_that_sweeps(stage: Stage, undisturbed: Undisturbed) -> None:
     expected = undisturbed()
     run = stage.run()
     stage.worker(chaos="sweep.message_sent:1").killed()
@@ -177,16 +184,16 @@ def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Un
     assert transcript(run) == expected
 
 
-# --- A call that may happen once ----------------------------------------------------------------------------------
+# --- Calls with the effect at_most_once ---------------------------------------------------------------------------
 
 ONCE = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
-#: Where the first call is marked running, and whether it has had its effect.
+#: Points at which the first call is marked running, with the number of its effects.
 CAUGHT = {"turn.committed": 0, "tool.marked_running": 0, "tool.returned": 1, "result.in_transaction": 1}
 
 
 @pytest.mark.parametrize("point", CAUGHT)
-def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: str) -> None:
-    """What was started and has no result is found, and never run again by itself."""
+def test_a_lost_at_most_once_call_is_not_repeated_and_the_run_waits(stage: Stage, point: str) -> None:
+    """A call that was started and has no result is detected, and never repeated automatically."""
     run = kill_and_go_on(stage, f"{point}:1", calls=ONCE)
 
     stage.reaches(run, RunStatus.WAITING)
@@ -195,7 +202,7 @@ def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: st
     first, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
     assert (first.status, first.result_message, second.status) == (ToolStatus.UNKNOWN, None, ToolStatus.PLANNED)
     assert len(stage.effects()) == CAUGHT[point]
-    # Nobody answers; an operator pauses it, which closes the calls, and it goes on from there.
+    # The outcome is not resolved; an operator pauses the run, which closes the calls, and resumes it.
     inbox.pause(run.pk, by="operator")
     later = resume(run.pk, by="operator", message="Look whether it happened.").run
     stage.reaches(later, RunStatus.COMPLETED)
@@ -209,8 +216,8 @@ def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: st
 
 
 @pytest.mark.parametrize("point", ["command.in_transaction", "command.committed"])
-def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, point: str) -> None:
-    """In the transaction nothing was said yet; after it the run goes on, though nobody was told of it."""
+def test_a_run_survives_a_kill_of_the_command_that_resolves_an_outcome(stage: Stage, point: str) -> None:
+    """A kill in the transaction loses the outcome. After the commit the run continues, although no hint was sent."""
     run = kill_and_go_on(stage, "tool.marked_running:1", calls=ONCE)
     stage.reaches(run, RunStatus.WAITING)
     call = AgentRunToolCall.objects.filter(run=run).order_by("id")[0]
@@ -229,7 +236,7 @@ def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, po
 
 
 @pytest.mark.parametrize("point", ["tool.marked_running", "tool.returned"])
-def test_it_never_repeats_what_may_happen_once_and_tells_the_model(stage: Stage, point: str) -> None:
+def test_a_lost_at_most_once_call_is_reported_to_the_model(stage: Stage, point: str) -> None:
     run = kill_and_go_on(stage, f"{point}:1", calls=ONCE, on_unknown_tool="tell_model")
 
     stage.reaches(run, RunStatus.COMPLETED)
@@ -244,7 +251,7 @@ def test_it_never_repeats_what_may_happen_once_and_tells_the_model(stage: Stage,
 
 
 @pytest.mark.parametrize(("point", "done"), [("tool.before_start:2", 1), ("tool.next:1", 1)])
-def test_it_runs_what_was_only_planned(stage: Stage, undisturbed: Undisturbed, point: str, done: int) -> None:
+def test_calls_that_were_only_planned_are_run(stage: Stage, undisturbed: Undisturbed, point: str, done: int) -> None:
     calls = [["ledger_read", "ledger_once"]]
     expected = undisturbed(calls)
 
@@ -256,13 +263,13 @@ def test_it_runs_what_was_only_planned(stage: Stage, undisturbed: Undisturbed, p
     assert len(stage.effects("call-1-0")) == len(stage.effects("call-1-1")) == done
 
 
-# --- The list of the points ---------------------------------------------------------------------------------------
+# --- Completeness of the points -----------------------------------------------------------------------------------
 
-#: Points of the doors that resume and command; they are met in the tests of those.
+#: Points of commands for resuming and controlling runs, covered by other tests.
 OF_DOORS = {"command.in_transaction"}
 
 
-def test_every_point_in_the_code_is_met_here() -> None:
+def test_every_point_in_the_code_is_covered() -> None:
     code = "".join(path.read_text() for name in ("runs", "timeline") for path in Path(ROOT / name).rglob("*.py"))
     placed = {
         name
@@ -282,9 +289,9 @@ def test_every_point_in_the_code_is_met_here() -> None:
         "run.taken_over",
     }
     assert set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}
-    # test_killed_approvals.py kills at those of approvals, test_killed_sessions.py at those of sessions,
-    # test_killed_index.py at those of the index, test_killed_alerts.py at those of alerts, test_killed_flows.py at
-    # those of flows, test_killed_schedules.py at those of schedules, and tests/processes/ingest kills web processes.
+    # test_killed_approvals.py covers points of approvals, test_killed_sessions.py of sessions, test_killed_index.py of
+    # the index, test_killed_alerts.py of alerts, test_killed_flows.py of flows, test_killed_schedules.py of schedules,
+    # and tests/processes/ingest kills web processes.
     groups = (
         chaos.APPROVAL_POINTS,
         chaos.DECISION_POINTS,

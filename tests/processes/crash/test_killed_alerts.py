@@ -1,4 +1,4 @@
-"""What operators fear reaches their mail server and their webhook once, although a worker is killed on the way."""
+"""Test that alerts reach mail server and webhook exactly once, although a worker is killed while it delivers them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = ("run_failed", "run_stalled", "run_waiting")
 
 
 def prepared(hook: Server) -> Project:
-    """A project with an operator, a rule for each fear, and an approval rule."""
+    """Create a project with an operator, an alert rule of each kind, and an approval rule."""
     reconnect()
     rules = [{"tools": "ledger_once", "action": "ask"}]
     project = Project.objects.create(slug="crash", name="Crash", settings={"approvals": rules})
@@ -41,12 +41,12 @@ def prepared(hook: Server) -> Project:
 
 
 def rules_of(hook: Server) -> list[str]:
-    """The rules of the requests, which all have IDs of their own."""
+    """Return the kinds of the rules in the webhook requests. Request IDs differ."""
     bodies = [json.loads(raw.partition(b"\r\n\r\n")[2]) for raw in hook.requests]
     return sorted(body["data"]["rule"]["kind"] for body in bodies)
 
 
-def test_each_fear_is_announced_once(stage: Stage, settings: Any) -> None:
+def test_each_alert_is_delivered_once(stage: Stage, settings: Any) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with mail_server() as inbox, serving(answer(b"ok")) as hook:
         env = {
@@ -64,7 +64,7 @@ def test_each_fear_is_announced_once(stage: Stage, settings: Any) -> None:
             stage.worker(**env)
         stage.reaches(waiting, RunStatus.WAITING)
         eventually(lambda: len(hook.requests) >= 3 and len(inbox.mails) >= 3, why="all are announced")
-        # One more, of another agent, comes after some more evaluations. Nothing is announced twice meanwhile.
+        # One more alert, of another agent, comes after further evaluations. No earlier alert is delivered again.
         reconnect()
         failed(project, "another", agent="other")
         eventually(lambda: len(hook.requests) >= 4 and len(inbox.mails) >= 4, why="the last comes too")

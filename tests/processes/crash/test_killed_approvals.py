@@ -1,4 +1,4 @@
-"""A worker is killed around an approval: the decision is kept, and the call has its effect once."""
+"""Kill a worker around an approval: the decision is kept, and the call has its effect once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assert_done_once(stage: Stage, run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("point", chaos.APPROVAL_POINTS)
-def test_a_worker_is_killed_while_it_asks(stage: Stage, point: str) -> None:
+def test_a_run_survives_a_kill_while_an_approval_is_requested(stage: Stage, point: str) -> None:
     first = stage.worker(chaos=point)
     run = asking(stage)
     first.killed()
@@ -49,7 +49,7 @@ def test_a_worker_is_killed_while_it_asks(stage: Stage, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["claim.committed", "hooks.before", "hooks.decided", "tool.before_start"])
-def test_a_worker_is_killed_between_the_decision_and_the_call(stage: Stage, point: str) -> None:
+def test_a_run_survives_a_kill_between_the_decision_and_the_call(stage: Stage, point: str) -> None:
     first = stage.worker()
     run = asking(stage)
     stage.reaches(run, RunStatus.WAITING)

@@ -1,6 +1,6 @@
-"""Workers are killed at random points under a flow with a loop, a forEach, a question and two agents.
+"""Kill workers at random points of a flow with a loop, a forEach, a question and two agents.
 
-The flow ends as if nothing had happened. `make chaos-flows` plays more seeds, and one long flow under 50 kills.
+The flow ends as if no worker had been killed. `make chaos-flows` plays more seeds, and one long flow with 50 kills.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.run_checks import check
 SEEDS = range(int(os.environ.get("FLOW_SEEDS", "1")))
 KILLS = 5
 WITHIN_S = 150
-#: Workers that are killed under one long flow, by `make chaos-flows`; its rounds and items are more than enough work.
+#: Kills and time limit of the one long flow of `make chaos-flows`. Its rounds and items last for more kills.
 MANY_KILLS, MANY_WITHIN_S = 50, 900
 LONG_ROUNDS, LONG_ITEMS = 60, 40
-#: Workers under the long flow at the same time: while one starts, the other works.
+#: Workers on the long flow at the same time, so that one works while the other starts.
 WORKERS = 2
-#: Those of flows come up most often, since the others have tests of their own.
+#: Points of flows have a higher weight, because other tests cover the remaining points.
 POINTS = [*chaos.FLOW_POINTS] * 3 + [
     *("claim.committed", "model.before_call", "model.answered", "turn.in_transaction", "turn.committed"),
     *("checkpoint.in_transaction", "end.in_transaction", "end.committed", "tool.marked_running", "tool.returned"),
@@ -37,7 +37,7 @@ POINTS = [*chaos.FLOW_POINTS] * 3 + [
 
 
 def long_definition(stage: Stage) -> dict[str, Any]:
-    """The flow with many rounds and items, and with a tool in each round."""
+    """Return the flow with many rounds and items, and a tool in each round."""
     long = definition(stage)
     count = next(node for node in long["nodes"] if node["id"] == "count")
     long["nodes"].append({**count, "id": "look"})

@@ -1,4 +1,4 @@
-"""kill -9 in an import: another worker begins again, and everything is there once."""
+"""Kill a worker during an import: another worker starts again, and each message is stored once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
 
-#: Messages of the file: their import takes a second or more.
+#: Messages in the file; their import takes at least a second.
 MESSAGES = 3600
 
 
@@ -34,7 +34,7 @@ def fresh(file_import: FileImport) -> FileImport:
 
 
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["at its beginning", "in its transaction"])
-def test_a_killed_import_is_taken_up_again_and_doubles_nothing(stage: Stage, in_transaction: bool) -> None:
+def test_a_killed_import_is_restarted_without_duplicates(stage: Stage, in_transaction: bool) -> None:
     reconnect()
     project = Project.objects.create(slug="crash", name="Crash")
     stored = uploaded(project)

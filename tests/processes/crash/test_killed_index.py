@@ -1,4 +1,4 @@
-"""kill -9 of who writes the search index: it is continued, with each text once."""
+"""Kill the process that writes the search index: indexing continues, with each text once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.searching import found, note
 from tests.support.waiting import eventually
 from timeline.models import Event
 
-#: Several batches of the index, and more than one of a deletion.
+#: Several batches of indexing, and more than one batch of deletion.
 NOTES = search_index.DELETED + 300
 
 
@@ -24,7 +24,7 @@ def is_whole() -> bool:
     return SearchPosition.objects.get().event_id == Event.objects.latest("pk").pk
 
 
-def test_a_killed_worker_and_a_killed_command_leave_nothing_out_and_nothing_double(stage: Stage) -> None:
+def test_the_index_is_complete_after_a_killed_worker_and_a_killed_command(stage: Stage) -> None:
     run = stage.run([])
     note(run, *[f"needle {number:05}" for number in range(NOTES)])
     last = f'"needle {NOTES - 1:05}"'
@@ -44,6 +44,6 @@ def test_a_killed_worker_and_a_killed_command_leave_nothing_out_and_nothing_doub
 
     eventually(is_whole, why="the worker has deleted the rest, and indexed everything again")
     assert texts(run) == whole
-    # All were written anew, also those that the command has not deleted.
+    # All entries are new, including entries that the command had not deleted.
     assert SearchEntry.objects.earliest("pk").pk > NOTES
     assert len(found(run.project, last)) == 1

@@ -1,4 +1,4 @@
-"""Schedules start each due time once, although workers are killed on the way and beat sends no message."""
+"""Test that each due time of a schedule starts one run, although workers are killed and beat sends no message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 def test_each_due_time_starts_one_run(stage: Stage, point: str) -> None:
     reconnect()
     schedule = make_schedule(make_project("crash"), overlap="allow")
-    # Three due times have come, and are on time.
+    # Three due times have come, and none is late.
     since = database_clock.now().replace(second=0, microsecond=0) - timedelta(minutes=3, seconds=-1)
     Schedule.objects.filter(pk=schedule.pk).update(handled_until=since)
 

@@ -1,4 +1,4 @@
-"""A worker with a session of Claude Code is killed; another one goes on with the session, and no tool runs twice."""
+"""Kill a worker with a Claude Code session: another worker continues the session, and no tool runs twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def program(stage: Stage) -> StubProgram:
 
 @pytest.fixture(autouse=True)
 def allowed(stage: Stage, program: StubProgram, settings: Any) -> None:
-    """What the workers allow, this process allows too: it creates the runs."""
+    """Allow the same program and directories in this process, because it creates the runs."""
     settings.AGENTOPS_CLAUDE_CLI = str(program.folder / "claude")
     settings.AGENTOPS_TOOL_ROOTS = [str(stage.home / "work")]
 
@@ -51,7 +51,7 @@ def worker(stage: Stage, program: StubProgram, chaos: str = "") -> None:
     environment = {
         "AGENTOPS_CLAUDE_CLI": str(program.folder / "claude"),
         "AGENTOPS_TOOL_ROOTS": str(stage.home / "work"),
-        # Beside the directory of the agents' files, as the settings demand.
+        # Outside the directory of the agents' files, as the settings require.
         "AGENTOPS_HOME": str(stage.home / "home"),
     }
     stage.worker(chaos=chaos, **environment)
@@ -61,8 +61,8 @@ POINTS = ["session.stored", "session.started", "session.said", "model.streaming"
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProgram, point: str) -> None:
-    """S-009: whenever the worker is killed, also before the program has said a word."""
+def test_another_worker_continues_the_session(stage: Stage, program: StubProgram, point: str) -> None:
+    """S-009: at any time of the kill, including before the first output of the program."""
     run = session_run(stage, program, *PLAN)
     worker(stage, program, chaos=f"{point}:1")
     stage.workers[0].killed()
@@ -71,7 +71,7 @@ def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProg
     stage.reaches(run, RunStatus.COMPLETED)
 
     assert run.result == "All done."
-    # Killed before its effect, or after it: the program does not know either, and does not repeat it.
+    # The kill came before or after the effect. The program cannot know, and does not repeat the call.
     assert len(program.ledger) <= 1
     assert CliSession.objects.filter(run=run).count() == 2
     assert program.heard[0] == "Begin."
@@ -81,7 +81,7 @@ def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProg
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["recovered", "stopped"])
 def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram, *, is_stopped: bool) -> None:
-    """Also where the run is stopped before a worker has started its program again."""
+    """This also holds if the run is stopped before another worker has restarted the program."""
     acts = [{"text": "I look."}, BASH]
     agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": acts, "meanwhile": {"sleep": 1}}
     run = session_run(stage, program, agent, {"text": "All done."})
@@ -102,8 +102,8 @@ def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram, *
     check(child)
 
 
-def test_a_stop_ends_a_sub_agent_at_work(stage: Stage, program: StubProgram) -> None:
-    """With its program, in the middle of its tool; and nobody is asked any more."""
+def test_a_stop_ends_a_running_sub_agent(stage: Stage, program: StubProgram) -> None:
+    """It ends with its program in the middle of its tool, and the model gets no further request."""
     slow = {**BASH, "meanwhile": {"sleep": 60}}
     agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": [{"text": "I look."}, slow]}
     run = session_run(stage, program, agent, {"text": "All done."})
@@ -120,8 +120,8 @@ def test_a_stop_ends_a_sub_agent_at_work(stage: Stage, program: StubProgram) -> 
     check(child)
 
 
-def test_messages_that_the_program_has_heard_are_not_sent_again(stage: Stage, program: StubProgram) -> None:
-    """Two messages were sent as one, and the worker was killed before the answer."""
+def test_messages_that_the_program_has_received_are_not_sent_again(stage: Stage, program: StubProgram) -> None:
+    """Two messages are sent as one, and the worker is killed before the answer."""
     run = session_run(stage, program, {"text": "I look.", "first": {"sleep": 0.5}}, {"text": "All done."})
     inbox.send(run.pk, "And hurry.", by="ann")
     worker(stage, program, chaos="session.said:1")
@@ -134,8 +134,8 @@ def test_messages_that_the_program_has_heard_are_not_sent_again(stage: Stage, pr
     assert program.heard in ([heard, "continue"], [heard])
 
 
-def test_what_a_killed_session_has_started_is_killed_too(stage: Stage, program: StubProgram) -> None:
-    """Or its tool would still have its effect while the run goes on without it."""
+def test_processes_started_by_a_killed_session_are_killed(stage: Stage, program: StubProgram) -> None:
+    """Otherwise the tool would still have its effect while the run continues without it."""
     late = stage.home / "late"
     slow = {"spawn": ["sh", "-c", f"sleep {LATE_S}; echo late > {late}"]}
     run = session_run(stage, program, {**BASH, "meanwhile": slow}, {"text": "All done."})

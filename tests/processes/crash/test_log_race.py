@@ -1,4 +1,4 @@
-"""Two processes write one log while a third one reads it: it sees every seq once, in order, without a gap."""
+"""Read a log while two processes write to it: the reader gets every seq once, in order, without a gap."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ def test_a_reader_sees_every_event_once_and_in_order(stage: Stage) -> None:
     print(f"{2 * COUNT} events offered, {new} new, {reads} reads: {time.monotonic() - began:.1f} s")
 
     assert seen == before + new == Log.objects.get(pk=run.pk).last_seq
-    # Between the two writers most events were taken, and some ids came again.
+    # Both writers stored events, and some event IDs were repeats.
     assert COUNT < new < 2 * COUNT
     assert list(Event.objects.filter(log=run.pk).order_by("seq").values_list("seq", flat=True)) == [*range(1, seen + 1)]
 
 
 def read_along(run: AgentRun, writers: list[subprocess.Popen[str]]) -> tuple[int, int]:
-    """Follow the log until both have ended and nothing more comes; the last seq, and how often there was news."""
+    """Follow the log until both writers have ended and all events are read.
+
+    Return the last seq and the number of reads with events.
+    """
     state = {"last": 0, "reads": 0}
 
     def follow() -> bool:

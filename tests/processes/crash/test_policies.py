@@ -1,4 +1,4 @@
-"""A worker is killed where a policy acts; another one goes on, and the policy has acted once."""
+"""Kill a worker while a policy applies: another worker continues, and the policy applies once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
 from tests.support.waiting import eventually
 
-#: Ends each model call of a script with an answer, or with asking for tools; the policies come to that.
+#: A script whose model calls no tool and answers with text only, so that idle policies apply.
 SILENT: list[list[str]] = []
 
 
 def run_with(stage: Stage, calls: list[list[str]], *, tools: list[str] | None = None, **policies: Any) -> AgentRun:
-    """A queued run whose agent has policies. No worker may be there yet."""
+    """Create a queued run whose agent has policies. Call it before any worker is started."""
     assert not stage.workers
     run = stage.run(calls)
     run.agent_config["policies"] = policies
@@ -49,8 +49,8 @@ def successor(stage: Stage, run: AgentRun) -> AgentRun:
     return eventually(lambda: AgentRun.objects.filter(resumed_from=run).first(), why="the policy resumes it")
 
 
-def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage) -> None:
-    """Nobody holds it while it waits, so nobody's death matters."""
+def test_a_run_is_resumed_although_a_worker_is_killed_in_the_cooldown(stage: Stage) -> None:
+    """No worker holds the run while it waits, so no worker's death matters."""
     run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "2s"})
     stage.worker(chaos="tool.running:1").killed()
     second = stage.worker()
@@ -69,8 +69,8 @@ def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage)
 
 
 @pytest.mark.parametrize("point", ["command.in_transaction", "command.committed"])
-def test_it_is_resumed_once_though_the_sweep_is_killed_over_it(stage: Stage, point: str) -> None:
-    """In its transaction nothing has happened; after it the new run is queued, though nobody was told."""
+def test_a_run_is_resumed_once_although_the_sweep_is_killed(stage: Stage, point: str) -> None:
+    """A kill in the transaction loses the resume. After the commit the new run is queued, although no hint was sent."""
     run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "1s"})
     stage.worker(chaos="tool.running:1").killed()
     stage.worker(chaos=f"{point}:1").killed()
@@ -89,7 +89,7 @@ def test_it_is_resumed_once_though_the_sweep_is_killed_over_it(stage: Stage, poi
 
 @pytest.mark.parametrize("point", ["model.before_start:2", "model.before_call:2", "turn.in_transaction:2"])
 def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
-    """Killed between the nudge's commit and the answer to it."""
+    """Kill the worker between the commit of the nudge and the answer to it."""
     run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "nudge", "message": "Go on."})
     stage.worker(chaos=point).killed()
     assert RunCommand.objects.filter(run=run).count() == 1
@@ -105,8 +105,8 @@ def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["tool.running", "tool.returned", "end.before", "end.in_transaction"])
-def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
-    """Killed before, in or after the gate, and before its verdict was committed."""
+def test_a_gate_runs_again_after_a_kill(stage: Stage, point: str) -> None:
+    """Kill the worker before, during or after the gate, and before its verdict is committed."""
     asked = stage.home / "asked"
     code = f"open('{asked}', 'a').write('x')"
     run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "gate", "run": f'{sys.executable} -c "{code}"'})
@@ -123,8 +123,8 @@ def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
     in_order(run)
 
 
-def test_a_question_outlives_every_worker(stage: Stage) -> None:
-    """The worker is killed while the run waits, and the next one when the answer is there."""
+def test_a_question_survives_the_death_of_each_worker(stage: Stage) -> None:
+    """Kill the worker while the run waits, and the next one after the answer."""
     run = run_with(stage, [["ledger_read", "ask_user"]], tools=["ask_user"])
     first = stage.worker()
     stage.reaches(run, RunStatus.WAITING)

@@ -1,4 +1,4 @@
-"""What happens to processes: forked children die, parents die first, signals come twice, a clock is wrong."""
+"""Test failures of processes: killed children, killed parents, repeated signals and wrong clocks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def children(pid: int) -> list[int]:
 
 
 def holder(run: AgentRun) -> int:
-    """The process that has the run's lease; 0 where none has."""
+    """Return the ID of the process that holds the run's lease, or 0."""
     run.refresh_from_db()
     return int(run.lease_owner.split(":")[1]) if run.lease_owner else 0
 
 
 @pytest.mark.redis
 @pytest.mark.usefixtures("own_redis")
-def test_a_child_that_is_killed_is_replaced(stage: Stage) -> None:
-    """P6, as the system does it that is out of memory: the run goes on in another child, the others are not touched."""
+def test_a_killed_child_is_replaced(stage: Stage) -> None:
+    """P6: as when memory runs out. The run continues in another child, and the other children are unaffected."""
     run = stage.run(SLOW, tool_sleep_s=1)
     parent = forking(stage)
     eventually(stage.effects, why="a child is at work")
@@ -58,8 +58,8 @@ def test_a_child_that_is_killed_is_replaced(stage: Stage) -> None:
 
 @pytest.mark.redis
 @pytest.mark.usefixtures("own_redis")
-def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
-    """Orphans take nothing up any more: what they had goes on elsewhere, and they end."""
+def test_children_end_with_their_parent(stage: Stage) -> None:
+    """Orphaned children claim no runs; their runs continue elsewhere, and they end."""
     run = stage.run(SLOW, tool_sleep_s=1)
     parent = forking(stage)
     eventually(stage.effects, why="a child is at work")
@@ -76,8 +76,8 @@ def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
 
 @pytest.mark.redis
 @pytest.mark.usefixtures("own_redis")
-def test_children_that_their_parent_does_not_see_born_do_nothing(stage: Stage) -> None:
-    """A parent that dies right after the fork: the system does not know yet that its children are to end with it."""
+def test_children_of_a_parent_killed_during_the_fork_do_nothing(stage: Stage) -> None:
+    """The parent dies right after the fork, before the children have asked the kernel to end with it."""
     run = stage.run(SLOW)
     parent = forking(stage)
     eventually(lambda: "[queues]" in parent.said(500), why="the parent is about to fork")
@@ -94,8 +94,8 @@ def test_children_that_their_parent_does_not_see_born_do_nothing(stage: Stage) -
     assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
 
 
-def test_more_than_one_sigterm_is_no_harm(stage: Stage) -> None:
-    """Each interrupts what the process is doing for the one before."""
+def test_repeated_sigterms_are_harmless(stage: Stage) -> None:
+    """Each signal interrupts the handling of the previous one."""
     run = stage.run(SLOW, tool_sleep_s=1.5)
     first = stage.worker()
     eventually(stage.effects, why="a tool is at work")
@@ -110,8 +110,10 @@ def test_more_than_one_sigterm_is_no_harm(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hours: int) -> None:
-    """Leases and waits go by the database's clock: by its own, everything has lapsed an hour ago, or never does."""
+def test_a_worker_with_a_wrong_clock_takes_no_run_too_early(stage: Stage, hours: int) -> None:
+    """Leases and waits use the database's clock. By the worker's clock, all leases expired an hour ago, or never
+    expire.
+    """
     skew = {"DJANGO_SETTINGS_MODULE": "tests.support.processes.skewed_clock_settings", "TEST_SKEW_S": str(hours * 3600)}
     held = stage.run([["ledger_idempotent"]], tool_sleep_s=4)
     honest = stage.worker()
@@ -129,7 +131,7 @@ def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hou
     eventually(lambda: stage.effects("call-1-0")[-1].run == str(last.pk), why="its tool is at work")
     wrong.end()
     stage.worker()
-    # Two clocks on one call: it never ends before it began.
+    # Two clocks affect one call: it must not end before it began.
     stage.reaches(last, RunStatus.COMPLETED)
     check(last)
     call = AgentRunToolCall.objects.get(run=last)

@@ -1,4 +1,4 @@
-"""With the product's own lease, renewal and sweep: another worker goes on within 30 seconds of a kill."""
+"""Test with the default lease, renewal and sweep: another worker continues within 30 seconds of a kill."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def recovered_after(stage: Stage, run: AgentRun, killed_at: datetime) -> float:
 
 
 @pytest.mark.slow
-def test_another_worker_goes_on_within_thirty_seconds(stage: Stage) -> None:
-    """One kill after the other, while the survivor is suspended; then it finds four dead runs."""
+def test_another_worker_continues_within_thirty_seconds(stage: Stage) -> None:
+    """Four workers are killed in sequence while the survivor is suspended; then it finds four runs to recover."""
     survivor = stage.worker(**PACE)
     eventually(lambda: "[queues]" in survivor.said(), within_s=20, why="the survivor is up")
     stage.suspend(survivor)

@@ -1,4 +1,4 @@
-"""A run that workers died of is tried in a process of its own: it makes a step there, or only that process ends."""
+"""Test runs whose workers died: such a run is tried in a separate process, so that only that process can die."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.processes.stage import Stage
 from tests.support.run_checks import check
 from tests.support.waiting import eventually
 
-#: The process loads all of the product, on a machine that may be busy.
+#: The process loads the whole product, possibly on a busy machine.
 STARTS_S = 90.0
 SLOW_TEXT: dict[str, Any] = {"chunks": 8, "pause_s": 0.2}
 
@@ -32,7 +32,7 @@ def alone(run: AgentRun) -> Attempt | None:
     return Attempt.objects.filter(run=run, owner__regex=r":[0-9a-f]{8}\.[0-9]+$", ended_at=None, end_reason="").first()
 
 
-def test_an_innocent_run_makes_its_step_alone_and_goes_on_with_the_others(stage: Stage) -> None:
+def test_a_harmless_run_makes_a_step_alone_and_then_rejoins_the_others(stage: Stage) -> None:
     run, other = suspect(stage), stage.run()
     worker = stage.worker()
 
@@ -40,14 +40,14 @@ def test_an_innocent_run_makes_its_step_alone_and_goes_on_with_the_others(stage:
     stage.reaches(run, RunStatus.COMPLETED, within_s=STARTS_S)
 
     tries = list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True))
-    # One process has tried it, though its message was sent several times while that process started.
+    # Only one process tried it, although its message was sent several times while that process started.
     assert tries == ["died", "died", "retry_alone", "slice_over", "completed"]
     assert worker.alive
     check(run)
 
 
-def test_a_process_that_ends_with_its_run_counts_and_one_that_ends_with_its_worker_does_not(stage: Stage) -> None:
-    """Whoever started it has to live to see it; and nothing is left behind by the end of that one."""
+def test_the_death_of_a_trial_counts_unless_its_worker_died_too(stage: Stage) -> None:
+    """Only a worker that is alive can record the death. If the worker dies, its trial process ends too."""
     run = suspect(stage, **SLOW_TEXT)
     worker = stage.worker()
     first = eventually(lambda: alone(run), within_s=STARTS_S, why="it is tried alone")

@@ -1,4 +1,4 @@
-"""The database server ends all connections, again and again, while runs are under way: nothing is lost or doubled."""
+"""End all connections to the database repeatedly during runs: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.postgres
 
 
-def test_it_survives_cut_connections(stage: Stage) -> None:
+def test_runs_survive_cut_connections(stage: Stage) -> None:
     workers = [stage.worker(), stage.worker()]
     runs = [stage.run([["ledger_read"], ["ledger_idempotent"]] * 3, tool_sleep_s=0.3, chunks=4, pause_s=0.05)
             for _ in range(6)]  # fmt: skip
@@ -33,14 +33,14 @@ def test_it_survives_cut_connections(stage: Stage) -> None:
         done = {effect.call_id: effect.key for effect in stage.effects() if effect.run == str(run.pk)}
         assert len(done) == len(set(done.values())) == 6
     assert all(worker.alive for worker in workers)
-    # Five cuts in three seconds can outlast a lease of two. A worker that lost one says so when it wakes from its
-    # wait for the database, which may be after the run was finished elsewhere: nothing of that was a death.
+    # Five cuts in three seconds can outlast a lease of two seconds. A worker that lost one records this only when it
+    # can reach the database again, perhaps after the run was finished elsewhere. This is not a death.
     died = Attempt.objects.filter(end_reason="died")
     eventually(lambda: not died.exists(), why="workers that live are not counted as dead")
 
 
 def _cut(stage: Stage) -> None:
-    """All connections but those of this process."""
+    """End the connections of all workers."""
     url = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
     assert urlsplit(url).scheme.startswith("postgres")
     with psycopg.connect(url, autocommit=True) as server:

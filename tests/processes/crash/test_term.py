@@ -1,4 +1,4 @@
-"""SIGTERM: the worker takes nothing up any more, ends or abandons what it awaits, and hands its runs over."""
+"""Test SIGTERM: a worker claims no more runs, finishes or abandons pending calls, and releases its runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 
 def handed_over(run: AgentRun, reason: str) -> float:
-    """Seconds from the release of the lease to the next claim."""
+    """Return the seconds from the release of the lease to the next claim."""
     lines = events(run)
     [released] = [e for e in lines if e.type == "run.phase" and e.payload.get("reason") == reason]
     claimed = next(e for e in lines if e.seq > released.seq and e.payload.get("reason") == "continued")
@@ -29,11 +29,11 @@ def handed_over(run: AgentRun, reason: str) -> float:
     return (claimed.created_at - released.created_at).total_seconds()
 
 
-def test_it_finishes_the_model_call_and_hands_over(stage: Stage) -> None:
+def test_sigterm_finishes_the_model_call_and_releases_the_run(stage: Stage) -> None:
     run = stage.run(chunks=20, pause_s=0.1)
     first = stage.worker()
     eventually(lambda: any(e.type == "llm.text.delta" for e in events(run)), why="the answer streams")
-    # At the product's pace: nobody is told, the release is found by the sweep.
+    # With the default intervals: no hint is sent, so the sweep finds the release.
     second = stage.worker(AGENTOPS_SWEEP_S="5", AGENTOPS_LEASE_S="20", AGENTOPS_RENEW_S="5")
     first.signal(stage.TERM)
 
@@ -41,7 +41,7 @@ def test_it_finishes_the_model_call_and_hands_over(stage: Stage) -> None:
     stage.reaches(run, RunStatus.COMPLETED)
     check(run)
     took = handed_over(run, "slice_over" if not _reasons(run, "worker_ending") else "worker_ending")
-    # Its sweep finds the release, not the lapse of the lease of 20 s.
+    # Less than the lease of 20 s: the sweep found the release, not an expired lease.
     assert took < 15
     types = [event.type for event in events(run)]
     assert "run.recovered" not in types
@@ -54,7 +54,7 @@ def _reasons(run: AgentRun, reason: str) -> bool:
     return any(e.payload.get("reason") == reason for e in events(run) if e.type == "run.phase")
 
 
-def test_it_abandons_a_model_call_that_outlasts_the_grace(stage: Stage) -> None:
+def test_sigterm_abandons_a_model_call_that_outlasts_the_grace_period(stage: Stage) -> None:
     run = stage.run(chunks=100, pause_s=0.1)
     first = stage.worker(AGENTOPS_GRACE_S="1")
     eventually(lambda: any(e.type == "llm.text.delta" for e in events(run)), why="the answer streams")
@@ -73,8 +73,8 @@ def test_it_abandons_a_model_call_that_outlasts_the_grace(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("tool", "finally_"), [("ledger_idempotent", RunStatus.COMPLETED), ("ledger_once", RunStatus.WAITING)]
 )
-def test_it_lets_go_of_a_tool_that_outlasts_the_grace(stage: Stage, tool: str, finally_: RunStatus) -> None:
-    """Nobody can end a tool from outside; the run goes on elsewhere by the rule for its effect."""
+def test_sigterm_abandons_a_tool_that_outlasts_the_grace_period(stage: Stage, tool: str, finally_: RunStatus) -> None:
+    """A tool cannot be ended from outside. The run continues elsewhere by the rule for the tool's effect."""
     run = stage.run([[tool]], tool_sleep_s=8)
     first = stage.worker(AGENTOPS_GRACE_S="1")
     eventually(stage.effects, why="the tool is running")
@@ -93,7 +93,7 @@ def test_it_lets_go_of_a_tool_that_outlasts_the_grace(stage: Stage, tool: str, f
     assert call.status == ("completed" if tool == "ledger_idempotent" else "unknown")
 
 
-def test_it_takes_nothing_up_once_it_was_asked(stage: Stage) -> None:
+def test_sigterm_prevents_further_claims(stage: Stage) -> None:
     busy = stage.run([["ledger_read"]], tool_sleep_s=2)
     first = stage.worker()
     eventually(stage.effects, why="the tool is running")
@@ -111,7 +111,7 @@ def test_it_takes_nothing_up_once_it_was_asked(stage: Stage) -> None:
 
 @contextmanager
 def database_that_hangs(stage: Stage) -> Iterator[None]:
-    """Somebody holds what every thread of a worker wants to write to."""
+    """Lock the tables that all threads of a worker write to."""
     if stage.databases.engine == "sqlite":
         with sqlite3.connect(stage.name, isolation_level=None) as holder:
             holder.execute("BEGIN IMMEDIATE")
@@ -126,8 +126,8 @@ def database_that_hangs(stage: Stage) -> Iterator[None]:
         server.rollback()
 
 
-def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
-    """A run, the renewal of its lease and a model call that do not end keep the end of a worker waiting once."""
+def test_hanging_threads_share_one_deadline(stage: Stage) -> None:
+    """A run, a lease renewal and a model call that hang delay the end of the worker only once."""
     goes_on = threading.Event()
 
     async def hang() -> None:
@@ -148,7 +148,7 @@ def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
         goes_on.set()
         worker.close(30)
         driving.join(30)
-    # Before its time is over it has not ended: something did hang.
+    # It ended only after its deadline, so something did hang.
     assert 2 <= took < 2 + 2 * THREADS_END_S + 5
     assert not driving.is_alive()
 

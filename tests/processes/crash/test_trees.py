@@ -1,4 +1,4 @@
-"""Workers are killed under a tree of runs: no child is opened twice, and the parent goes on with all results in order.
+"""Kill workers in a tree of runs: no child is created twice, and the parent gets all results in order.
 
 S-312, S-313.
 """
@@ -21,18 +21,18 @@ from tests.support.run_checks import check, events
 from tests.support.waiting import eventually
 
 LEAD = [["spawn_agents"]]
-#: Of what takes longer than any test.
+#: Seconds, longer than any test.
 FOREVER_S = 600
 
 
 def lead(stage: Stage, *slugs: str, **more: Any) -> AgentRun:
-    """A queued run that lets these agents work."""
+    """Create a queued run that delegates to these agents."""
     request = {"tasks": [{"agent": slug, "prompt": f"Do what {slug} does."} for slug in slugs], **more}
     return stage.run(LEAD, arguments={"spawn_agents": request}, tools=["spawn_agents"])
 
 
 def child(slug: str) -> AgentRun:
-    """The newest attempt of the child of this agent, once there is one."""
+    """Return the newest run of this agent's child, once it exists."""
     runs = AgentRun.objects.filter(parent_run__isnull=False, agent__slug=slug).order_by("-pk")
     found: AgentRun = eventually(runs.first, why=f"{slug} is started")
     return found
@@ -43,14 +43,14 @@ def call_of(run: AgentRun) -> AgentRunToolCall:
 
 
 def deadline_passes(run: AgentRun) -> None:
-    """The time limit of the call is over, as if the test had waited for it."""
+    """Move the deadline of the call into the past."""
     past = timezone.now() - timedelta(seconds=FOREVER_S + 1)
     AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=past)
     AgentRunToolCall.objects.filter(run=run).update(started_at=past)
 
 
 def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage: Stage) -> None:
-    """One fails, one is late, one is paused and resumed by an operator: three results, in the order of the tasks."""
+    """One fails, one times out, one is paused and resumed by an operator: three results, in the order of the tasks."""
     stage.agent([[]], slug="fails", tools=["done"], policies={"on_idle": "fail"})
     stage.agent([[]], slug="late", chunks=FOREVER_S, pause_s=1.0)
     stage.agent([["ledger_once"], ["ledger_read"]], slug="resumed", chunks=2, pause_s=0.5)
@@ -86,10 +86,10 @@ def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage:
 
 
 @pytest.mark.parametrize("point", chaos.TREE_POINTS)
-def test_a_worker_is_killed_between_a_parent_and_its_children(stage: Stage, point: str) -> None:
+def test_a_tree_survives_a_kill_between_a_parent_and_its_children(stage: Stage, point: str) -> None:
     stage.agent([["ledger_once"]], slug="one")
     stage.agent([[]], slug="two")
-    # One at a time: otherwise a child may end while the other is in its tool, whose outcome is unknown then.
+    # With one slot: otherwise a child may end while the other runs its tool, whose outcome would then be unknown.
     first = stage.worker(chaos=point, slots=1)
     run = lead(stage, "one", "two")
     first.killed()
@@ -104,7 +104,7 @@ def test_a_worker_is_killed_between_a_parent_and_its_children(stage: Stage, poin
 
 
 @pytest.mark.parametrize("point", ["child.ended", "parent.in_transaction"])
-def test_a_worker_is_killed_between_a_child_that_pauses_and_its_parent(stage: Stage, point: str) -> None:
+def test_a_tree_survives_a_kill_between_a_pausing_child_and_its_parent(stage: Stage, point: str) -> None:
     stage.agent([["ledger_read"]], slug="pauses", max_steps=1)
     first = stage.worker(chaos=point, slots=1)
     run = lead(stage, "pauses")

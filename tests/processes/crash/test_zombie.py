@@ -1,4 +1,4 @@
-"""A worker is suspended until another one has taken its run over, and then woken up: it must do nothing more."""
+"""Suspend a worker until another one has taken over its run, then wake it: it must not act on the run again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
-#: Suspended there, it has the answer of a tool in its hands.
+#: Points at which a suspended worker holds the output of a tool.
 ANSWERED = {"tool.returned", "checkpoint.before"}
 
 
@@ -27,12 +27,12 @@ def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRu
 
 
 def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, ChildProcess]:
-    """A run that a second worker has finished, and its first worker, which has been awake again for a while."""
+    """Return a run that a second worker has finished, and its first worker, which was woken afterwards."""
     run, first = suspended(stage, point, calls)
     for _ in range(3):
         if not stage.write_locked():
             break
-        # Another thread of it was writing. SQLite has one writer: nobody can take its place, whatever we do.
+        # Another of its threads was writing. SQLite has one writer, so no other worker could take over.
         first.end()
         finisher = stage.worker()
         stage.reaches(run, RunStatus.COMPLETED)
@@ -62,10 +62,8 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
         ("end.before", CALLS, 3),
     ],
 )
-def test_it_writes_nothing_after_it_was_taken_over(
-    stage: Stage, point: str, calls: list[list[str]], effects: int
-) -> None:
-    """S-115: nothing but what a tool of it had answered meanwhile, which says that it came late."""
+def test_a_fenced_worker_writes_nothing(stage: Stage, point: str, calls: list[list[str]], effects: int) -> None:
+    """S-115: except late tool output, which is marked as late."""
     run, zombie = suspend_and_wake(stage, point, calls)
 
     check(run)
@@ -75,16 +73,16 @@ def test_it_writes_nothing_after_it_was_taken_over(
     assert [event for event in lines if event.epoch == 1 and event.seq > taken_over] == []
     told, late = [event for event in lines if not event.late], [event for event in lines if event.late]
     assert told[-1].type == "run.completed"
-    # What its tool had answered is kept, and is no result.
+    # The tool's output is kept as a late event, but is not a result.
     assert [(e.type, e.payload["late"], e.epoch) for e in late] == [("tool.output", True, None)] * (point in ANSWERED)
-    # What it had done before it was suspended stays done; after that it has touched nothing.
+    # Effects from before the suspension remain; afterwards the worker has none.
     mine = [effect for effect in stage.effects() if effect.run == str(run.pk)]
     assert [effect.epoch for effect in mine].count(1) == effects
     once = AgentRunToolCall.objects.get(run=run, tool_name="ledger_once")
     assert [effect.call_id for effect in mine].count(once.call_id) <= 1
     if calls is ONCE_FIRST:
         assert once.status == ToolStatus.UNKNOWN
-    # It did not die, so nothing counts against the step; and it goes on to work.
+    # It did not die, so nothing counts against the step, and it can execute other runs.
     assert list(Attempt.objects.filter(run=run, epoch=1).values_list("end_reason", flat=True)) == ["fenced"]
     other = stage.run()
     stage.reaches(other, RunStatus.COMPLETED)
@@ -93,10 +91,10 @@ def test_it_writes_nothing_after_it_was_taken_over(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("point", ["turn.in_transaction", "result.in_transaction", "end.in_transaction"])
-def test_it_does_not_hold_a_run_by_a_transaction(stage: Stage, point: str) -> None:
-    """Suspended with row locks in hand: the server must end such a transaction, or nobody ever has the run again.
+def test_a_suspended_worker_does_not_block_a_run_by_a_transaction(stage: Stage, point: str) -> None:
+    """The worker is suspended with row locks held: the server must end its transaction, or the run stays blocked.
 
-    Not on SQLite: there one writer holds the whole file, and a suspended one holds it for as long as it is.
+    Not on SQLite, where a suspended writer locks the whole file until it wakes.
     """
     run, _ = suspend_and_wake(stage, point, CALLS)
 

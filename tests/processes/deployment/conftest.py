@@ -1,4 +1,4 @@
-"""Databases: a home with all tables, which is copied because to migrate takes seconds; and one with nothing in it."""
+"""Databases: a home with all tables, copied because migrations take seconds, and an empty database."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from django.conf import settings
 
 @pytest.fixture
 def migrated_home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A home of a site with all tables and no rows. Only the pass on SQLite has it, as a home has no other database."""
+    """Return the home of a site with all tables and no rows. Only the SQLite pass uses it, because a home requires
+    SQLite.
+    """
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    # Asked for by name: a test of a home does not depend on the database of the pass.
+    # Requested dynamically, so that a test of a home does not depend on the database of the pass.
     request.getfixturevalue("databases").copy_to(str(home / "agentops.sqlite3"))
     return home
 
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[str]:
-    """The address of a database with nothing in it, on the engine under test."""
+    """Return the URL of an empty database on the engine under test."""
     if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         yield f"sqlite:///{tmp_path / 'old.sqlite3'}"
         return

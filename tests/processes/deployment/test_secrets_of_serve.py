@@ -1,4 +1,6 @@
-"""`agentops serve` shows its secrets to no other process, in one process or in several, and works with them."""
+"""Test that `agentops serve`, with one or several processes, hides its secrets from other processes and still uses
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ SECRETS = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_no_process_of_the_site_shows_its_secrets(processes: str, migrated_home: Path, tmp_path: Path) -> None:
+def test_no_process_of_the_site_exposes_its_secrets(processes: str, migrated_home: Path, tmp_path: Path) -> None:
     port = free_port()
     env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(migrated_home), "PORT": str(port)} | SECRETS
     with (tmp_path / "log").open("wb") as log:
@@ -36,8 +38,8 @@ def test_no_process_of_the_site_shows_its_secrets(processes: str, migrated_home:
     try:
 
         def serves() -> bool:
-            # Also while they are being loaded: what a process was once given must not have been there at all.
-            # Asked first: the answer waits until a child can give it.
+            # Check also while children load: their initial environment must not contain secrets. Request first, because
+            # the answer waits until a child can give it.
             serving = answers(port)
             for child in children(server.pid):
                 of_children[child] = of_children.get(child, "") + environ_of(child)
@@ -47,7 +49,7 @@ def test_no_process_of_the_site_shows_its_secrets(processes: str, migrated_home:
         eventually(lambda: CANARY not in environ_of(server.pid), within_s=1, why="its secrets are hidden")
         assert not [child for child, seen in of_children.items() if CANARY in seen]
         assert bool(of_children) is (processes != "1")
-        # It knows them all the same.
+        # It still uses its secrets.
         proxied = {"Authorization": f"Bearer {TOKEN}", "X-Forwarded-For": "203.0.113.9"}
         for _ in range(4):
             assert httpx.get(f"http://127.0.0.1:{port}/readyz", headers=proxied).json()["ready"] is True
@@ -74,7 +76,7 @@ def children(of: int) -> list[int]:
 
 
 def environ_of(process: int) -> str:
-    """What another process of the same user can see of it; nothing, where the kernel forbids it."""
+    """Return the environment of a process as other processes of the user see it, or "" if the kernel forbids it."""
     try:
         return Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace")
     except OSError:

@@ -1,4 +1,6 @@
-"""Slow clients, crowds of connections and huge headers: others are served meanwhile, by every way to serve the site."""
+"""Test that slow clients, many connections and large headers do not delay other clients, for each way to serve the
+site.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,20 @@ from tests.support.waiting import eventually
 from tests.support.web.server import WebThread
 from tests.support.web.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
 
-#: Of each kind. More than a process has threads.
+#: Slow clients of each kind; more than the threads of a process.
 CLIENTS = 12
-#: As the product has them, but shorter.
+#: The default timeouts, shortened.
 QUICK = {"AGENTOPS_HEADER_TIMEOUT_S": "4", "AGENTOPS_BODY_TIMEOUT_S": "4"}
-#: On a machine that is busy with other tests. A server that is held up answers nobody until the time is up.
+#: Limit in seconds on a busy machine. A blocked server would answer no one until the timeout.
 FAST_S = 3
 PLAIN = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 
 
 @contextmanager
 def serving(directory: Path) -> Iterator[int]:
-    """`agentops serve` as docs/guides/processes.md and docker-compose.yml have it, on a database of its own."""
+    """Run `agentops serve` as in docs/guides/processes.md and docker-compose.yml, on a separate database; yield the
+    port.
+    """
     port = free_port()
     env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(directory / "home"), "PORT": str(port)} | QUICK
     with (directory / "log").open("wb") as log:
@@ -76,10 +80,10 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.usefixtures("migrated_home")
-def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
-    """Headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
+def test_slow_clients_delay_no_other_client(way: str, tmp_path: Path) -> None:
+    """Send headers, bodies and chunks one byte at a time; open connections that send nothing or never end."""
     with WAYS[way](tmp_path) as port:
-        # Whatever is loaded for the first one.
+        # Wait for modules that the first request loads.
         eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/login", timeout=60), why="it answers")
         with slow_clients(port, CLIENTS) as clients:
             took = [seconds_to_answer(port, path) for _ in range(5) for path in ("/login", "/healthz")]
@@ -91,7 +95,7 @@ def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
         assert not any(b"\r\nserver:" in client.answer.lower() for client in clients)
 
 
-def test_the_product_waits_half_a_minute_for_a_body(settings: Any) -> None:
+def test_the_default_timeouts_are_10_s_for_headers_and_30_s_for_bodies(settings: Any) -> None:
     assert (settings.AGENTOPS_HEADER_TIMEOUT_S, settings.AGENTOPS_BODY_TIMEOUT_S) == (10, 30)
 
 
@@ -99,8 +103,8 @@ def test_the_product_waits_half_a_minute_for_a_body(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["AGENTOPS_CONNECTIONS", "AGENTOPS_CONNECTIONS_PER_ADDRESS"])
-def test_connections_are_limited(name: str, web: WebThread, settings: Any) -> None:
-    """By process and by address; one that ends makes room."""
+def test_the_number_of_connections_is_limited(name: str, web: WebThread, settings: Any) -> None:
+    """The limits are per process and per address. A closed connection makes room."""
     setattr(settings, name, 3)
     with ExitStack() as stack:
         for _ in range(3):
@@ -110,16 +114,16 @@ def test_connections_are_limited(name: str, web: WebThread, settings: Any) -> No
         eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, within_s=5, why="a connection has become free")
 
 
-def test_a_proxy_stands_for_many_addresses(web: WebThread, settings: Any) -> None:
+def test_the_limit_per_address_does_not_apply_to_a_proxy(web: WebThread, settings: Any) -> None:
     settings.AGENTOPS_CONNECTIONS_PER_ADDRESS = 1
     settings.FORWARDED_ALLOW_IPS = ["127.0.0.0/8"]
     with socket.create_connection(("127.0.0.1", web.port)), socket.create_connection(("127.0.0.1", web.port)):
         assert refusal(web, PLAIN + b"\r\n") == 200
 
 
-def test_a_client_that_reads_nothing_is_let_go(web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_disconnected(web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "ANSWER_S", 0.3)
-    # Larger than all buffers between the two.
+    # Larger than all buffers between client and server.
     path = b"/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
     request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
     with socket.create_connection(("127.0.0.1", web.port)) as wire:
@@ -148,7 +152,7 @@ def refusal(web: WebThread, request: bytes) -> int:
     ids=["one", "cookie", "many"],
 )
 def test_headers_of_100_kb_are_refused(web: WebThread, headers: bytes) -> None:
-    """431, whether they come to an end or not."""
+    """Answer 431 whether or not the headers end."""
     assert refusal(web, PLAIN + headers + b"\r\n\r\n") == 431
     assert refusal(web, PLAIN + headers) == 431
     assert refusal(web, b"GET /healthz?" + headers.replace(b"\r\n", b"") + b" HTTP/1.1\r\nHost: localhost") in {
@@ -158,8 +162,8 @@ def test_headers_of_100_kb_are_refused(web: WebThread, headers: bytes) -> None:
     assert refusal(web, PLAIN + b"X-Large: " + b"x" * 30_000 + b"\r\n\r\n") == 200
 
 
-def test_no_answer_names_the_server(web: WebThread) -> None:
-    """Also those that no view makes."""
+def test_no_response_names_the_server(web: WebThread) -> None:
+    """This includes responses that no view creates."""
     requests = {
         200: PLAIN + b"\r\n",
         404: PLAIN.replace(b"/healthz", b"/nothing") + b"\r\n",
@@ -173,7 +177,7 @@ def test_no_answer_names_the_server(web: WebThread) -> None:
 
 
 def test_two_lengths_are_refused(web: WebThread) -> None:
-    """A proxy and the server might each believe another one."""
+    """With two lengths, a proxy and the server could disagree on which one applies."""
     lengths = b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
     smuggled = b"GET /admin/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = exchange(web.port, PLAIN.replace(b"GET /healthz", b"POST /login") + lengths + smuggled)
@@ -185,7 +189,7 @@ def test_two_lengths_are_refused(web: WebThread) -> None:
 
 
 class Wire:
-    """An ASGI request that sends `pieces`, and then the last one for ever."""
+    """An ASGI request that sends `pieces` and then repeats the last one forever."""
 
     def __init__(self, *pieces: bytes, length: str | None = None, pause_s: float = 0) -> None:
         self.pieces, self.pause_s, self.received = list(pieces), pause_s, 0
@@ -204,15 +208,15 @@ def read(wire: Wire, bodies: Bodies | None = None) -> bytes:
     return body.stream().read()
 
 
-def test_an_endless_body_is_not_taken() -> None:
-    """One byte more than allowed is kept; nothing is read of what says that it is too long."""
+def test_an_endless_body_is_read_only_to_the_limit() -> None:
+    """Read one byte more than allowed; read nothing if the announced length is too large."""
     assert len(read(Wire(b"x" * 2**20))) == MAX_BYTES + 1
     for length in (str(MAX_BYTES + 1), "9" * 30):
         wire = Wire(b"x", length=length)
         assert (read(wire), wire.received) == (b"", 0)
 
 
-def test_a_slow_body_is_dropped_however_steadily_it_drips(settings: Any) -> None:
+def test_a_slow_body_is_dropped_after_the_timeout(settings: Any) -> None:
     settings.AGENTOPS_BODY_TIMEOUT_S = 0.1
     wire = Wire(b"{", pause_s=0.03)
 
@@ -220,8 +224,8 @@ def test_a_slow_body_is_dropped_however_steadily_it_drips(settings: Any) -> None
     assert wire.scope[REFUSED] == body_limit.LATE
 
 
-def test_all_bodies_together_hold_no_more_than_their_share() -> None:
-    """Memory is given back, whatever becomes of a body; a small one is always read."""
+def test_all_bodies_together_use_limited_memory() -> None:
+    """Memory is released in all cases. A small body is always read."""
     bodies = Bodies(shared_bytes=10 * 2**20)
     large = [asyncio.run(bodies.read(wire.scope, wire.receive)) for wire in (Wire(b"x" * 2**20), Wire(b"x" * 2**20))]
     third, small = Wire(b"x" * 2**20), Wire(b"x" * FREE_BYTES, b"")
@@ -236,7 +240,7 @@ def test_all_bodies_together_hold_no_more_than_their_share() -> None:
     assert len(read(Wire(b"x" * 2**20), bodies)) == MAX_BYTES + 1
 
 
-def test_a_program_reads_why_its_body_was_dropped(
+def test_a_client_gets_the_reason_for_a_dropped_body(
     web: WebThread, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTOPS_BODY_TIMEOUT_S = 0.2
@@ -264,8 +268,8 @@ def upload_wire(*pieces: bytes, method: str = "POST", path: str = "/p/demo/impor
     return wire
 
 
-def test_only_uploads_may_be_long_and_too_long_ones_are_dropped(settings: Any) -> None:
-    """An endless body, and one that says that it is too long, of which nothing is read."""
+def test_only_uploads_may_be_large_and_larger_ones_are_dropped(settings: Any) -> None:
+    """Send an endless body, and one whose announced length is too large, of which nothing is read."""
     settings.AGENTOPS_UPLOAD_MIB = 6
     bodies = Bodies(uploads=Bodies(shared_bytes=16 * 2**20))
     for path in ("/p/demo/imports", "/api/projects/demo/imports"):
@@ -281,7 +285,7 @@ def test_only_uploads_may_be_long_and_too_long_ones_are_dropped(settings: Any) -
     assert (read(slow, bodies), slow.scope[REFUSED]) == (b"", body_limit.LATE)
 
 
-def test_all_uploads_together_take_no_more_than_their_share_of_the_disk(settings: Any) -> None:
+def test_all_uploads_together_use_limited_disk_space(settings: Any) -> None:
     settings.AGENTOPS_UPLOAD_MIB = 6
     bodies = Bodies(uploads=Bodies(shared_bytes=8 * 2**20))
     length = str(6 * 2**20)
@@ -289,7 +293,7 @@ def test_all_uploads_together_take_no_more_than_their_share_of_the_disk(settings
     first = upload_wire(*whole, length=length)
     first.pieces.append(b"")
     with pytest.raises(ClientDisconnected):
-        read(first, bodies)  # its client leaves at the end: what it took is given back
+        read(first, bodies)  # the client disconnects at the end; its reserved space is released
     wires = [Wire(b"x" * 6 * 2**20), Wire(b"x" * 6 * 2**20)]
     for wire in wires:
         wire.scope |= {"method": "POST", "path": "/p/demo/imports", "headers": [(b"content-length", length.encode())]}
@@ -308,11 +312,13 @@ def test_all_uploads_together_take_no_more_than_their_share_of_the_disk(settings
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_server_takes_a_large_upload_and_refuses_a_larger_one_in_words(web: WebThread, settings: Any) -> None:
+def test_a_server_accepts_a_large_upload_and_explains_the_refusal_of_a_larger_one(
+    web: WebThread, settings: Any
+) -> None:
     settings.AGENTOPS_UPLOAD_MIB = 7
     project = make_project("alpha")
     headers, url = with_key(project, "ingest"), f"{web.url}/api/projects/alpha/imports"
-    content = b"\xff" * 6 * 2**20  # not UTF-8, as archives are
+    content = b"\xff" * 6 * 2**20  # not UTF-8, as in archives
     form = httpx.post(url, files={"file": ("a.eval", content)}, headers=headers)
     raw = httpx.post(f"{url}?name=a.eval", content=content, headers={**headers, "Content-Type": "application/zip"})
     assert (form.status_code, raw.status_code) == (202, 202)

@@ -1,4 +1,4 @@
-"""The commands of docker-compose.yml, run as they stand there, on PostgreSQL and Redis but without Docker."""
+"""Run the commands of docker-compose.yml unchanged, on PostgreSQL and Redis but without Docker."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.support.waiting import eventually
 from tests.support.web.slow_clients import slow_clients
 
 BIN = Path(sys.executable).parent
-#: What the proxy tells the processes behind it.
+#: Headers that the proxy sends to the processes behind it.
 PROXIED = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9", "Host": "localhost"}
 AGENT = {"agent_id": "replay", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
 
 
 class Stack:
-    """Services by their names in docker-compose.yml, each a process of its own."""
+    """The services of docker-compose.yml, by name, each as a process."""
 
     def __init__(self, database: str, redis_url: str, tmp: Path) -> None:
         self.tmp = tmp
         self.ports: dict[str, int] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        #: What stands in for the names that only a network of Docker's knows.
+        #: Values in place of host names that exist only in Docker's network.
         self._here = {"DATABASE_URL": database, "REDIS_URL": redis_url, "SECRET_KEY": secrets.token_urlsafe(64)}
         self._here |= {"ALLOWED_HOSTS": "localhost"}
 
@@ -45,7 +45,7 @@ class Stack:
         return {"PATH": f"{BIN}:{os.environ['PATH']}"} | asked | self._here
 
     def run(self, *command: str, name: str = "web", **more: str) -> str:
-        """A command in the environment of a service, as `docker compose run` does it; what it says."""
+        """Run a command in the environment of a service, like `docker compose run`, and return its output."""
         done = subprocess.run(
             [*command], env=self.environment(name) | more, cwd=self.tmp, capture_output=True, text=True, timeout=180,
             check=False,
@@ -62,7 +62,7 @@ class Stack:
             )
 
     def healthy(self, name: str) -> bool:
-        """What Docker asks, asked once."""
+        """Run the service's health check once and return whether it passed."""
         assert self.processes[name].poll() is None, (self.tmp / f"{name}.log").read_text()
         how, *words = service(name)["healthcheck"]["test"]
         words = ["sh", "-c", *words] if how == "CMD-SHELL" else words
@@ -71,7 +71,7 @@ class Stack:
         return done.returncode == 0
 
     def stop(self, name: str) -> tuple[int, float]:
-        """Its exit code after SIGTERM, and how long it took."""
+        """Send SIGTERM and return the exit code and the seconds until exit."""
         begun = time.monotonic()
         self.processes[name].send_signal(signal.SIGTERM)
         return self.processes[name].wait(40), time.monotonic() - begun
@@ -86,7 +86,7 @@ class Stack:
         return f"http://127.0.0.1:{self.ports[name]}{path}"
 
     def _local(self, text: str, name: str) -> str:
-        """Each has a container, and so /tmp and port 8000, to itself; here they have a directory and a port."""
+        """Replace /tmp and port 8000, which a container has to itself, by a directory and a port for this service."""
         own = self.tmp / name
         own.mkdir(exist_ok=True)
         text = text.replace("0.0.0.0", "127.0.0.1").replace("/tmp", str(own))
@@ -116,7 +116,7 @@ def stack(redis_url: str, tmp_path: Path) -> Iterator[Stack]:
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.redis
-def test_the_commands_of_the_compose_file_make_a_working_site(stack: Stack) -> None:
+def test_the_commands_of_the_compose_file_start_a_working_site(stack: Stack) -> None:
     stack.run(*service("migrate")["command"], name="migrate")
     for name in ("web", "stream", "worker", "beat"):
         stack.start(name)
@@ -148,13 +148,13 @@ def pages_are_served(stack: Stack) -> None:
     assert "__Host-csrftoken" in login.headers["Set-Cookie"]
     assert login.headers["Strict-Transport-Security"]
     assert httpx.get(stack.url("web", "/static/css/timeline.css"), headers=PROXIED).status_code == 200
-    # Not by the proxy: sent on to HTTPS.
+    # A request without the proxy's headers is redirected to HTTPS.
     assert httpx.get(stack.url("web", "/login"), headers={"Host": "localhost"}).status_code == 301
     assert httpx.get(stack.url("web", "/login"), headers=PROXIED | {"Host": "evil.example"}).status_code == 400
 
 
 def slow_clients_hold_nobody_up(stack: Stack) -> None:
-    """More of them at each process than it has threads."""
+    """Open more slow clients per process than it has threads."""
     for name in ("web", "stream"):
         with slow_clients(stack.ports[name], 20):
             for path in ("/login", "/healthz"):
@@ -170,7 +170,7 @@ def runs_are_worked_on_and_streamed(stack: Stack, key: str) -> None:
         assert stream.status_code == 200
         seen = [line.removeprefix("event: ") for line in stream.iter_lines() if line.startswith("event: ")]
     assert seen[-1] == "end"
-    # Chunked bodies arrive by WSGI too: this one is read, and refused for what it says.
+    # Chunked bodies also arrive through WSGI: this one is read, and rejected for its content.
     told = httpx.post(stack.url("web", "/csp-report"), headers=PROXIED, content=iter([b"{", b"}"]))
     assert told.status_code == 204
     large = httpx.post(stack.url("web", "/csp-report"), headers=PROXIED, content=iter([b"x" * 8000, b"x" * 8000]))

@@ -1,4 +1,4 @@
-"""Migrations: a database that has some of them gains the others and loses nothing; and each can be undone."""
+"""Test migrations: they update an old database without loss, and each can be reversed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ = (
     "print(Project.objects.get().slug, list(AgentRun.with_removed.all()))"
 )
 
-#: Prints the tables and functions of agentops that still exist. Both databases drop triggers with their table.
+#: Prints the remaining tables and functions of agentops. Both databases drop triggers with their table.
 LEFT = """
 from django.db import connection
 names = connection.introspection.table_names()
@@ -46,8 +46,8 @@ def manage(empty: str, tmp_path: Path) -> Manage:
 
 @pytest.mark.slow
 @pytest.mark.every_database
-def test_it_gains_its_tables_and_a_second_opening_is_harmless(manage: Manage) -> None:
-    """From before there were records of runs, with a project in it."""
+def test_migrate_adds_tables_keeps_rows_and_can_be_repeated(manage: Manage) -> None:
+    """Start from before the tables of runs existed, with a project."""
     manage("migrate", "projects")
     manage("migrate", "runs", "0001")
     manage("shell", "--no-imports", "-c", MAKE)
@@ -59,7 +59,7 @@ def test_it_gains_its_tables_and_a_second_opening_is_harmless(manage: Manage) ->
 
 @pytest.mark.slow
 @pytest.mark.every_database
-def test_each_migration_can_be_undone(manage: Manage) -> None:
+def test_each_migration_can_be_reversed(manage: Manage) -> None:
     manage("migrate")
     for app in ("runs", "timeline", "projects"):
         manage("migrate", app, "zero")

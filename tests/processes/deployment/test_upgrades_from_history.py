@@ -1,4 +1,4 @@
-"""Databases of earlier commits of this repository, with runs in flight, upgraded by the code of today."""
+"""Upgrade databases of earlier commits of this repository, with active runs, to the current code."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tests.support.deployment.old_version import Row, Version, all_rows, query, 
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
-#: The oldest that can be upgraded (docs/guides/upgrade.md), one with flows, and one without the last two migrations.
+#: The oldest version that can be upgraded (docs/guides/upgrade.md), one with flows, and one without the last two
+#: migrations.
 COMMITS = {
     "2026-11-22": "4481d92a40c4614fc65880eb31136489eb9ce347",
     "2026-11-24": "16b65f0e48c8bb591b13cc93bdbd7c48395d9081",
     "2026-11-26": "353dc378d2965a3fc6cf2c6597c553b3fb84788d",
 }
-#: The last one before that: its migrations were replaced.
+#: The last version before the oldest: its migrations were replaced later.
 TOO_OLD = "d6aa529bec9aabbf26a8151d027ecf908fe3950b"
-#: The demo, of which the slow runs play ten times as fast.
+#: Seeds the demo; its slow runs play ten times as fast.
 SEED = """
 import dataclasses, django; django.setup()
 from runs import demo
@@ -29,14 +30,14 @@ demo.PLAYERS = tuple(dataclasses.replace(player, pace=player.pace * 10) for play
 demo.seed()
 """
 RUNS = "SELECT a.slug, r.status, r.step_count FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id"
-#: Tables that a migration may add rows to: names of models and permissions, migrations, and where the search index is.
+#: Tables to which a migration may add rows: content types, permissions, migrations, and the search position.
 MAY_GAIN = {"auth_permission", "django_content_type", "django_migrations", "agent_run_search_position"}
-#: The counters of SQLite, which follow from the rows.
+#: SQLite's counters, which follow from the rows.
 NO_RECORDS = {"sqlite_sequence"}
 
 
 def lost_rows(before: dict[str, list[Row]], after: dict[str, list[Row]]) -> list[str]:
-    """Say which tables, columns and rows the upgrade has lost, changed or added, apart from columns and MAY_GAIN."""
+    """List tables, columns and rows that the upgrade lost or changed, and added rows except those in MAY_GAIN."""
     faults = [f"{table} is gone" for table in sorted(before.keys() - after.keys())]
     for table in sorted((before.keys() & after.keys()) - NO_RECORDS):
         columns = {column for row in before[table] for column in row}
@@ -50,7 +51,7 @@ def lost_rows(before: dict[str, list[Row]], after: dict[str, list[Row]]) -> list
     return faults
 
 
-# An old version makes a database, and its worker is killed; the one of today finishes the runs: half a minute each.
+# The old version creates a database and its worker is killed; the current version finishes the runs in half a minute.
 @pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.parametrize("date", COMMITS)
@@ -87,7 +88,7 @@ def test_an_old_database_loses_nothing_and_its_runs_finish(date: str, empty: str
 
 @pytest.mark.slow
 @pytest.mark.every_database
-def test_a_database_from_before_the_oldest_version_is_refused_unchanged(empty: str, tmp_path: Path) -> None:
+def test_a_database_older_than_the_oldest_version_is_refused_unchanged(empty: str, tmp_path: Path) -> None:
     old = Version(unpack(TOO_OLD, tmp_path / "old"), empty, tmp_path / "home", tmp_path / "old.log")
     today = Version(ROOT, empty, tmp_path / "home", tmp_path / "today.log")
     old.manage("migrate", "--verbosity", "0")

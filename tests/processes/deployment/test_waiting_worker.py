@@ -1,4 +1,4 @@
-"""A worker that is started before the migration: it could execute a tool and then fail to store the result."""
+"""Test a worker that starts before the migration: it must not execute a tool whose result it could not store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: everything that the site needs is in it, and it works where nothing else of this tree is."""
+"""Test the wheel: it contains everything that the site needs, and works without the source tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 
 
-def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_site(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
@@ -28,8 +28,8 @@ def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
-    """A clean environment with what the lock file names and the wheel; then the site, from there."""
+def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) -> None:
+    """Install the packages of the lock file and the wheel into a clean environment, and start the site from there."""
     environment = CleanEnvironment.make(tmp_path / "clean")
     environment.install_site(wheel)
 

@@ -1,4 +1,4 @@
-"""A site for each test, and a home that has been up before."""
+"""Fixtures: a new site for each test, and a home that was in use before."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A site that was up until the three recordings had been played, undisturbed; then it was ended.
+    """Return a site that ran until its three recordings were played, and then ended.
 
-    Made once: xdist's workers share it.
+    It is made once; xdist's workers share it.
     """
 
     def play(directory: Path) -> None:
@@ -41,6 +41,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture
 def seasoned(site: Site, played: Site) -> Site:
-    """A site of this test's own that begins as a copy of `played`."""
+    """Return a site for this test, with a copy of the home of `played`."""
     shutil.copytree(played.home, site.home)
     return site

@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, a site has lost nothing and doubled nothing."""
+"""Kill a site at any moment and restart it: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ RECOVERIES = """
 
 
 NEWEST = "SELECT last_seq FROM timeline_log WHERE id = ?"
-#: Longer than any test: who comes next must not have to wait for the end of a dead worker's lease, and no run is back
-#: in the queue between two slices when the kill comes.
+#: Longer than any test: a restart must not wait for the lease of a dead worker, and no run may be between two slices at
+#: the kill.
 LONG_LEASE = {"AGENTOPS_LEASE_S": "600", "AGENTOPS_SLICE_S": "600"}
 
 
@@ -39,7 +39,7 @@ def both_at_work(site: Site) -> bool:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_at_once(site: Site, played: Site) -> None:
+def test_runs_continue_at_once_after_a_kill(site: Site, played: Site) -> None:
     """S-114."""
     site.up(**LONG_LEASE)
     eventually(lambda: both_at_work(site), why="the long recording is half played, and the live one has begun")
@@ -60,7 +60,7 @@ def test_a_run_goes_on_at_once(site: Site, played: Site) -> None:
 
 
 def events(client: httpx.Client, run_id: UUID, after: int, count: int) -> list[int]:
-    """The seqs of the next `count` events of the live stream."""
+    """Return the seqs of the next `count` events of the live stream."""
     path = f"/api/projects/demo/agent-runs/{run_id}/events/stream"
     seen: list[int] = []
     with client.stream("GET", path, headers={"Last-Event-ID": str(after)}) as stream:
@@ -74,8 +74,8 @@ def events(client: httpx.Client, run_id: UUID, after: int, count: int) -> list[i
 
 
 @pytest.mark.slow
-def test_a_reader_goes_on_where_it_was(seasoned: Site, played: Site) -> None:
-    """Before and after a kill, and again after a Ctrl-C: nothing is missing, nothing comes twice, nobody signs in."""
+def test_a_reader_continues_after_a_restart(seasoned: Site, played: Site) -> None:
+    """Restart after a kill and after Ctrl-C: no event is missing or repeated, and the session stays valid."""
     seasoned.up()
     run_id = seasoned.run_of("demo-replay")
     assert played.password is not None
@@ -94,7 +94,7 @@ def test_a_reader_goes_on_where_it_was(seasoned: Site, played: Site) -> None:
 
 @pytest.mark.slow
 def test_the_first_start_survives_kills_at_any_moment(site: Site) -> None:
-    """While tables are made, while the demo is, while the admin is, and after."""
+    """Kill it while tables, the demo and the admin are created, and afterwards."""
     shown = []
     moments = random.Random(5)
     for after in (0.0, 0.1, 0.3, 0.6, 1.0, 1.5):
@@ -112,7 +112,8 @@ def test_the_first_start_survives_kills_at_any_moment(site: Site) -> None:
     assert len(site.rows("SELECT 1 FROM flow_runs")) == 1
     assert len(site.rows("SELECT 1 FROM projects_membership")) == 1
     [(hashed,)] = site.rows("SELECT password FROM auth_user")
-    # Once at most: a kill right between the commit and the line loses it, and the next start says how to set another.
+    # At most once: a kill between the commit and the output loses the password; the next start explains how to set
+    # another.
     assert len(shown) <= 1
     assert all(check_password(password, hashed) for password in shown)
     eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played")

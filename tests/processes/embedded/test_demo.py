@@ -1,4 +1,4 @@
-"""What a new site starts with, made once; and the leases of a dead worker."""
+"""Test the demo of a new site, its first login, and the leases of a dead worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.models import Event
 pytestmark = pytest.mark.django_db
 
 
-def test_it_is_made_once() -> None:
+def test_the_demo_is_created_once() -> None:
     assert demo.seed()
     assert not demo.seed()
 
@@ -28,13 +28,13 @@ def test_it_is_made_once() -> None:
     assert [run.agent_config["agent_id"] for run in runs] == [player.agent_id for player in demo.PLAYERS]
     assert {run.status for run in runs} == {"queued"}
     assert {tuple(run.labels) for run in runs} == {("demo",)}
-    # The live one comes first, and says what it is.
+    # The live one comes first, and its title says so.
     assert runs[0].title.startswith("Demo replay, live")
     assert runs[0].agent_config["settings"] == {"pace": 30}
     assert {run.project.slug for run in runs} == {"demo"}
 
 
-def test_its_runs_can_be_played() -> None:
+def test_the_runs_of_the_demo_can_be_played() -> None:
     demo.seed()
     run = drive(AgentRun.objects.get(agent__slug="claude-code-5c"))
 
@@ -42,31 +42,31 @@ def test_its_runs_can_be_played() -> None:
     assert not invariants.check()
 
 
-def test_an_empty_project_of_that_name_is_filled() -> None:
+def test_the_demo_fills_an_empty_project_named_demo() -> None:
     project = create_project("demo", "Ours", actor=SYSTEM)
 
     assert demo.seed()
     assert AgentRun.objects.filter(project=project).count() == len(demo.PLAYERS)
 
 
-def test_a_project_that_is_in_use_is_left_alone() -> None:
+def test_the_demo_does_not_change_a_project_in_use() -> None:
     make_agent(create_project("demo", "Ours", actor=SYSTEM))
 
     assert not demo.seed()
     assert (Agent.objects.count(), AgentRun.objects.count()) == (1, 0)
 
 
-def test_runs_whose_agents_are_gone_are_not_made_again() -> None:
+def test_runs_of_deleted_agents_are_not_created_again() -> None:
     demo.seed()
     Agent.objects.all().delete()
 
     assert not demo.seed()
 
 
-# --- Who can sign in --------------------------------------------------------------------------------------------
+# --- First login ------------------------------------------------------------------------------------------------
 
 
-def test_the_first_admin_and_its_password() -> None:
+def test_the_first_login_is_an_admin_with_a_password() -> None:
     demo.seed()
     login = demo.first_login()
 
@@ -87,21 +87,21 @@ def test_passwords_differ() -> None:
 
 
 @pytest.mark.parametrize("known", ["ann", "admin"])
-def test_where_somebody_can_sign_in_nobody_is_made(known: str) -> None:
+def test_no_admin_is_created_if_a_user_exists(known: str) -> None:
     User.objects.create_superuser(known, password="long enough for anyone")
 
     assert demo.first_login() == (known, None)
     assert User.objects.count() == 1
 
 
-def test_an_admin_who_was_switched_off_is_not_switched_on() -> None:
+def test_a_deactivated_admin_is_not_reactivated() -> None:
     User.objects.create_superuser("admin", password="long enough for anyone", is_active=False)
 
     assert demo.first_login() == ("admin", None)
     assert not User.objects.get().is_active
 
 
-def test_without_a_demo_there_is_still_an_admin() -> None:
+def test_an_admin_is_created_without_a_demo() -> None:
     assert demo.first_login().password
     assert not Project.objects.exists()
 
@@ -109,12 +109,12 @@ def test_without_a_demo_there_is_still_an_admin() -> None:
 # --- The leases of a dead worker --------------------------------------------------------------------------------
 
 
-def test_the_dead_workers_runs_are_taken_over_at_once() -> None:
+def test_the_leases_of_a_dead_worker_expire_at_once() -> None:
     dead, others = make_run(), make_run()
     assert transitions.claim(dead.pk, "box:1:dead")
     assert transitions.claim(others.pk, "box:2:alive")
     assert transitions.claim(dead.pk, "box:3:next") is None
-    # Of a process that the dead worker had started for this run alone.
+    # Held by a process that the dead worker had started for a single run.
     assert transitions.claim(make_run().pk, "box:1:dead.7")
 
     assert transitions.expire_leases("box:1:dead") == 2
@@ -126,11 +126,11 @@ def test_the_dead_workers_runs_are_taken_over_at_once() -> None:
     assert (claimed.epoch, claimed.died, claimed.deaths) == (2, True, 0)
     assert Event.objects.filter(log=dead.pk).order_by("seq").last().type == EventType.RUN_RECOVERED
     assert list(Attempt.objects.filter(run=dead).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
-    # A worker that was wrongly taken for dead finds its lease gone, and can write nothing.
+    # A worker that was wrongly considered dead cannot renew its lease, and so cannot write.
     assert not transitions.renew(dead.pk, 1)
 
 
-def test_nobody_has_left_anything() -> None:
+def test_without_a_previous_worker_no_lease_expires() -> None:
     run = make_run()
     assert transitions.claim(run.pk, "box:1:alive")
 

@@ -1,4 +1,4 @@
-"""The demo flow of a new site: it plays to its end, goes on after a pause in the middle, and can be replayed."""
+"""Test the demo flow of a new site: it completes, continues after a pause, and can be replayed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.support.flows.flow_runs import events_of, play, run_of, types_of
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
-#: Steps of the recordings of its agents.
+#: Number of steps in the recordings of its agents.
 STEPS = {"change": 5, "plan": 24, "review": 219}
-#: Two of its nodes as the graph names them.
+#: Two of its nodes with their labels in the graph.
 SEEN = ("Update the compiler, flow-change", "Carry out a plan, flow-plan")
 MESSAGE = "Go on, and be careful."
 
 
 @pytest.fixture
 def flow_run(transactional_db: None) -> FlowRun:
-    """The flow run of a new site, whose agents play at once. The other runs of the demo are stopped."""
+    """Create the demo's flow run, with agents that play without delays, and stop the other runs of the demo."""
     demo.seed()
     Agent.objects.update(settings={})
     for run in AgentRun.objects.filter(flow_run=None):
@@ -42,7 +42,7 @@ def flow_run(transactional_db: None) -> FlowRun:
 
 
 def steps_of(flow_run: FlowRun, node: str) -> int:
-    """Steps of a node's conversation, over all its runs."""
+    """Return the number of steps of a node's conversation, over all its runs."""
     return run_of(flow_run, node).step_count
 
 
@@ -56,7 +56,7 @@ def assert_sound(flow_run: FlowRun) -> None:
     assert snapshot_at(flow_run) == flow_run.snapshot
 
 
-def test_it_plays_to_its_end(flow_run: FlowRun, worker: Worker) -> None:
+def test_the_flow_completes(flow_run: FlowRun, worker: Worker) -> None:
     waiting = play(flow_run, worker)
     assert (waiting.status, waiting.snapshot["nodeStatus"]["review"]) == ("waiting", "pending")
     question = AgentRunMessage.objects.filter(run=run_of(waiting, "approve"), role="user").get()
@@ -70,7 +70,7 @@ def test_it_plays_to_its_end(flow_run: FlowRun, worker: Worker) -> None:
     assert_sound(ended)
 
 
-def test_without_the_review_it_ends_at_the_question(flow_run: FlowRun, worker: Worker) -> None:
+def test_the_flow_ends_after_the_question_without_the_review(flow_run: FlowRun, worker: Worker) -> None:
     waiting = play(flow_run, worker)
     answered(waiting, "leave it")
     ended = play(waiting, worker)
@@ -80,16 +80,16 @@ def test_without_the_review_it_ends_at_the_question(flow_run: FlowRun, worker: W
 
 
 def in_the_middle(flow_run: FlowRun) -> bool:
-    """Whether both agents are at work: each has done some of its steps, and not all."""
+    """Return whether both agents are active, each after its first and before its last step."""
     nodes = flow_run.visits.filter(kind="agent")
     return nodes.count() == 2 and all(1 <= steps_of(flow_run, node.node) < STEPS[node.node] - 1 for node in nodes)
 
 
-def test_paused_in_the_middle_and_resumed_with_a_message_nothing_is_lost_or_doubled(
+def test_a_flow_paused_and_resumed_with_a_message_repeats_and_loses_nothing(
     flow_run: FlowRun, worker: Worker, settings: Settings
 ) -> None:
-    """Both agents are in the middle of their recordings, which go on at the next entry in the resumed runs."""
-    # A step at a time, so that nobody is done when the other has begun.
+    """Both agents are in the middle of their recordings. The resumed runs continue at the next entry."""
+    # One step per slice, so that neither agent finishes before the other starts.
     settings.AGENTOPS_SLICE_S = 0
     running = play(flow_run, worker, until=in_the_middle)
     assert in_the_middle(running)
@@ -125,7 +125,7 @@ def test_paused_in_the_middle_and_resumed_with_a_message_nothing_is_lost_or_doub
     assert_sound(ended)
 
 
-def test_a_page_replays_it_from_the_first_event_to_the_last(flow_run: FlowRun, worker: Worker, client: Client) -> None:
+def test_the_replay_page_plays_the_first_to_the_last_event(flow_run: FlowRun, worker: Worker, client: Client) -> None:
     waiting = play(flow_run, worker)
     answered(waiting, "leave it")
     ended = play(waiting, worker)
@@ -139,8 +139,8 @@ def test_a_page_replays_it_from_the_first_event_to_the_last(flow_run: FlowRun, w
     assert seen == sorted(seen)
 
 
-def test_the_graph_of_a_flow_at_work_changes_on_its_page(flow_run: FlowRun, worker: Worker, client: Client) -> None:
-    """What an open page asks for again and again; tests/browser/processes looks at the page itself."""
+def test_the_graph_of_an_active_flow_updates(flow_run: FlowRun, worker: Worker, client: Client) -> None:
+    """Test the requests that an open page repeats; tests/browser/processes tests the page."""
     client.force_login(make_person(flow_run.project, Role.VIEWER))
     url = f"/flow-runs/{flow_run.pk}/changes"
     before = client.get(url)

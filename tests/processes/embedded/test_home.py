@@ -1,4 +1,4 @@
-"""The home of an embedded process: one at a time, private, and on a disk of this machine."""
+"""Test the home of an embedded site: it is locked by one process, private, and on a local disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_one_has_it_and_leaves_its_name(tmp_path: Path) -> None:
+def test_a_home_is_locked_by_one_process_and_records_its_owner(tmp_path: Path) -> None:
     first = Home(tmp_path / "a" / "home")
     assert first.previous == ""
     first.belongs_to("box:4711:0123456789abcdef")
@@ -44,8 +44,8 @@ def test_one_has_it_and_leaves_its_name(tmp_path: Path) -> None:
     third.release()
 
 
-def test_it_is_made_private(tmp_path: Path) -> None:
-    """What a command under another umask has made before, too; what is not ours is left alone."""
+def test_a_home_is_made_private(tmp_path: Path) -> None:
+    """This includes files that a command created under another umask, but not other files."""
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     for name in ("agentops.sqlite3", "agentops.sqlite3-wal", "notes.txt"):
@@ -61,7 +61,7 @@ def test_it_is_made_private(tmp_path: Path) -> None:
     }
 
 
-def test_it_refuses_a_directory_of_everyone(tmp_path: Path) -> None:
+def test_a_directory_that_everyone_may_write_to_is_refused(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     os.chmod(shared, 0o1777)
@@ -85,9 +85,9 @@ def test_it_refuses_a_directory_of_everyone(tmp_path: Path) -> None:
         ("/twice/home", "cifs"),
     ],
 )
-def test_it_knows_the_disks_of_other_machines(path: str, kind: str) -> None:
+def test_file_systems_of_other_machines_are_recognized(path: str, kind: str) -> None:
     assert remote_file_system(Path(path), MOUNTS) == kind
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_without_a_list_of_mounts_the_disk_counts_as_local() -> None:
     assert remote_file_system(Path("/srv/home"), "") == ""

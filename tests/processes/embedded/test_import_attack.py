@@ -1,4 +1,4 @@
-"""Files that expand to gigabytes, uploaded to one project of a site in one process: another project does not wait."""
+"""Upload files that expand to gigabytes to one project of a site in one process: another project does not wait."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import httpx
 
 from tests.support.deployment.embedded_site import Site
 
-#: Requests of the other project before the attack, and at least during it.
+#: Requests of the other project before the attack, and at least as many during it.
 REQUESTS = 40
 FILES = 4
-#: Seconds that 19 of 20 requests may take longer during the attack than before it.
+#: Limit in seconds by which the 95th percentile may rise during the attack.
 LONGEST_S = 0.5
 
 
 def attack() -> bytes:
-    """A log of 2 KB whose 4,000 messages name one text of a MiB."""
+    """Return an archive of 2 KB in which 4,000 messages refer to one text of 1 MiB."""
     messages = [{"role": "user", "content": "attachment://a"}] * 4000
     sample = {"id": "1", "epoch": 1, "messages": messages, "attachments": {"a": "x" * 1024 * 1024}}
     content = io.BytesIO()

@@ -1,6 +1,6 @@
-"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook, and its runs.
+"""Follow docs/guides/extensions.md word for word: a package with tools, a provider and a hook, and its runs.
 
-And docs/guides/testing.md, which tests that agent without its provider.
+Also follow docs/guides/testing.md, which tests that agent without its provider.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATHS = [Path(path) for path in re.findall(r"^`\.\./(shop_extension/[\w/.]+)`", 
 
 @dataclass
 class Reader:
-    """Somebody who follows the guides in the directory of agentops, whose environment has the site and nothing else."""
+    """A reader who follows the guides in the directory of agentops, in an environment that has only the site."""
 
     environment: CleanEnvironment
     site: Site
@@ -46,12 +46,12 @@ class Reader:
         return self.environment.sh(commands)
 
     def result(self, prompt: str) -> tuple[str, str, str]:
-        """The id of the run with this prompt, its status and its result."""
+        """Return the ID, status and result of the run with this prompt."""
         [(run_id, status, text)] = self.site.rows(f"SELECT id, status, result FROM agent_runs WHERE title = '{prompt}'")
         return str(UUID(run_id)), status, text
 
     def refund(self) -> str:
-        """Approve the refund that waits for it, and return the id of its run."""
+        """Approve the pending refund and return the ID of its run."""
         eventually(lambda: self.result(REFUND)[1] == "waiting", why="the run waits for approval")
         run_id = self.result(REFUND)[0]
         self.sh(APPROVE.replace("RUN", run_id))
@@ -69,7 +69,7 @@ def reader(site: Site, tmp_path: Path) -> Reader:
 
 
 @pytest.mark.slow
-def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
+def test_the_guide_to_extensions_works_as_written(reader: Reader) -> None:
     site, beside = reader.site, reader.directory.parent
     reader.sh(PREPARE)
     for path, text in zip(PATHS, FILES, strict=False):
@@ -103,8 +103,8 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
 
 
 @pytest.mark.slow
-def test_the_guide_to_tests_works_as_it_is_written(reader: Reader) -> None:
-    """It continues where the other one ends, which the example of the repository is."""
+def test_the_guide_to_testing_works_as_written(reader: Reader) -> None:
+    """Start from the result of the other guide, which is the example in the repository."""
     site, beside = reader.site, reader.directory.parent
     shutil.copytree(EXAMPLE, beside / "shop_extension")
     (reader.directory / "clerk.toml").write_text(FILES[-1])
@@ -127,11 +127,11 @@ def test_the_guide_to_tests_works_as_it_is_written(reader: Reader) -> None:
     files = re.findall(r"^`\.\./(shop_extension/tests/[\w.]+)`:", TESTING, re.MULTILINE)
     for file, tests in zip(files, re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL), strict=True):
         (beside / file).write_text(tests)
-    before = site.rows(OF_CLERK)  # the demo goes on meanwhile
+    before = site.rows(OF_CLERK)  # the demo runs at the same time
     assert re.search(r"^6 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
     assert site.rows(OF_CLERK) == before
 
-    # Elsewhere, without a site: what the page says of continuous integration.
+    # In another environment without a site, as the page describes for continuous integration.
     ci = CleanEnvironment.make(beside / "ci")
     for name, place in {"agentops": ROOT, "shop_extension": beside / "shop_extension"}.items():
         (ci.directory / name).symlink_to(place)
@@ -142,7 +142,7 @@ def test_the_guide_to_tests_works_as_it_is_written(reader: Reader) -> None:
     assert [line.split("\t")[1:3] for line in told[-2:]] == [["2", "1"], ["2", "1"]], told[-4:]
 
 
-def test_the_example_of_the_repository_is_the_one_of_the_guide() -> None:
+def test_the_example_in_the_repository_matches_the_guide() -> None:
     paths = [*(path.relative_to("shop_extension") for path in PATHS), Path("agent.toml")]
     assert {str(path): (EXAMPLE / path).read_text(encoding="utf-8") for path in paths} == dict(
         zip(map(str, paths), FILES, strict=False)

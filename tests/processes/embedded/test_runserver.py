@@ -1,4 +1,4 @@
-"""`manage.py runserver`: the whole site in one process, started again when its code changes."""
+"""Test `manage.py runserver`: the whole site in one process, which restarts when its code changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.deployment.embedded_site import MANAGE, Site
 from tests.support.waiting import eventually
 
 
-def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, played: Site, tmp_path: Path) -> None:
-    """Of a home that `up` has served before."""
+def test_runserver_serves_pages_streams_and_runs_and_restarts(seasoned: Site, played: Site, tmp_path: Path) -> None:
+    """Use a home that `up` has used before."""
     code = tmp_path / "code"
     code.mkdir()
     watched = code / "sitecustomize.py"
@@ -43,7 +43,7 @@ def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, playe
     eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run continues again")
     assert httpx.get(f"{seasoned.url}/healthz").status_code == 200
 
-    # To the command alone, which passes it on. The run in flight is handed back.
+    # Sent only to the command, which passes it on. The active run is returned to the queue.
     assert seasoned.end(signal.SIGTERM) == 0
     assert seasoned.out.splitlines()[-1].startswith("Stopped. ")
     assert seasoned.rows("SELECT count(*) FROM agent_runs WHERE lease_owner IS NOT NULL") == [(0,)]
@@ -51,8 +51,8 @@ def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, playe
 
 
 @pytest.mark.slow
-def test_it_refuses_in_one_line(seasoned: Site) -> None:
-    """As `up` does, from the process that the reloader starts."""
+def test_runserver_refuses_in_one_line(seasoned: Site) -> None:
+    """The process that the reloader starts refuses in the same way as `up`."""
     seasoned.up()
     second = Site(seasoned.home, subcommand="runserver", port=seasoned.port)
     assert second.start().ended() == 75

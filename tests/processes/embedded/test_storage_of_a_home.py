@@ -1,4 +1,4 @@
-"""`up` on a home that it cannot use: one line that says what is wrong, and an exit code; never a traceback."""
+"""Test `up` on a home that it cannot use: one line with the reason and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mount = Callable[..., Path]
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mount]:
-    """A file system of its own; skips where this user may mount nothing."""
+    """Return a function that mounts a separate file system. Skip the test if this user may not mount."""
     places: list[Path] = []
 
     def make(name: str, *words: str) -> Path:
@@ -47,7 +47,7 @@ def fill(place: Path) -> None:
 
 
 def refused(home: Path) -> tuple[int, str]:
-    """How `up` ends on this home, and the one line that it says, beside the warning to root."""
+    """Run `up` on this home and return its exit code and its one line of output, without the warning to root."""
     env = Site(home).env()
     done = subprocess.run([*MANAGE, "up"], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=120)
     assert "Traceback" not in done.stderr
@@ -57,7 +57,7 @@ def refused(home: Path) -> tuple[int, str]:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """A home that has everything but a database, as if it was in use before."""
+    """Create a home that has everything but a database, as if it had been used before."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "secret_key").write_text("k9" * 40)
@@ -65,7 +65,7 @@ def made(tmp_path: Path) -> Path:
     return home
 
 
-def test_a_home_that_has_become_read_only(made: Path, mount: Mount) -> None:
+def test_a_home_on_a_read_only_file_system(made: Path, mount: Mount) -> None:
     place = mount("read-only", "--bind", str(made))
     subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
 
@@ -79,7 +79,7 @@ def test_a_home_that_has_become_read_only(made: Path, mount: Mount) -> None:
 
 
 def test_a_home_on_a_full_disk(mount: Mount) -> None:
-    """SQLite speaks of an I/O error: it cannot make its journal."""
+    """SQLite reports an I/O error, because it cannot create its journal."""
     place = mount("full", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs")
     for name, content in (("secret_key", "k9" * 40), ("lock", "")):
         (place / name).write_text(content)
@@ -89,12 +89,12 @@ def test_a_home_on_a_full_disk(mount: Mount) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -> None:
-    """Runs stop while nothing can be stored, and go on by themselves; a start that failed works then too."""
+def test_a_site_recovers_when_a_full_disk_has_room_again(mount: Mount, tmp_path: Path) -> None:
+    """While nothing can be stored, runs stop; later they continue without intervention, and a failed start succeeds."""
     assert os.geteuid() == 0, "this test mounts a small file system: run it as root"
     place = mount("small", "-t", "tmpfs", "-o", "size=24m,mode=0700", "tmpfs")
     (place / "home").mkdir(mode=0o700)
-    # What the process says is kept elsewhere.
+    # The output of the process is stored on another disk.
     (tmp_path / "home").symlink_to(place / "home")
     site = Site(tmp_path / "home")
     try:
@@ -114,7 +114,7 @@ def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -
 
         fill(place)
         assert site.end() == 0
-        # What a start stores may still fit into pages that are free.
+        # The writes of a start may still fit into free pages.
         site.start()
         eventually(lambda: site.out.count("\n") >= 3 or not site.alive, why="it has started or given up")
         if not site.alive:
@@ -145,14 +145,14 @@ def refuse(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize(("owner", "call"), [(os, "open"), (Path, "mkdir")], ids=["open", "mkdir"])
 def test_a_home_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, call: str) -> None:
-    """As an ordinary user would hear it: root may do everything."""
+    """Fake the error that an unprivileged user would get, because root may do everything."""
     monkeypatch.setattr(owner, call, refuse)
 
     with pytest.raises(ImproperlyConfigured, match=r"write to \(Permission denied\)"):
         Home(tmp_path)
 
 
-def test_a_home_that_can_be_written_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_can_no_longer_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path / "home")
     monkeypatch.setattr(os, "pwrite", refuse)
 

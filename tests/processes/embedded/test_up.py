@@ -1,4 +1,4 @@
-"""`agentops up`: starts with nothing, answers, keeps others out, and ends when it is told to."""
+"""Test `agentops up`: first start, requests, the lock on its home, and its end by signals."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
 from tests.support.waiting import eventually
 
 LISTEN = "0A"
-#: Longer than the site waits for its runs, on a busy machine.
+#: Limit in seconds, longer than the site waits for its runs, on a busy machine.
 ENDS_S = 30
 
 
 def listening(pid: int, port: int) -> list[str]:
-    """Where a process listens for connections, as /proc writes addresses; if it hides that, who listens at `port`."""
+    """Return the addresses at which a process listens, as in /proc. If /proc hides them, return the listeners at
+    `port`.
+    """
     inodes = set()
-    # The site hides its descriptors from other processes of its user; root sees them.
+    # The site hides its file descriptors from other processes of its user, but not from root.
     if os.access(f"/proc/{pid}/fd", os.R_OK):
         for each in Path(f"/proc/{pid}/fd").iterdir():
             try:
                 inodes.add(os.readlink(each))
             except FileNotFoundError:
-                continue  # closed meanwhile
+                continue  # closed since the listing
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -51,7 +53,7 @@ def modes(home: Path) -> dict[str, int]:
 
 
 def run_slowly(site: Site) -> None:
-    """A run in this home whose first answer takes minutes."""
+    """Start a run in this home whose first answer takes minutes."""
     definition = site.home / "slow.json"
     definition.write_text(
         '{"agent_id": "slow", "provider": "fixture", "model": "claude-code-5c", "settings": {"pace": 0.01}}'
@@ -61,7 +63,7 @@ def run_slowly(site: Site) -> None:
 
 
 def asked(site: Site) -> int:
-    """How often a model was asked for the answer that takes minutes."""
+    """Return the number of model requests for the answer that takes minutes."""
     return len(site.rows("SELECT 1 FROM agent_run_events e JOIN agent_runs r ON r.id = e.log_id JOIN runs_agent a "
                          "ON a.id = r.agent_id WHERE a.slug = 'slow' AND e.type = 'llm.turn.start'"))  # fmt: skip
 
@@ -83,7 +85,7 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     assert superuser
     assert site.rows("SELECT slug, name, role FROM projects_project JOIN projects_membership ON project_id = "
                      "projects_project.id") == [("demo", "Demo", "admin")]  # fmt: skip
-    # Loopback, this port, and nothing else: neither another port nor IPv6.
+    # Only loopback and this port: no other port, and not IPv6.
     assert listening(site.pid, site.port) == [f"0100007F:{site.port:04X}"]
     assert stat.S_IMODE(site.home.stat().st_mode) == 0o700
     assert set(modes(site.home).values()) == {0o600}
@@ -93,7 +95,7 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     status, steps = eventually(lambda: site.runs().get("demo-replay"), why="the live run is there")
     assert (status, 0 < steps < 219) == ("running", True)
 
-    # A second one on the same home, by another way to it and on another port.
+    # A second process on the same home, through a link and on another port.
     other = tmp_path / "elsewhere" / "link"
     other.parent.mkdir()
     other.symlink_to(site.home)
@@ -113,14 +115,14 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     assert site.err == ""
     [(count,)] = site.rows("SELECT count(*) FROM agent_runs WHERE status IN ('queued', 'running')")
     assert site.out.splitlines()[-1] == f"Stopped. `{MANAGE[1]} up` continues {count} run{'s' * (count != 1)}."
-    # Handed back, so that whoever comes next may take it at once.
+    # Returned to the queue, so that the next worker can claim it at once.
     assert site.rows(
         "SELECT status, lease_owner FROM agent_runs WHERE status <> 'completed' AND flow_run_id IS NULL"
     ) == [("queued", None)]
     assert [reason for (reason,) in site.rows("SELECT end_reason FROM agent_run_attempts") if reason == "died"] == []
 
 
-def test_a_later_start_seeds_nothing_and_shows_no_password(seasoned: Site) -> None:
+def test_a_later_start_seeds_nothing_and_prints_no_password(seasoned: Site) -> None:
     runs = seasoned.runs()
     seasoned.up()
 
@@ -129,7 +131,7 @@ def test_a_later_start_seeds_nothing_and_shows_no_password(seasoned: Site) -> No
     assert (url, login) == (f"URL: http://127.0.0.1:{seasoned.port}/", "Login: admin")
     assert hint.startswith("For a new password: ")
     assert hint.endswith(" changepassword admin")
-    # The live run goes on where it was.
+    # The live run continues where it was.
     was = runs["demo-replay"][1]
     eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run continues")
     assert seasoned.runs().keys() == runs.keys()
@@ -139,14 +141,14 @@ def test_a_later_start_seeds_nothing_and_shows_no_password(seasoned: Site) -> No
 
 
 @pytest.mark.slow
-def test_the_end_of_a_run_in_flight(seasoned: Site) -> None:
-    """An answer is waited for for two seconds, then the run is handed back; a second signal waits for nothing."""
+def test_up_ends_while_a_run_is_active(seasoned: Site) -> None:
+    """It waits two seconds for the answer, then returns the run to the queue. A second signal ends it at once."""
     seasoned.up()
     run_slowly(seasoned)
     eventually(lambda: asked(seasoned) == 1, why="the worker has asked the model")
 
     began = time.monotonic()
-    # Twice at once is one wish: so does `timeout` send it, to the process and to its group.
+    # Two signals at once count as one: `timeout` sends SIGTERM to the process and to its group.
     seasoned.send(signal.SIGTERM)
     assert seasoned.end(signal.SIGTERM) == 0
     assert 1 < time.monotonic() - began < ENDS_S
@@ -164,7 +166,7 @@ def test_the_end_of_a_run_in_flight(seasoned: Site) -> None:
     assert seasoned.err == ""
 
 
-def test_an_open_stream_does_not_keep_it_up(seasoned: Site, played: Site) -> None:
+def test_up_ends_despite_an_open_stream(seasoned: Site, played: Site) -> None:
     seasoned.up()
     run_id = seasoned.run_of("demo-replay")
     assert played.password is not None
@@ -177,12 +179,12 @@ def test_an_open_stream_does_not_keep_it_up(seasoned: Site, played: Site) -> Non
         began = time.monotonic()
         assert seasoned.end(signal.SIGINT) == 0
         assert time.monotonic() - began < ENDS_S
-        # It ended in order, after whole events.
+        # The stream ended cleanly, after a whole event.
         assert [*lines][-1:] in ([], [""])
     assert seasoned.err == ""
 
 
-def test_ctrl_c_before_it_answers(site: Site) -> None:
+def test_ctrl_c_ends_up_before_it_serves(site: Site) -> None:
     site.start()
     eventually((site.home / "lock").exists, why="it has begun")
     time.sleep(0.1)
@@ -191,7 +193,7 @@ def test_ctrl_c_before_it_answers(site: Site) -> None:
     assert (site.out, site.err) == ("", "")
 
 
-def test_it_refuses_a_port_that_is_none(site: Site) -> None:
+def test_up_refuses_an_invalid_port(site: Site) -> None:
     assert site.start(PORT="65536").ended() == 78
     assert site.err == "agentops: invalid setting: PORT must be a whole number from 1 to 65535\n"
     assert not (site.home / "agentops.sqlite3").exists()
@@ -201,18 +203,18 @@ def test_it_refuses_a_port_that_is_none(site: Site) -> None:
     ("name", "value"),
     [("DATABASE_URL", "postgresql://u:secret@db.invalid/x"), ("REDIS_URL", "redis://:secret@redis.invalid")],
 )
-def test_it_refuses_servers(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_refuses_settings_for_servers(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in ("DATABASE_URL", "REDIS_URL"):
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setenv(name, value)
 
-    # The console script makes exit code 78 of it.
+    # The console script turns this into exit code 78.
     with pytest.raises(ImproperlyConfigured, match=f"^{name} must not be set: ") as refusal:
         call_command("up")
     assert "secret" not in str(refusal.value)
 
 
-def test_it_refuses_a_port_that_is_taken(site: Site) -> None:
+def test_up_refuses_a_port_in_use(site: Site) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", site.port))
         taken.listen()
@@ -221,11 +223,11 @@ def test_it_refuses_a_port_that_is_taken(site: Site) -> None:
     assert site.err.startswith(f"agentops: port {site.port} is in use: ")
     assert "PORT=" in site.err
     assert site.err.count("\n") == 1
-    # Nothing was made that the next start would have to cope with.
+    # It created nothing that could affect the next start.
     assert not (site.home / "agentops.sqlite3").exists()
 
 
-def test_it_refuses_a_database_of_a_newer_version(seasoned: Site) -> None:
+def test_up_refuses_a_database_of_a_newer_version(seasoned: Site) -> None:
     with closing(sqlite3.connect(seasoned.home / "agentops.sqlite3")) as database, database:
         database.execute(
             "INSERT INTO django_migrations (app, name, applied) VALUES ('runs', '0099_next', '2030-01-01')"

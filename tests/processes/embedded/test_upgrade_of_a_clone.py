@@ -1,4 +1,4 @@
-"""`git pull && make up`, with packages of the user's own and runs that are going on."""
+"""Test `git pull && make up` with additional packages and active runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
-#: Starts a site twice by make, which takes about half a minute. tests/deployment/test_own_requirements.py has the
-#: installation alone.
+#: Starts a site twice with make, which takes about half a minute. tests/deployment/test_own_requirements.py covers only
+#: the installation.
 pytestmark = pytest.mark.slow
 #: The run of the demo that takes minutes.
 LIVE = "demo-replay"
@@ -41,7 +41,7 @@ def site(checkout: Checkout) -> Iterator[Site]:
 
 
 def kill(site: Site) -> None:
-    """End the program that make has started, and then make."""
+    """End the site's process and then make."""
     lock = site.home / "lock"
     owner = lock.read_text().partition("\n")[0].split(":") if lock.exists() else []
     if site.alive and len(owner) > 2:

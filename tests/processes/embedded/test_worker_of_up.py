@@ -1,4 +1,4 @@
-"""The worker of `agentops up` is Celery's, on a thread: it hears the hints of its process, and they end together."""
+"""Test the Celery worker of `agentops up`, a thread that gets hints from its process and ends with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
-#: Runs `up`, whose Celery worker fails as soon as a file of that name exists.
+#: Runs `up`, with a Celery worker that fails as soon as a file of that name exists.
 FAILING = """
 import sys, threading, time
 from pathlib import Path
@@ -28,7 +28,7 @@ threading.Thread(target=fail, daemon=True).start()
 main()
 """
 
-#: Runs `up`, which writes into a file of that name what its worker answers to `celery inspect active`.
+#: Runs `up`, and writes the worker's answers to `celery inspect active` into a file.
 INSPECTED = """
 import json, sys, threading, time
 from pathlib import Path
@@ -52,7 +52,7 @@ main()
 
 
 def quick_agent(site: Site) -> httpx.Client:
-    """An agent in this home that plays a short recording, and a client that may start it."""
+    """Create an agent in this home that plays a short recording, and return a client that may start it."""
     definition = site.home / "quick.json"
     definition.write_text('{"agent_id": "quick", "provider": "fixture", "model": "claude-code-5c"}')
     site.agentops("agent", "apply", str(definition), "--project", "demo")
@@ -60,8 +60,8 @@ def quick_agent(site: Site) -> httpx.Client:
     return httpx.Client(base_url=site.url, timeout=20, headers={"Authorization": f"Bearer {made['key']}"})
 
 
-def test_a_run_that_is_started_on_the_site_begins_at_once(seasoned: Site) -> None:
-    """No sweep comes within the test: only a hint can have brought it to the worker."""
+def test_a_run_created_on_the_site_starts_at_once(seasoned: Site) -> None:
+    """No sweep runs during the test, so only a hint can have brought it to the worker."""
     seasoned.up(AGENTOPS_SWEEP_S="600")
     with quick_agent(seasoned) as client:
         for _ in range(3):
@@ -74,8 +74,8 @@ def test_a_run_that_is_started_on_the_site_begins_at_once(seasoned: Site) -> Non
     assert seasoned.err == ""
 
 
-def test_a_worker_that_cannot_go_on_ends_the_site(seasoned: Site) -> None:
-    """In order, and with its exit code: nobody would execute runs."""
+def test_a_failed_worker_ends_the_site(seasoned: Site) -> None:
+    """The site ends cleanly with the worker's exit code, because no run would be executed."""
     broken = seasoned.home.with_name("broken")
     seasoned.command = [sys.executable, "-c", FAILING.format(root=str(ROOT), file=str(broken))]
     was = seasoned.runs()["demo-replay"][1]
@@ -87,8 +87,8 @@ def test_a_worker_that_cannot_go_on_ends_the_site(seasoned: Site) -> None:
     assert seasoned.runs()["demo-replay"][0] == "queued"
 
 
-def test_the_workers_own_inspection_names_the_runs_at_work(seasoned: Site) -> None:
-    """By the broker in memory, which only this process can ask."""
+def test_inspect_lists_the_active_runs(seasoned: Site) -> None:
+    """The request uses the broker in memory, which only this process can reach."""
     answers = seasoned.home.with_name("active")
     seasoned.command = [sys.executable, "-c", INSPECTED.format(root=str(ROOT), file=str(answers))]
     seasoned.up()

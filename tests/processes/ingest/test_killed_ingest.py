@@ -1,4 +1,4 @@
-"""Web processes are killed while they store the events of runners, who send again: nothing is lost, nothing doubled."""
+"""Kill web processes while they store events of runners, which send them again: no event is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ STARTED = {"type": "run.started", "event_id": "start", "payload": {"agent": "cod
 
 
 @pytest.mark.parametrize("point", chaos.INGEST_POINTS)
-def test_a_poster_whose_server_was_killed_sends_again(stage: Stage, web_process: MakeWeb, point: str) -> None:
-    """A batch that opens one run and adds to another, an event alone, and a line of output."""
+def test_a_request_to_a_killed_server_can_be_repeated(stage: Stage, web_process: MakeWeb, point: str) -> None:
+    """Send a batch that opens one run and extends another, a single event, and a line of output."""
     headers = with_key(make_project("outside"), "ingest")
     batch = {"events": [{**STARTED, "runId": "r1"}, *events("r1", "a", 5), {**STARTED, "runId": "r2"}]}
     requests = [
@@ -65,7 +65,7 @@ def test_a_poster_whose_server_was_killed_sends_again(stage: Stage, web_process:
 
 
 def test_a_storm_is_stored_once_and_in_order(stage: Stage) -> None:
-    """`make chaos-ingest` in small. Ten posters; web processes are killed, and all connections of the database cut."""
+    """Play `make chaos-ingest` on a small scale: ten senders, killed web processes and cut database connections."""
     cut = None if stage.databases.engine == "sqlite" else lambda: _cut(stage)
 
     outcome = Storm(

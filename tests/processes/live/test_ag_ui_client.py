@@ -1,4 +1,4 @@
-"""AG-UI's own npm client drives a durable run of a worker, and finds the events of all kinds of runs in order."""
+"""Use AG-UI's npm client to drive a durable run of a worker, and to verify the events of all kinds of runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
 pytestmark = pytest.mark.slow
 
 
-def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
+def test_the_npm_client_drives_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
     first = stage.run([["ledger_read"], ["ask_user"], ["paint"]], chunks=2)
     stage.worker()
     web = web_process(settings_module="tests.support.processes.scripted_settings")
@@ -64,7 +64,7 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
     assert again["state"]["status"] == "completed"
     assert "MESSAGES_SNAPSHOT" not in again["types"]
-    # A page that was loaded anew has the whole conversation in order, as the one before.
+    # A newly loaded page gets the whole conversation in order, like the earlier page.
     assert anew["types"][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
     assert anew["messages"][: len(again["messages"])] == again["messages"]
     assert [message["role"] for message in anew["messages"][len(again["messages"]) :]] == ["user", "assistant"]
@@ -72,7 +72,7 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     assert (run.status, fork.forked_from_id) == (RunStatus.COMPLETED, run.pk)
 
 
-#: What a runner may send: no calls of the model, texts in any order, calls without a start, a question.
+#: Events that a runner may send: no model calls, texts in any order, calls without a start, a question.
 LOOSE: list[tuple[str, dict[str, Any]]] = [
     ("run.started", {"agent": "loose", "prompt": "Go."}),
     ("llm.text.delta", {"text": "One "}),
@@ -110,7 +110,7 @@ LOOSE: list[tuple[str, dict[str, Any]]] = [
 
 
 def loose_run() -> AgentRun:
-    """A run of a runner that sends as it likes."""
+    """Create a run from these events."""
     project = make_project()
     client = Client(headers=with_key(project, "ingest"))
     events = [{"runId": "theirs", "type": type_, "ts": 1_700_000_000_000 + n, "payload": payload}
@@ -121,7 +121,7 @@ def loose_run() -> AgentRun:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
+def test_the_npm_verifier_accepts_every_log(node_modules: Path) -> None:
     runs = [
         loose_run(),
         make_waiting(),

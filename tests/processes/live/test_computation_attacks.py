@@ -1,4 +1,4 @@
-"""Schemas and expressions that take long to compute: other projects do not wait, and SIGTERM ends the process."""
+"""Test schemas and expressions that are slow to compute: other projects do not wait, and SIGTERM ends the process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.flows.flow_runs import CONSTANT, make_flow, make_flow_run
 from tests.support.plugins.web_fixtures import MakeWeb
 from tests.support.processes.stage import Stage
 
-#: Requests at once: more than one project gets threads for.
+#: Requests at once; more than the threads of one project.
 ATTACKERS = 6
 REQUESTS = 25
-#: Flows of another project before and during an attack. Each waits for the next sweep, which comes every half second.
+#: Flows of another project before and during an attack. Each waits for the next sweep, every half second.
 FLOWS = 12
-#: Seconds that 19 of 20 requests or flows of another project may take longer during an attack than before it. Measured
-#: on an idle machine: 0.1 to 0.3 s. Generous, for one that does other work: without a limit it would be minutes.
+#: Limit in seconds by which the 95th percentile of another project may rise during an attack. Measured on an idle
+#: machine: 0.1 to 0.3 s. It allows for load; without the protection, the wait would be minutes.
 LONGEST_WAIT_S = 5.0
 
 
@@ -33,7 +33,7 @@ def p95_of(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=20, method="inclusive")[-1]
 
 
-def test_expensive_schemas_hold_up_no_other_project(web_process: MakeWeb) -> None:
+def test_expensive_schemas_delay_no_other_project(web_process: MakeWeb) -> None:
     attacker, other = make_project("attacker"), make_project("other")
     make_flow({**CONSTANT, "inputs": EXPENSIVE_SCHEMA}, attacker)
     reader = with_key(other, "read")
@@ -80,20 +80,20 @@ def test_expensive_schemas_hold_up_no_other_project(web_process: MakeWeb) -> Non
         thread.join(30)
 
 
-def test_expensive_conditions_hold_up_no_flow_of_another_project(stage: Stage) -> None:
+def test_expensive_conditions_delay_no_flow_of_another_project(stage: Stage) -> None:
     attacker, other = make_project("attacker"), make_project("other")
     expensive = {"nodes": [{"id": "a", "type": "constant", "value": 1, "when": EXPENSIVE[0]}]}
     stage.worker()
 
     def seconds_of_a_flow() -> float:
-        """From the request until the flow has ended."""
+        """Return the seconds from the request to the end of the flow."""
         began = time.monotonic()
         flow_run = make_flow_run(CONSTANT, other)
         while FlowRun.objects.get(pk=flow_run.pk).completed_at is None:
             time.sleep(0.005)
         return time.monotonic() - began
 
-    seconds_of_a_flow()  # the worker has started
+    seconds_of_a_flow()  # wait until the worker has started
     before = p95_of([seconds_of_a_flow() for _ in range(FLOWS)])
     attacks = [make_flow_run(expensive, attacker, SCOPE["inputs"]) for _ in range(ATTACKERS)]
     during = p95_of([seconds_of_a_flow() for _ in range(FLOWS)])

@@ -1,4 +1,4 @@
-"""Streams of web processes of their own: what they cost, how they end, and what their readers notice of it."""
+"""Test event streams of web processes: their cost, their end, and interruptions as seen by readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def web(web_process: MakeWeb) -> WebProcess:
 
 @pytest.fixture
 def streamed(web: WebProcess, listeners: Listeners) -> StreamedRun:
-    """On a server of its own."""
+    """Start a run with its own web server."""
     return StreamedRun(web, listeners)
 
 
@@ -42,14 +42,14 @@ def readers(streamed: StreamedRun, count: int) -> list[Follower]:
 
 
 def took(streamed: StreamedRun, reader: Follower, *, within_s: float) -> float:
-    """Seconds until one more event, which this process appends, has reached the reader."""
+    """Append an event in this process and return the seconds until the reader has it."""
     began = time.monotonic()
     last = grow(streamed.run)
     heard(reader, [*range(1, last + 1)], within_s=within_s)
     return reader.messages[-1].at - began
 
 
-def test_readers_cost_no_threads_and_no_connections(
+def test_readers_use_no_additional_threads_or_connections(
     streamed: StreamedRun, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
 ) -> None:
     few = readers(streamed, 5)
@@ -65,11 +65,11 @@ def test_readers_cost_no_threads_and_no_connections(
 
     assert web.threads() <= threads + 2
     assert len(states) <= 5
-    # A reader that waits has no connection: those that there are lie in the pool.
+    # A waiting reader holds no connection; all connections are idle in the pool.
     assert set(states) <= {"idle"}
 
 
-def test_sigterm_ends_streams_in_order(streamed: StreamedRun, web: WebProcess) -> None:
+def test_sigterm_ends_streams_cleanly(streamed: StreamedRun, web: WebProcess) -> None:
     crowd = readers(streamed, 20)
     assert web.process is not None
     web.process.signal(Stage.TERM)
@@ -85,7 +85,7 @@ def test_sigterm_ends_streams_in_order(streamed: StreamedRun, web: WebProcess) -
         assert not reader.events("end")
 
 
-def test_readers_outlive_a_killed_server(streamed: StreamedRun, web: WebProcess) -> None:
+def test_readers_reconnect_after_a_server_is_killed(streamed: StreamedRun, web: WebProcess) -> None:
     crowd = readers(streamed, 20)
     for _ in range(2):
         grow(streamed.run, 3)
@@ -101,8 +101,8 @@ def test_readers_outlive_a_killed_server(streamed: StreamedRun, web: WebProcess)
         assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def test_another_process_is_heard_without_redis(streamed: StreamedRun) -> None:
-    """By looking three times a second; on a busy machine a process is held up now and then."""
+def test_events_of_another_process_arrive_without_redis(streamed: StreamedRun) -> None:
+    """The server polls three times a second. The median allows for delays on a busy machine."""
     [reader] = readers(streamed, 1)
     times = [took(streamed, reader, within_s=10) for _ in range(4)]
     print(f"without Redis, from another process: {max(times):.2f} s at most")
@@ -111,7 +111,9 @@ def test_another_process_is_heard_without_redis(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.postgres
-def test_redis_may_come_and_go(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_streams_continue_while_redis_stops_and_starts(
+    shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners
+) -> None:
     streamed = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(streamed, 1)
     for _ in range(2):
@@ -120,7 +122,7 @@ def test_redis_may_come_and_go(shared_redis: OwnRedis, web_process: MakeWeb, lis
         time.sleep(0.3)
         slow = [took(streamed, reader, within_s=20) for _ in range(4)]
         print(f"with Redis {max(quick):.3f} s at most, without it {max(slow):.2f} s")
-        # Without Redis the server looks once a second.
+        # Without Redis, the server polls once a second.
         assert min(quick) < 0.5
         assert max(slow) < 15
         shared_redis.start()
@@ -129,7 +131,7 @@ def test_redis_may_come_and_go(shared_redis: OwnRedis, web_process: MakeWeb, lis
 
 
 @pytest.mark.postgres
-def test_redis_that_hangs_holds_nobody_up(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_a_hanging_redis_delays_no_reader(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
     streamed = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(streamed, 1)
     shared_redis.suspend()
@@ -143,14 +145,14 @@ def test_redis_that_hangs_holds_nobody_up(shared_redis: OwnRedis, web_process: M
 
 
 @pytest.mark.postgres
-def test_streams_outlive_the_loss_of_all_database_connections(
+def test_streams_survive_the_loss_of_all_database_connections(
     streamed: StreamedRun, web: WebProcess, stage: Stage
 ) -> None:
     crowd = readers(streamed, 5)
     ours = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
     with psycopg.connect(ours, autocommit=True) as server:
         for _ in range(3):
-            # Of this database only: other tests have web processes of the same name at the same time.
+            # Only of this database: other tests run web processes with the same name at the same time.
             server.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND application_name = %s",

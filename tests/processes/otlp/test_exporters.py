@@ -1,4 +1,4 @@
-"""Others' exporters and SDKs send to a running site, by ASGI and by WSGI, and a worker makes runs of it."""
+"""Send traces from third-party exporters and SDKs to a site through ASGI and WSGI; a worker creates the runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 SENDERS = ROOT / "tests/support/otlp/senders"
-#: Two model calls by each of two libraries, of which Anthropic's own traces them too.
+#: Libraries that each trace two model calls. Anthropic's library traces its calls too.
 ASKED = ("openllmetry", "openinference")
 JS_COMPRESSIONS = ("gzip", "none")
 JS_TURNS = 7
@@ -39,7 +39,7 @@ JS_TURNS = 7
 
 @contextmanager
 def by_wsgi(stage: Stage, log: Path) -> Iterator[str]:
-    """The URL of the site on a WSGI server."""
+    """Serve the site on a WSGI server and yield its URL."""
     port = free_port()
     command = [
         sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
@@ -83,7 +83,7 @@ def started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def send_everything(url: str, key: str) -> None:
-    """JSON, compressed, in chunks; then all senders at once."""
+    """Send JSON, compressed, in chunks; then run all senders in parallel."""
     body = gzip.compress(as_json(traces(agent(1, agent="chunks"), chat(2, 1))))
     headers = {"Authorization": f"Bearer {key}", "Content-Type": JSON, "Content-Encoding": "gzip"}
     answer = httpx.post(f"{url}/v1/traces", headers=headers, content=iter([body[:40], body[40:]]), timeout=60)
@@ -150,7 +150,7 @@ def check_long_agent(runs: Runs) -> None:
 
 
 def check_instrumented_agents(runs: Runs) -> None:
-    """Each call counts once, though Anthropic's library and its instrumentation trace it both."""
+    """Check that each call counts once, although Anthropic's library and its instrumentation both trace it."""
     for library in ASKED:
         for name in ("lead", "other"):
             run = runs[f"{name}/{library}"]

@@ -1,7 +1,7 @@
-"""A provider that is away, overloaded or cut off costs no run: 50 runs over both protocols, against one that is calm.
+"""Test an unavailable, overloaded or interrupted provider: 50 runs over two protocols complete as if undisturbed.
 
-The provider is a process of its own on loopback; what talks to it are the real libraries of the vendors. Ten minutes
-are compressed by the settings for retries alone. `TEST_AWAY_S=600` plays them at the pace of the product.
+The provider is a separate process on loopback; the vendors' real libraries connect to it. Retry settings compress ten
+minutes into seconds. `TEST_AWAY_S=600` runs at the default pace.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from tests.support.providers import failing_provider
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    # Connections that the vendors' libraries keep open end with the loop of the worker.
+    # Connections of the vendors' libraries end with the worker's event loop.
     pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 MODELS = ("anthropic:claude-sonnet-5-5", "openai-chat:gpt-4o")
 PROGRAMS, RUNS = 5, 50
-#: Runs that are driven at once, and seconds between two looks for more.
+#: Number of threads that drive runs, and seconds between polls.
 THREADS, LOOK_S = 8, 0.05
 AWAY_S = float(os.environ.get("TEST_AWAY_S", "1.5"))
-#: Bounds a failure: what is waited for usually takes a tenth of it.
+#: Time limit for a failing test. A wait usually takes a tenth of it.
 PATIENCE_S = 180 + 3 * AWAY_S
-#: Of a message, what differs from one run to the other. What an answer is billed is compared apart.
+#: Fields of a message that differ between runs. Billed usage is compared separately.
 PASSING = frozenset({"timestamp", "run_id", "conversation_id", "usage"})
 
 
 class Mock:
-    """The provider's process, and its orders."""
+    """The provider's process, and the commands it accepts."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -64,7 +64,7 @@ class Mock:
         return self._answer()
 
     def wait_for_requests(self, more: int) -> None:
-        """Until it was asked so often again."""
+        """Wait until it has received this many more requests."""
         first = self.order("stats")["requests"]
         until = time.monotonic() + PATIENCE_S
         while self.order("stats")["requests"] < first + more:
@@ -97,7 +97,7 @@ def mock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mock]:
 @pytest.fixture
 def worker(mock: Mock, settings: Any, transactional_db: None, no_hints: None) -> Iterator[Worker]:
     if AWAY_S < 60:
-        # 600 s and 500 ms by the same factor; the time to wait is larger, for a machine under load.
+        # 600 s and 500 ms divided by about the same factor, with a longer limit for a machine under load.
         settings.AGENTOPS_RETRY_BASE_DELAY_MS, settings.AGENTOPS_OUTAGE_S = 2, 300
     worker = Worker()
     threads = [threading.Thread(target=drive_all, args=[worker], daemon=True) for _ in range(THREADS)]
@@ -108,13 +108,13 @@ def worker(mock: Mock, settings: Any, transactional_db: None, no_hints: None) ->
     for thread in threads:
         thread.join(30)
     for model in MODELS:
-        # Their connections belong to the worker's loop, and end with it.
+        # Their connections belong to the worker's event loop and end with it.
         worker.loop.submit(llm.model_of(model).client.close()).result(30)
     worker.close(30)
 
 
 def drive_all(worker: Worker) -> None:
-    """What a thread of Celery's pool does, until the worker is asked to stop."""
+    """Drive runs like a thread of Celery's pool, until the worker is to stop."""
     while not worker.shutdown.requested.wait(LOOK_S):
         advance_ready(worker)
     connections.close_all()
@@ -128,12 +128,12 @@ def make_agents(project: Project, ledger: Path) -> list[Agent]:
 
 
 def make_runs(agents: list[Agent], times: int) -> list[AgentRun]:
-    """Each program on each protocol, so often; the programs take turns."""
+    """Create each program on each protocol `times` times, with programs in alternation."""
     return [make_run(agent, f"Program {n}") for _ in range(times) for n in range(PROGRAMS) for agent in agents]
 
 
 def wait_for_ends(runs: list[AgentRun]) -> Counter[str]:
-    """Their statuses when none goes on by itself any more, or time is up."""
+    """Wait until no run is active, or until the time limit, and count the statuses."""
     ids = [run.pk for run in runs]
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -144,7 +144,7 @@ def wait_for_ends(runs: list[AgentRun]) -> Counter[str]:
 
 
 def wait_for_a_wait() -> None:
-    """Until a run waits for the provider without a worker."""
+    """Wait until a run waits for the provider without a worker."""
     until = time.monotonic() + PATIENCE_S
     while not AgentRun.objects.filter(status=RunStatus.WAITING, status_reason="cooldown").exists():
         assert time.monotonic() < until
@@ -152,15 +152,16 @@ def wait_for_a_wait() -> None:
 
 
 def errors_of(runs: list[AgentRun]) -> list[Any]:
-    """What went wrong with those that did not complete, the last errors first."""
+    """Return the latest errors of runs that did not complete."""
     rows = RunError.objects.filter(run__in=runs).exclude(run__status=RunStatus.COMPLETED).order_by("-pk")
     return list(rows.values_list("run_id", "attempt", "error_type", "message", "details")[:20])
 
 
 def transcript(run: AgentRun) -> list[Any]:
-    """What was said, asked and answered, and what it is billed, without what is a run's own.
+    """Return messages, calls and billed usage without data that differs between runs.
 
-    OpenAI bills after the end of an answer: one that is cut off between the two is whole, and what it cost is unknown.
+    OpenAI reports usage after the answer. If the stream is cut between the two, the answer is complete but its usage is
+    unknown.
     """
     rows = AgentRunMessage.objects.filter(run=run, rolled_back_at=None).order_by("position")
     said = [(row.role, row.step_number, format_duration(row.content)) for row in rows]
@@ -178,7 +179,7 @@ def format_duration(value: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_provider_that_is_away_cut_off_and_overloaded_costs_no_run(
+def test_no_run_fails_while_a_provider_is_unavailable_interrupted_and_overloaded(
     mock: Mock, worker: Worker, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger"

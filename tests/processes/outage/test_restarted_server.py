@@ -1,4 +1,4 @@
-"""Connections of a pool that are dead, as all are after a restart of PostgreSQL, or that die before they are used."""
+"""Test dead connections in the pool, as after a restart of PostgreSQL, and connections that die before their use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tests.support.factories import make_project
 from timeline.models import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
-#: The pool of psycopg would wait 1, 2, 4, 8 and 16 seconds between so many, and gives up after 15.
+#: For this many failures, psycopg's pool would wait 1, 2, 4, 8 and 16 seconds in sequence; it gives up after 15
+#: seconds.
 DEAD = 6
 
 
 @pytest.fixture
 def idle_connections() -> Iterator[None]:
-    """So many connections that wait in the pool."""
+    """Put this many idle connections into the pool."""
     connection.close()
     together = threading.Barrier(DEAD)
     threads = [threading.Thread(target=hold_a_connection, args=[together]) for _ in range(DEAD)]
@@ -44,11 +45,11 @@ def hold_a_connection(together: threading.Barrier) -> None:
     connections.close_all()
 
 
-def test_a_pool_of_dead_connections_gives_a_new_one(idle_connections: None) -> None:
+def test_a_pool_of_dead_connections_opens_a_new_one(idle_connections: None) -> None:
     assert connection.pool.get_stats()["pool_available"] >= DEAD
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         name = connection.settings_dict["NAME"]
-        # Waits for their ends, as a restart does.
+        # Wait until they have ended, as a restart does.
         server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
 
     with connection.cursor() as cursor:
@@ -56,8 +57,8 @@ def test_a_pool_of_dead_connections_gives_a_new_one(idle_connections: None) -> N
         assert cursor.fetchone() == (1,)
 
 
-def test_a_pool_that_two_threads_close_at_once_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the clock and the start of a worker that forks do."""
+def test_a_pool_can_be_closed_by_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock and the start of a forking worker do this."""
     connection.close()
     pool = connection.pool
     close = pool.close
@@ -77,7 +78,7 @@ def test_a_pool_that_two_threads_close_at_once_is_closed(monkeypatch: pytest.Mon
 
 
 class EndedBackend:
-    """Ends the server process of this thread's connection before its first statement, after the pool has checked it."""
+    """Ends the server process of this thread's connection before its first statement, after the pool's check."""
 
     def __init__(self) -> None:
         self.is_armed = True
@@ -93,7 +94,7 @@ class EndedBackend:
 
 @pytest.fixture
 def sent() -> Iterator[Callable[..., Any]]:
-    """Sends a request on a connection of the pool, and ends it as a web process does."""
+    """Return a function that sends a request on a pooled connection, and then cleans up as a web process does."""
     project = make_project("outage")
     send, reader = Runner(project), with_key(project)
 
@@ -108,8 +109,8 @@ def sent() -> Iterator[Callable[..., Any]]:
     connection.close()
 
 
-def test_a_connection_that_dies_after_the_check_costs_one_answer(sent: Callable[..., Any]) -> None:
-    """Of a request to read, and of one to write, which is sent again."""
+def test_a_connection_that_dies_after_the_check_fails_one_request(sent: Callable[..., Any]) -> None:
+    """Test a read request and a write request, which is sent again."""
     assert sent(STARTED).status_code == 200
     for events in ((), (event(event_id="e2"),)):
         with connection.execute_wrapper(ended := EndedBackend()):
@@ -123,7 +124,7 @@ def test_a_connection_that_dies_after_the_check_costs_one_answer(sent: Callable[
     assert Event.objects.filter(event_id="e2").count() == 1
 
 
-def test_a_statement_on_a_connection_that_has_died_is_one_error(sent: Callable[..., Any]) -> None:
+def test_a_dead_connection_causes_one_error(sent: Callable[..., Any]) -> None:
     connection.close()
     with connection.execute_wrapper(EndedBackend()):
         with pytest.raises(OperationalError):

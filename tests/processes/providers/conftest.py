@@ -1,4 +1,4 @@
-"""Fixtures of the tests against a model server of another project, with a worker in this process."""
+"""Fixtures of the tests against a third-party model server, with a worker in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.providers.recorded_vendor import THINKING_MODELS
 
 @pytest.fixture
 def models(mock_model_server: MockModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[MockModelServer]:
-    """The server, to which the vendors' libraries of this process talk."""
+    """Start the server and connect the vendors' libraries of this process to it."""
     monkeypatch.setattr("pydantic_ai.models.ALLOW_MODEL_REQUESTS", True)
     for name, value in mock_model_server.environment.items():
         monkeypatch.setenv(name, value)
@@ -31,7 +31,7 @@ def worker(models: MockModelServer, settings: Settings, transactional_db: None, 
     worker = Worker()
     yield worker
     for model in THINKING_MODELS.values():
-        # Their connections belong to the worker's loop, and end with it.
+        # Their connections belong to the worker's event loop and end with it.
         adapter: Any = llm.model_of(model)
         worker.loop.submit(adapter.client.close()).result(30)
     worker.close(5)

@@ -1,4 +1,4 @@
-"""Whole conversations with a model server of another project, over the three protocols."""
+"""Test whole conversations with a third-party model server, over three protocols."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARALLEL = [
     {"id": "call_b", "name": "ledger_idempotent", "arguments": '{"n": 2}'},
 ]
 COUNTS = {"prompt_tokens": 120, "completion_tokens": 34, "input_tokens": 120, "output_tokens": 34}
-#: The first answer of the model, as each protocol sends it again.
+#: The model's first answer, in the form in which each protocol repeats it.
 SENT_AGAIN: dict[str, list[Any]] = {
     "anthropic": [
         {
@@ -74,17 +74,17 @@ def play(
 
 
 def without_made_up(item: dict[str, Any]) -> dict[str, Any]:
-    """An item of a conversation without the IDs that the server makes up; an encrypted thought holds its own."""
+    """Return an item of a conversation without IDs made up by the server. An encrypted thought contains its ID."""
     if "encrypted_content" in item:
         assert base64.b64decode(item["encrypted_content"]).decode().endswith(item["id"])
     return {name: value for name, value in item.items() if name not in ("id", "encrypted_content")}
 
 
 @protocols
-def test_each_request_repeats_the_one_before(
+def test_each_request_starts_with_the_previous_one(
     protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
 ) -> None:
-    """Thinking, text and parallel calls, then a call alone, then the answer."""
+    """The model returns thinking, text and parallel calls, then a single call, then the answer."""
     prompt = f"Two tools at once, over {protocol} ✅"
     models.script(
         prompt,
@@ -113,10 +113,10 @@ def test_each_request_repeats_the_one_before(
 
 
 @protocols
-def test_failures_are_retried_as_the_server_asks(
+def test_failures_are_retried_with_the_delay_that_the_server_sets(
     protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
 ) -> None:
-    """The vendors' libraries do not retry: each failure is a row, and each attempt is one request."""
+    """The vendors' libraries do not retry: each failure is stored, and each attempt is one request."""
     prompt = f"Busy, over {protocol}"
     busy = {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429, "retryAfter": 1}
     overloaded = {"error": {"message": "Overloaded", "type": "overloaded_error"}, "status": 529}
@@ -139,10 +139,10 @@ def test_failures_are_retried_as_the_server_asks(
 
 
 @protocols
-def test_a_cut_stream_is_asked_for_again(
+def test_a_cut_stream_is_requested_again(
     protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
 ) -> None:
-    """Cut in the text, then within the arguments of a call, then whole: nothing of the first two is sent again."""
+    """Cut the stream in the text, then in the arguments of a call. Nothing of either is sent again."""
     prompt = f"Cut off, over {protocol}"
     call = {"id": "call_a", "name": "ledger_read", "arguments": '{"n": 1}'}
     cut = {"latency": 30, "chunkSize": 4}
@@ -169,12 +169,12 @@ def test_a_cut_stream_is_asked_for_again(
 
 
 @pytest.mark.parametrize("protocol", ["chat", "responses"])
-def test_malformed_arguments_are_an_error_for_the_model(
+def test_malformed_arguments_are_reported_to_the_model(
     protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
 ) -> None:
-    """The row keeps them as they came; the request carries them in JSON, which providers insist on.
+    """The row stores them unchanged; the request contains them as JSON, which providers require.
 
-    The Anthropic side of the server sends `{}` in their place.
+    The server's Anthropic endpoint sends `{}` instead.
     """
     prompt = f"Malformed arguments, over {protocol}"
     run = play(prompt, protocol, worker, tmp_path)
@@ -237,7 +237,7 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Done."), run.error_message
     sent = models.sent(prompt)
     assert len(sent) == 3
-    # The message of the resume is in the user turn that has the results.
+    # The message of the resume is in the user turn that contains the results.
     asked = json.loads(sent[1].body)["messages"]
     assert [part["type"] for part in asked[-1]["content"]] == ["tool_result", "text"]
     assert_prefixes(sent)
@@ -246,10 +246,10 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
 
 
 @pytest.mark.parametrize("vendor", ["openai-chat", "openai-responses", "anthropic"])
-def test_a_server_that_the_agent_names(
+def test_an_agent_uses_a_server_of_its_settings(
     *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
 ) -> None:
-    """A local server, with its own key; the vendor's address and key are not used."""
+    """Use a local server with its key; the vendor's URL and key are not used."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER_KEY"]
     monkeypatch.setenv("LOCAL_SERVER_KEY", "of-the-local-server")

@@ -1,4 +1,4 @@
-"""A worker is killed within a conversation; what the next worker asks goes on from what the first one asked."""
+"""Kill a worker in a conversation: the next worker's requests continue the conversation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.support.providers.mock_model_server import MockModelServer, assert_pr
 from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check
 
-#: Where the worker dies, and the model calls of the run then: an answer that was not committed is asked for again.
+#: Points where the worker dies, and the resulting number of model calls. An answer that was not committed is requested
+#: again.
 POINTS = {"turn.in_transaction:2": 5, "tool.returned:1": 4, "model.answered:3": 5}
-#: Loaded once for all workers, because that takes seconds.
+#: Modules loaded once for all workers, because loading takes seconds.
 ADAPTERS = {
     "anthropic": "pydantic_ai.models.anthropic",
     "chat": "pydantic_ai.models.openai",

@@ -1,4 +1,4 @@
-"""The drill: a database in use is backed up, lost and restored; the work goes on, and nobody of before is believed."""
+"""Back up a database in use, lose it and restore it: runs continue, and workers from before the restore are fenced."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from timeline.log import Entry
 from timeline.models import Log, Source
 
 SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
-#: The workers of before keep their runs, however busy the machine is: who restores ends their leases.
+#: The old workers keep their leases on a busy machine. The restore ends these leases.
 LONG_LEASE = {"AGENTOPS_LEASE_S": "60"}
 
 
 @pytest.mark.slow
 def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], listeners: Listeners) -> None:
-    """Backup under load → lost → restored → post_restore → sound, fenced, reset, finished."""
+    """Back up under load, lose, restore and run post_restore; then check fencing, stream resets and completion."""
     busy = [stage.run(CALLS, **SLOW) for _ in range(2)]
     reader = signed_in(make_person(busy[0].project, Role.VIEWER))
     web = web_process()
@@ -40,7 +40,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     worker = stage.worker(slots=2, **LONG_LEASE)
     for run in busy:
         stage.reaches(run, RunStatus.RUNNING)
-    # Nobody has a slot for it yet: the backup knows it as a run that was never claimed.
+    # No slot is free for it, so the backup has it as a run that was never claimed.
     waiting = stage.run(CALLS, **SLOW)
     follower = listeners.open(url, reader, pause_s=0.1, stubborn=True, stop_at_end=True)
     eventually(lambda: len(follower.ids) > 8, why="the reader sees the work")
@@ -48,12 +48,12 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     backup = back_up(stage)
     seen_then = follower.ids[-1]
 
-    # What happens now will be lost: events, a whole run, and the epoch that a second worker is given.
+    # The restore loses the following: events, a whole run, and the epoch of a second worker.
     zombie = stage.worker(slots=1, **LONG_LEASE)
     stage.reaches(waiting, RunStatus.RUNNING)
     lost = stage.run()
     eventually(lambda: follower.ids[-1] > seen_then + 8, why="work continues after the backup")
-    # Not while it is writing: a restore could not write then.
+    # Suspended outside a write transaction, which would block the restore.
     stage.suspend(zombie)
     worker.end()
     last_id = follower.last_id
@@ -87,7 +87,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         stage.reaches(run, RunStatus.COMPLETED)
         check(run)
         assert replay_check.differences(run.pk) == []
-    # Of the lost time nobody has written anything: what the backup did not know is of new epochs.
+    # No event from the lost period remains: events after the backup have new epochs.
     assert [written_by(run)[0] for run in busy] == [1, 1]
     for run in live:
         assert all(epoch > number for epoch in written_by(run)[run in busy :])
@@ -101,7 +101,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     assert after == [f"{seq}.{number}" for seq in range(1, last + 1)]
     assert listeners.ask(url.replace(str(busy[0].pk), str(lost.pk)), reader).status == 404
 
-    # The worker of before has let go of what it held, and is as good as any other now.
+    # The old worker has dropped its runs and can execute new ones.
     finisher.end()
     other = stage.run()
     stage.reaches(other, RunStatus.COMPLETED)
@@ -110,7 +110,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
 
 
 def written_by(run: AgentRun) -> list[int]:
-    """The epochs of its events, in order, each once."""
+    """Return the distinct epochs of the run's events, in order."""
     return list(dict.fromkeys(event.epoch for event in events(run) if event.epoch is not None))
 
 

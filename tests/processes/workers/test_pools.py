@@ -1,4 +1,4 @@
-"""The worker under Celery's own command, with each pool: what it shows, and what a killed slice costs."""
+"""Test the worker under Celery's command with each pool: inspection, and the effect of a killed slice."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.redis, pytest.mark.postgres]
 POOLS = ("threads", "prefork")
-#: Steps of half a second, so that a slice lasts longer than a look at it.
+#: Steps of half a second, so that a slice outlasts an inspection.
 LONG = [["ledger_read"]] * 40
-#: No worker may look dead because the machine is busy.
+#: Long enough that no worker looks dead on a busy machine.
 LONG_LEASE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "0.5"}
 
 Inspected = Callable[[], set[str]]
@@ -31,7 +31,7 @@ Inspected = Callable[[], set[str]]
 
 @pytest.fixture
 def active(own_redis: OwnRedis) -> Inspected:
-    """The runs that `celery inspect active` names."""
+    """Return a function that lists the runs in `celery inspect active`."""
 
     def ask() -> set[str]:
         with Celery("inspector", broker=own_redis.url) as app:
@@ -51,7 +51,7 @@ def start(stage: Stage, pool: str, places: int, **env: str) -> ChildProcess:
 
 
 def slice_of(run: AgentRun, app: Celery) -> str:
-    """The ID of the task that drives a run."""
+    """Return the ID of the task that drives a run."""
     [tasks] = (Inspect(app=app, timeout=2).active() or {}).values()
     [task_id] = [task["id"] for task in tasks if task["args"] == [str(run.pk)]]
     return str(task_id)
@@ -62,10 +62,8 @@ def at_work(*runs: AgentRun) -> set[str]:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_inspect_names_exactly_the_runs_at_work(
-    stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str
-) -> None:
-    """Eight at work, and two that wait in Redis, where another worker could take them."""
+def test_inspect_lists_exactly_the_active_runs(stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str) -> None:
+    """Eight runs are active; two wait in Redis, where another worker could take them."""
     runs = [stage.run(LONG, tool_sleep_s=0.5, max_steps=50) for _ in range(10)]
     worker = start(stage, pool, 8)
     eventually(lambda: len(active()) == 8, within_s=60, why="eight runs are at work")
@@ -79,7 +77,7 @@ def test_inspect_names_exactly_the_runs_at_work(
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_an_idle_worker_takes_what_a_busy_one_leaves(
+def test_an_idle_worker_takes_runs_that_a_busy_one_leaves(
     stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str
 ) -> None:
     first, second = (stage.run(LONG, tool_sleep_s=0.5) for _ in range(2))
@@ -92,8 +90,8 @@ def test_an_idle_worker_takes_what_a_busy_one_leaves(
     assert Attempt.objects.filter(ended_at=None).values("owner").distinct().count() == 2
 
 
-def test_a_killed_child_costs_a_lease_and_nothing_else(stage: Stage, own_redis: OwnRedis) -> None:
-    """Its siblings work on, and Celery forks another one."""
+def test_a_killed_child_only_costs_a_lease(stage: Stage, own_redis: OwnRedis) -> None:
+    """Its siblings continue, and Celery forks a new child."""
     killed, other = (stage.run(tool_sleep_s=0.5) for _ in range(2))
     start(stage, "prefork", 2, AGENTOPS_LEASE_S="2")
     eventually(lambda: Attempt.objects.filter(ended_at=None).count() == 2, within_s=60, why="both runs are at work")
@@ -108,8 +106,8 @@ def test_a_killed_child_costs_a_lease_and_nothing_else(stage: Stage, own_redis: 
     assert not Attempt.objects.filter(run=other, end_reason="died").exists()
 
 
-def test_a_revoked_slice_costs_a_lease_and_nothing_else(stage: Stage, own_redis: OwnRedis, active: Inspected) -> None:
-    """`celery control revoke --terminate` kills the child. The next message of the run is another one."""
+def test_a_revoked_slice_only_costs_a_lease(stage: Stage, own_redis: OwnRedis, active: Inspected) -> None:
+    """`celery control revoke --terminate` kills the child. The next message of the run has a different ID."""
     run = stage.run(LONG, tool_sleep_s=0.5)
     start(stage, "prefork", 2, AGENTOPS_LEASE_S="2", AGENTOPS_CELERY_CONTROL="true")
     eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")
@@ -123,8 +121,8 @@ def test_a_revoked_slice_costs_a_lease_and_nothing_else(stage: Stage, own_redis:
     assert Attempt.objects.filter(run=run, end_reason="died").count() == 1
 
 
-def test_the_pool_solo_works_too(stage: Stage, own_redis: OwnRedis) -> None:
-    """One message after the other, those of upkeep among them."""
+def test_the_solo_pool_works(stage: Stage, own_redis: OwnRedis) -> None:
+    """It handles one message at a time, including maintenance messages."""
     runs = [stage.run() for _ in range(3)]
     worker = start(stage, "solo", 1)
     for run in runs:
@@ -135,8 +133,8 @@ def test_the_pool_solo_works_too(stage: Stage, own_redis: OwnRedis) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_sigterm_hands_runs_back_at_once(stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str) -> None:
-    """Not when their leases run out: another worker continues them by the message that is sent then."""
+def test_sigterm_requeues_runs_at_once(stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str) -> None:
+    """The runs do not wait for their leases to expire: a message is sent at once, and another worker continues them."""
     run = stage.run(LONG, tool_sleep_s=0.2)
     first = start(stage, pool, 2)
     eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")

@@ -1,4 +1,4 @@
-"""The decision matrix of a resume, every row of it."""
+"""The decision table of a resume, every row of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = EarlierAttempt("lost", False)
         ("go left", False, [LOST], (Mode.FRESH, None, ["go left"])),
         (None, True, [LOST], (Mode.FRESH, None, ["the prompt"])),
         ("go left", True, [LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
-        # Walk back to the newest attempt that has a session.
+        # Go back to the newest attempt that has a session.
         (None, True, [LOST, MIDDLE, OLD], (Mode.RESUME, "middle", ["continue"])),
         (None, True, [LOST, LOST, OLD], (Mode.RESUME, "old", ["continue"])),
         ("go left", True, [LOST, LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
@@ -36,9 +36,9 @@ def test_every_row(message, append, attempts, expected) -> None:
     "message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000]
 )
 def test_a_message_is_only_text(message: str) -> None:
-    """S-104: nothing in it is ever parsed."""
+    """S-104: no part of it is ever parsed."""
     assert plan(message, append=True, attempts=[NEW], prompt="p").turns == [message]
 
 
-def test_an_empty_prompt_is_no_turn() -> None:
+def test_an_empty_prompt_adds_no_turn() -> None:
     assert plan("go", append=True, attempts=[LOST], prompt="").turns == ["go"]

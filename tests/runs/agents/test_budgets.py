@@ -1,4 +1,4 @@
-"""Budgets: what settings may say, from when on one runs out, and from when on it is used up."""
+"""Budgets: their validation, the warning threshold and the limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.factories import make_agent, make_project, make_run
         ({"budgets": {"cost_usd": "0.30"}}, {Budget.COST: Decimal("0.30")}),
     ],
 )
-def test_what_an_agent_may_say(settings: dict[str, Any], expected: dict[Budget, Decimal]) -> None:
+def test_valid_budgets_of_an_agent(settings: dict[str, Any], expected: dict[Budget, Decimal]) -> None:
     assert run_limits(settings) == expected
 
 
@@ -53,12 +53,12 @@ def test_what_an_agent_may_say(settings: dict[str, Any], expected: dict[Budget, 
         ({"cost_usd": [1]}, "cost_usd must be a number above 0"),
     ],
 )
-def test_what_no_agent_may_say(given: Any, why: str) -> None:
+def test_invalid_budgets_of_an_agent(given: Any, why: str) -> None:
     with pytest.raises(InvalidBudget, match=why):
         run_limits({"budgets": given})
 
 
-def test_a_project_has_budgets_of_its_own() -> None:
+def test_budgets_of_a_project() -> None:
     assert day_limits({"budgets": {"tokens_per_day": 5}}) == {Budget.TOKENS_PER_DAY: Decimal(5)}
     with pytest.raises(InvalidBudget, match="'tokens'"):
         day_limits({"budgets": {"tokens": 5}})
@@ -71,7 +71,7 @@ def test_a_project_has_budgets_of_its_own() -> None:
     [("0", False, False), ("79.99", False, False), ("80", True, False), ("99.99", True, False), ("100", True, True),
      ("250", True, True)],
 )  # fmt: skip
-def test_it_runs_out_from_80_percent_on_and_is_used_up_at_its_limit(used: str, near: bool, over: bool) -> None:
+def test_a_budget_warns_at_80_percent_and_is_used_up_at_its_limit(used: str, near: bool, over: bool) -> None:
     limits, amounts = {Budget.COST: Decimal(100)}, {Budget.COST: Decimal(used), Budget.TOKENS: Decimal(10**9)}
 
     assert nearly_exhausted(limits, amounts) == [Budget.COST] * near
@@ -89,7 +89,7 @@ def test_it_runs_out_from_80_percent_on_and_is_used_up_at_its_limit(used: str, n
         (Budget.COST_PER_DAY, "0.00000001", "5", "$0.00000001 of $5 used by the project today"),
     ],
 )
-def test_it_is_said_in_words(budget: Budget, used: str, limit: str, expected: str) -> None:
+def test_description_of_a_budget(budget: Budget, used: str, limit: str, expected: str) -> None:
     assert describe(budget, Decimal(used), Decimal(limit)) == expected
 
 
@@ -100,13 +100,13 @@ def test_it_is_said_in_words(budget: Budget, used: str, limit: str, expected: st
      ({"context_window": "8k"}, "context_window must be"), ({"context_window": True}, "context_window must be")],
     ids=str,
 )  # fmt: skip
-def test_no_run_begins_with_a_budget_that_nobody_can_keep_to(settings: dict[str, Any], why: str) -> None:
+def test_a_run_with_an_unenforceable_budget_is_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidAgent, match=why):
         make_run(make_agent(settings=settings))
 
 
 @pytest.mark.django_db
-def test_a_definition_is_refused_where_it_says_one() -> None:
+def test_an_agent_definition_with_an_unenforceable_budget_is_refused() -> None:
     definition = {"agent_id": "limited", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
     project = make_project()
     with pytest.raises(InvalidAgent, match=r"settings\.budgets\.wall_s must be") as refused:

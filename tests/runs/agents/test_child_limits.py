@@ -13,7 +13,7 @@ from runs.lifecycle.creation import check_agent
 from tests.support.factories import make_agent
 
 
-def test_an_agent_lowers_the_site_s_limits_and_never_raises_them(settings: Settings) -> None:
+def test_an_agent_lowers_the_limits_of_the_site_and_never_raises_them(settings: Settings) -> None:
     assert child_limits({}) == ChildLimits(depth=2, children=20)
     settings.AGENTOPS_MAX_CHILD_DEPTH, settings.AGENTOPS_MAX_CHILDREN = 3, 5
     assert child_limits({}) == ChildLimits(depth=3, children=5)
@@ -23,7 +23,7 @@ def test_an_agent_lowers_the_site_s_limits_and_never_raises_them(settings: Setti
 
 @pytest.mark.parametrize("name", ["max_child_depth", "max_children"])
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True, [], 1001])
-def test_a_limit_that_is_no_whole_number_is_refused(name: str, value: Any) -> None:
+def test_a_limit_must_be_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(InvalidChildLimit, match=f"settings.{name} must be a whole number"):
         child_limits({name: value})
 

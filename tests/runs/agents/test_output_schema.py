@@ -1,4 +1,4 @@
-"""The schema of results: which schemas are refused, and what a result becomes."""
+"""The schema of results: refused schemas, and the parsed value of a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_a_schema_of_an_object_is_taken() -> None:
+def test_object_schemas_are_accepted() -> None:
     assert schema_of({}) is None
     assert schema_of({"output_schema": SCHEMA}) == SCHEMA
 
@@ -38,7 +38,7 @@ def test_a_schema_of_an_object_is_taken() -> None:
         ({"type": "object", "allOf": [{"$ref": "file:///etc/passwd"}]}, "other documents"),
     ],
 )
-def test_it_refuses_schemas(schema: Any, why: str) -> None:
+def test_invalid_schemas_are_refused(schema: Any, why: str) -> None:
     with pytest.raises(InvalidOutputSchema, match=why):
         schema_of({"output_schema": schema})
 
@@ -67,13 +67,13 @@ def test_other_results_are_refused(text: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/none"}, {"pattern": "("}])
-def test_a_schema_that_cannot_be_applied(schema: dict[str, Any]) -> None:
+def test_a_schema_that_cannot_be_applied_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidOutput, match="cannot be applied"):
         parse_output('{"a": "x"}', {"type": "object", "properties": {"a": schema}})
 
 
 @pytest.mark.django_db
-def test_a_schema_that_takes_long_to_check_is_no_output_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_too_expensive_to_check_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_work, "MAX_STEPS", 50_000)
     large = {"output_schema": {"type": "object", "allOf": [{"type": "object"}] * 10_000}}
     with pytest.raises(InvalidOutputSchema, match="the schema is too large: its check takes more than 50000 steps"):

@@ -1,4 +1,4 @@
-"""Policies: every trigger with every action, in every form, and what each bad one gets."""
+"""Policies: every trigger with every action, in every form, and the error of each invalid one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_recover_is_resume(form: str) -> None:
     assert str(rule.action) == "resume"
 
 
-def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
+def test_a_missing_action_is_nudge_where_that_is_valid() -> None:
     [rule] = parse({"on_idle": {"message": "Go on."}}).rules[Trigger.ON_IDLE]
     assert (rule.action, rule.message, rule.append, rule.attempts) == (PolicyAction.NUDGE, "Go on.", True, 1)
     with pytest.raises(InvalidPolicy, match="on_dead cannot nudge"):
@@ -94,7 +94,7 @@ def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
     [("500ms", 0.5), ("60s", 60), ("5m", 300), ("2h", 7200), ("1d", 86400), ("90", 90), (" 5 m ", 300), (7, 7),
      ("1.5s", 1.5), (0.25, 0.25), ("0", 0)],
 )  # fmt: skip
-def test_spans(text: Any, seconds: float) -> None:
+def test_durations(text: Any, seconds: float) -> None:
     """S-112."""
     assert seconds_of(text) == seconds
 
@@ -102,7 +102,7 @@ def test_spans(text: Any, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
 )
-def test_what_is_no_span(text: Any) -> None:
+def test_invalid_durations(text: Any) -> None:
     """S-112."""
     with pytest.raises(ValueError, match="duration"):
         seconds_of(text)
@@ -142,14 +142,14 @@ def test_what_it_refuses(given: dict[str, Any], path: tuple[str | int, ...]) -> 
     assert refusal.value.path == path
 
 
-def test_nothing_said_is_no_policy() -> None:
+def test_no_policies_means_defaults() -> None:
     policies = parse({})
 
     assert (policies.on_unknown_tool, policies.on_crash) == (OnUnknownTool.WAIT, OnCrash.ROLL_FORWARD)
     assert [decide(policies, trigger, attempt_count=0) for trigger in Trigger] == [None] * 4
 
 
-def test_the_first_rule_that_fits_decides() -> None:
+def test_the_first_matching_rule_decides() -> None:
     policies = parse(
         {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s", "attempts": 2}, "escalate"]}
     )
@@ -171,7 +171,7 @@ def test_the_first_rule_that_fits_decides() -> None:
     ],
     ids=["all", "others", "named"],
 )
-def test_a_step_budget_is_an_error_only_to_a_rule_that_names_it(given: Any, asked: bool) -> None:
+def test_a_step_budget_matches_only_a_rule_that_names_it(given: Any, asked: bool) -> None:
     rule = rule_for(parse({"on_error": given}), Trigger.ON_ERROR, ErrorKind.MAX_TURNS)
 
     assert (rule is not None) is asked
@@ -196,17 +196,17 @@ def test_a_step_budget_is_an_error_only_to_a_rule_that_names_it(given: Any, aske
         ("", ErrorKind.OTHER),
     ],
 )
-def test_words_for_errors_have_a_kind(word: str, kind: ErrorKind) -> None:
+def test_words_for_errors_have_an_error_kind(word: str, kind: ErrorKind) -> None:
     assert kind_of(word) is kind
 
 
-def test_every_kind_has_a_word() -> None:
+def test_every_error_kind_has_a_word() -> None:
     assert {kind_of(kind) for kind in ErrorKind} == set(ErrorKind)
 
 
 @pytest.mark.parametrize(("made", "least"), [(0, 0), (1, 1), (2, 3), (5, 31), (9, 300), (10_000, 300)])
-def test_endless_attempts_come_slower_and_slower(made: int, least: float) -> None:
-    """A run that fails at once would else be resumed at once for ever; a longer cooldown stays as it is."""
+def test_unlimited_attempts_back_off(made: int, least: float) -> None:
+    """Otherwise a run that fails at once would be resumed at once forever; a longer cooldown is kept."""
     [rule] = parse({"on_error": {"action": "resume", "attempts": "forever"}}).rules[Trigger.ON_ERROR]
     [slow] = parse({"on_error": {"action": "resume", "attempts": "forever", "cooldown": "1h"}}).rules[Trigger.ON_ERROR]
     [counted] = parse({"on_error": {"action": "resume", "attempts": 1000}}).rules[Trigger.ON_ERROR]

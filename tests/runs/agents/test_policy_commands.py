@@ -1,4 +1,4 @@
-"""Gates: what a command or a tool says about a run, and that nothing of it is left behind."""
+"""Gates: the verdict of a command or tool, and that no process or file remains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import process_ends
 
 
 class Enough(Exception):
-    """Whoever waits has something else to do."""
+    """Raised by the caller to stop waiting for the gate."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,22 +49,22 @@ def test_exit_0_passes() -> None:
     assert ask(python("raise SystemExit(7)")) == CommandVerdict(False, "exit 7")
 
 
-def test_a_signal_is_no_pass() -> None:
+def test_a_signal_is_a_failure() -> None:
     assert ask(python("import os; os.kill(os.getpid(), 9)")) == CommandVerdict(False, "ended by signal 9")
 
 
 @pytest.mark.parametrize("text", ["$(id)", "`id`", "a; false", "a && false", "a\nb", "*", "🙂", "> /tmp/x"])
-def test_no_shell_reads_it(text: str) -> None:
-    """Nothing in a command is special but quotes and white space."""
+def test_no_shell_interprets_the_command(text: str) -> None:
+    """Only quotes and white space have a meaning in a command."""
     assert ask(f"printf %s '{text}'") == CommandVerdict(True, "exit 0", text)
 
 
-def test_the_answer_is_its_input() -> None:
+def test_the_command_gets_the_answer_as_input() -> None:
     assert ask("cat", answer="It is 42.").output == "It is 42."
-    assert ask("true", answer="x" * 1_000_000).passed  # one that does not read is not waited for
+    assert ask("true", answer="x" * 1_000_000).passed  # a command that does not read its input is not waited for
 
 
-def test_it_gets_nothing_of_the_sites_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_gets_no_environment_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "not for you")
     found = ask(python("import os; print(sorted(os.environ))")).output
 
@@ -73,7 +73,7 @@ def test_it_gets_nothing_of_the_sites_environment(monkeypatch: pytest.MonkeyPatc
     assert "AGENTOPS_RUN_ID" in found
 
 
-def test_it_runs_in_the_agents_root(tmp_path: Path) -> None:
+def test_the_command_runs_in_the_agents_root(tmp_path: Path) -> None:
     code = python("import os; print(os.getcwd())")
 
     assert ask(code, root=str(tmp_path)).output == str(tmp_path)
@@ -82,7 +82,7 @@ def test_it_runs_in_the_agents_root(tmp_path: Path) -> None:
     assert not Path(elsewhere).exists()
 
 
-def test_the_end_of_what_it_says_is_kept() -> None:
+def test_the_end_of_long_output_is_kept() -> None:
     verdict = ask(python("print('a' * 300000); print('the last line'); raise SystemExit(1)"))
 
     assert verdict.output.startswith("…a")
@@ -90,17 +90,17 @@ def test_the_end_of_what_it_says_is_kept() -> None:
     assert len(verdict.output) <= policy_commands.MAX_OUTPUT_BYTES + 1
 
 
-def test_bytes_that_are_no_text_are_kept_readable() -> None:
+def test_undecodable_bytes_are_kept_readable() -> None:
     assert ask(python("import sys; sys.stdout.buffer.write(bytes([65, 255, 66]))")).output == "A\ufffdB"
 
 
-def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, tmp_path: Path) -> None:
+def test_a_timeout_ends_the_command_and_its_children(settings: Settings, tmp_path: Path) -> None:
     child = tmp_path / "child"
     code = (
         f"import subprocess; c = subprocess.Popen(['sleep', '600']); open('{child}', 'w').write(str(c.pid)); c.wait()"
     )
 
-    for limit_s in (1.0, 10.0, 60.0):  # again, where a busy machine has not started it within that
+    for limit_s in (1.0, 10.0, 60.0):  # retry with a longer limit if a busy machine was too slow
         settings.AGENTOPS_GATE_TIMEOUT_S = limit_s
         verdict = ask(python(code))
         assert (verdict.passed, verdict.reason) == (False, f"no answer within {limit_s:g} s")
@@ -110,8 +110,8 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, 
     process_ends(int(child.read_text()))
 
 
-def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
-    """It has passed, and something that it started holds its output open."""
+def test_children_of_a_finished_command_are_ended(tmp_path: Path) -> None:
+    """The command passed, but its child still holds its output open."""
     child = tmp_path / "child"
     code = f"import subprocess; c = subprocess.Popen(['sleep', '600']); open('{child}', 'w').write(str(c.pid))"
     began = time.monotonic()
@@ -122,7 +122,7 @@ def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
     process_ends(int(child.read_text()))
 
 
-def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+def test_a_command_is_ended_when_the_caller_stops_waiting(tmp_path: Path) -> None:
     started = tmp_path / "started"
     code = f"import os, time; open('{started}', 'w').write(str(os.getpid())); time.sleep(600)"
 
@@ -144,8 +144,8 @@ def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
         ("ask_user", "refused: the tool 'ask_user' waits"),
     ],
 )
-def test_what_is_no_gate_does_not_pass(run: str, why: str) -> None:
-    """The site may have changed its mind since the agent was applied."""
+def test_an_invalid_gate_does_not_pass(run: str, why: str) -> None:
+    """The settings of the site may have changed since the agent was applied."""
     verdict = ask(run)
 
     assert not verdict.passed

@@ -1,4 +1,4 @@
-"""Prices that a project sets: which pattern counts, what a call costs by it, and which prices are refused."""
+"""Prices set by a project: matching of patterns, cost of a call, and refused prices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_each_bucket_has_its_price() -> None:
     assert price.cost(tokens) == Decimal(3) + Decimal(3)
 
 
-def test_what_is_written_for_one_hour_has_its_own_price() -> None:
+def test_one_hour_cache_writes_have_a_separate_price() -> None:
     tokens = Buckets.of(100_000, 0, cache_write=100_000, cache_write_1h=40_000)
     [dear, as_others] = prices_of(
         {"prices": [PRICE | {"cache_write": "3.75", "cache_write_1h": "6"}, PRICE | {"cache_write": "3.75"}]}
@@ -35,7 +35,7 @@ def test_what_is_written_for_one_hour_has_its_own_price() -> None:
     assert as_others.cost(tokens) == Decimal("0.375")
 
 
-def test_a_price_of_a_tier_and_of_long_requests() -> None:
+def test_prices_of_a_tier_and_of_long_requests() -> None:
     sizes: list[dict[str, Any]] = [{}, {"above": 200_000}, {"tier": "fast"}, {"tier": "fast", "above": 100}]
     prices = prices_of({"prices": [PRICE | each for each in sizes]})
     calls = [("", 5), ("", 200_000), ("", 200_001), ("fast", 100), ("fast", 101), ("batch", 5)]
@@ -54,7 +54,7 @@ def test_a_price_of_a_tier_and_of_long_requests() -> None:
         ([], ["claude-x"], None),
     ],
 )
-def test_the_most_specific_pattern_counts(patterns: list[str], names: list[str], chosen: str | None) -> None:
+def test_the_most_specific_pattern_wins(patterns: list[str], names: list[str], chosen: str | None) -> None:
     prices = [ModelPrice(model=pattern, input=Decimal(1), output=Decimal(1)) for pattern in patterns]
     found = prices_for(prices, *names)
     assert [price.model for price in found] == ([chosen] if chosen else [])
@@ -68,12 +68,12 @@ def test_the_most_specific_pattern_counts(patterns: list[str], names: list[str],
         {"model": ""}, {"model": "gpt-[5]"}, {"model": "x" * 201}, {"currency": "EUR"},
     ],
 )  # fmt: skip
-def test_it_refuses(wrong: dict[str, Any]) -> None:
+def test_invalid_prices_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidPrices, match=f"^invalid price for model .*: {next(iter(wrong))}: "):
         prices_of({"prices": [PRICE | wrong]})
 
 
-def test_it_refuses_too_many_and_other_shapes() -> None:
+def test_too_many_prices_and_other_shapes_are_refused() -> None:
     with pytest.raises(InvalidPrices, match="at most 200"):
         prices_of({"prices": [PRICE | {"model": f"m{n}"} for n in range(201)]})
     with pytest.raises(InvalidPrices):

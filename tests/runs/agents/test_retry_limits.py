@@ -12,21 +12,21 @@ from runs.providers.retry_limits import InvalidRetryLimit, RetryLimits, retry_li
 from tests.support.factories import make_agent
 
 
-def test_the_defaults_are_the_site_s(settings: Any) -> None:
+def test_the_defaults_come_from_the_settings(settings: Any) -> None:
     assert retry_limits({}) == RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)
     settings.AGENTOPS_MAX_RETRIES, settings.AGENTOPS_TOOL_MAX_RETRIES = 7, 2
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 250
     assert retry_limits({}) == RetryLimits(max_retries=7, tool_max_retries=2, base_delay_s=0.25)
 
 
-def test_an_agent_s_settings_go_before_the_site_s() -> None:
+def test_settings_of_an_agent_override_the_site() -> None:
     given = {"max_retries": 0, "tool_max_retries": 4, "retry_base_delay_ms": 20}
     assert retry_limits(given) == RetryLimits(max_retries=0, tool_max_retries=4, base_delay_s=0.02)
 
 
 @pytest.mark.parametrize("name", ["max_retries", "tool_max_retries", "retry_base_delay_ms"])
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True, [], 10**9])
-def test_a_limit_that_is_no_whole_number_is_refused(name: str, value: Any) -> None:
+def test_a_limit_must_be_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(InvalidRetryLimit, match=f"settings.{name} must be a whole number"):
         retry_limits({name: value})
 

@@ -1,4 +1,4 @@
-"""A project with an operator, its rules, and a clock that a test moves."""
+"""Fixtures for alert tests: a project with an operator, its rules, and a clock that a test sets."""
 
 from __future__ import annotations
 

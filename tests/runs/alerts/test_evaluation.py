@@ -1,4 +1,4 @@
-"""What alert rules find, and that each is announced once: grouped, repeated, muted, and closed."""
+"""Evaluation of alert rules: each finding is announced once; alerts are grouped, repeated, muted, and closed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Event = AlertMessage.Event
 
 
 def events() -> list[tuple[str, int]]:
-    """The messages so far: event and number of findings."""
+    """Return the messages sent so far: event and number of findings."""
     return list(AlertMessage.objects.order_by("pk").values_list("event", "count"))
 
 
@@ -41,7 +41,7 @@ def titles() -> list[str]:
 
 
 def silence(run: Any, **ago: float) -> None:
-    """Let the newest event of a run be this old."""
+    """Set the age of the newest event of a run."""
     log = Log.objects.get(pk=run.pk)
     assert log.last_event_at is not None
     Log.objects.filter(pk=run.pk).update(last_event_at=log.last_event_at - timedelta(**ago))
@@ -55,7 +55,7 @@ def fail(run: AgentRun) -> None:
 
 
 def test_runs_that_fail_together_make_one_message(project: Project, rule: AddRule, clock: Clock) -> None:
-    """Later ones are in the next message, at the earliest after `group_minutes`; none is announced twice."""
+    """Later failures are in the next message, sent at the earliest after `group_minutes`; none is announced twice."""
     rule("run_failed", group_minutes=10)
     for number in range(3):
         failed(project, f"first-{number}")
@@ -87,7 +87,7 @@ def test_one_failed_run_is_described(project: Project, rule: AddRule, clock: Clo
     run = failed(project, "only")
     rule("run_failed")
     clock.evaluate()
-    assert clock.evaluate(seconds=16) == 0  # it failed before there was the rule
+    assert clock.evaluate(seconds=16) == 0  # it failed before the rule existed
     run = failed(project, "second")
     clock.evaluate()
     clock.evaluate(seconds=16)
@@ -98,7 +98,7 @@ def test_one_failed_run_is_described(project: Project, rule: AddRule, clock: Clo
     assert "/p/alpha/alerts" in mail.text
 
 
-def test_a_stalled_run_is_found_and_over_when_it_goes_on(project: Project, rule: AddRule, clock: Clock) -> None:
+def test_a_stalled_run_is_reported_and_closed_when_it_continues(project: Project, rule: AddRule, clock: Clock) -> None:
     rule("run_stalled", minutes=15, announces_end=True)
     quiet, busy = external(project, "quiet"), external(project, "busy")
     queued = make_run(make_agent(project, slug="native"))
@@ -128,8 +128,8 @@ def test_a_stalled_run_is_found_and_over_when_it_goes_on(project: Project, rule:
     assert titles()[4:] == ["More: Run of coder has stalled"]
 
 
-def test_each_wait_for_a_person_reaches_them_once(project: Project, rule: AddRule, clock: Clock) -> None:
-    """An approval and a pause after an error notify by themselves: the rule adds nothing for people, but webhooks."""
+def test_each_wait_for_a_person_is_notified_once(project: Project, rule: AddRule, clock: Clock) -> None:
+    """Approvals and pauses after errors already notify users, so the rule adds only webhooks."""
     rule("run_waiting", webhook_url="https://hooks.example.com/secret-path")
     waiting = make_awaiting_approval(project)
     unknown = make_waiting(project)
@@ -148,8 +148,10 @@ def test_each_wait_for_a_person_reaches_them_once(project: Project, rule: AddRul
     }
 
 
-def test_a_session_of_another_program_waits_as_in_the_inbox(project: Project, rule: AddRule, clock: Clock) -> None:
-    """One that `agentops watch` follows too, although imported runs are history."""
+def test_a_waiting_session_of_another_program_is_reported_as_in_the_inbox(
+    project: Project, rule: AddRule, clock: Clock
+) -> None:
+    """Also a session that `agentops watch` follows, although imported runs are ignored otherwise."""
     rule("run_waiting", announces_end=True)
     for name, reason in (("asks", "approval"), ("idle", "input"), ("followed", "approval")):
         external(project, name, {"type": "run.waiting", "payload": {"reason": reason}})
@@ -172,7 +174,7 @@ def test_a_session_of_another_program_waits_as_in_the_inbox(project: Project, ru
     assert not Alert.objects.filter(closed_at=None).exists()
 
 
-def test_what_lasts_is_repeated_after_hours(project: Project, rule: AddRule, clock: Clock) -> None:
+def test_open_alerts_are_repeated_after_hours(project: Project, rule: AddRule, clock: Clock) -> None:
     rule("run_waiting", repeat_hours=4)
     make_waiting(project)
     clock.evaluate()
@@ -200,7 +202,7 @@ def test_costs_of_runs_and_of_the_day(project: Project, rule: AddRule, clock: Cl
     external(project, "cheap", {"type": "run.completed", "payload": {"costUsd": "0.25"}})
     clock.evaluate(seconds=30)
     assert titles()[1:] == ["Cost of today is above the limit"]
-    # A limit that is raised closes the alert. The same day is not announced again when it is lowered.
+    # Raising a limit closes the alert. Lowering it again on the same day does not announce it again.
     change_rule(project, day.pk, {"limit_usd": "2"}, by="test")
     clock.evaluate(seconds=30)
     change_rule(project, day.pk, {"limit_usd": "1"}, by="test")
@@ -210,7 +212,7 @@ def test_costs_of_runs_and_of_the_day(project: Project, rule: AddRule, clock: Cl
 
 
 def test_the_error_rate_of_an_agent(project: Project, rule: AddRule, clock: Clock) -> None:
-    """Of its newest runs that have a result, with a minimum count."""
+    """Counts its newest runs that have a result; requires a minimum number."""
     rule("error_rate", percent=50, last_runs=4, min_runs=3)
     good, bad = make_agent(project, slug="good"), make_agent(project, slug="bad")
     for _ in range(3):
@@ -236,7 +238,7 @@ def test_the_error_rate_of_a_single_run(project: Project, rule: AddRule, clock: 
 
 
 def test_mutes(project: Project, rule: AddRule, clock: Clock) -> None:
-    """A failure under a mute is listed and never announced; what lasts is announced when the mute ends."""
+    """Failures under a mute are listed but never announced; findings still open when the mute ends are announced."""
     rule("run_failed", label="")
     waits = rule("run_waiting")
     mutes.mute(project, 60, by="user:ada", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
@@ -267,7 +269,7 @@ def test_filters_of_a_rule(project: Project, rule: AddRule, clock: Clock) -> Non
     assert AlertFinding.objects.filter(run=run).exists()
 
 
-def test_a_rule_that_is_switched_off_is_quiet(project: Project, rule: AddRule, clock: Clock) -> None:
+def test_a_disabled_rule_finds_nothing(project: Project, rule: AddRule, clock: Clock) -> None:
     found = rule("run_waiting")
     make_waiting(project)
     clock.evaluate()
@@ -281,9 +283,7 @@ def test_a_rule_that_is_switched_off_is_quiet(project: Project, rule: AddRule, c
     assert events() == [(Event.OPENED, 1)]
 
 
-def test_a_rule_that_is_switched_on_again_does_not_find_what_failed_before(
-    project: Project, rule: AddRule, clock: Clock
-) -> None:
+def test_an_enabled_rule_ignores_earlier_failures(project: Project, rule: AddRule, clock: Clock) -> None:
     found = rule("run_failed")
     AlertRule.objects.filter(pk=found.pk).update(created_at=clock.now() - timedelta(hours=1))
     change_rule(project, found.pk, {"is_enabled": False}, by="test")
@@ -297,10 +297,10 @@ def test_a_rule_that_is_switched_on_again_does_not_find_what_failed_before(
     assert events() == [(Event.OPENED, 1)]
 
 
-def test_failures_of_hours_without_a_worker_are_found(project: Project, rule: AddRule, clock: Clock) -> None:
+def test_failures_are_detected_after_hours_without_a_worker(project: Project, rule: AddRule, clock: Clock) -> None:
     found = rule("run_failed")
     failed(project, "unseen")
-    # The rule was last evaluated before; then no worker ran for two days.
+    # The rule was evaluated before the failure; then no worker ran for two days.
     AlertRule.objects.filter(pk=found.pk).update(checked_at=clock.now() - timedelta(minutes=1))
     clock.evaluate(days=2)
     clock.evaluate(seconds=16)
@@ -309,7 +309,7 @@ def test_failures_of_hours_without_a_worker_are_found(project: Project, rule: Ad
 
 @pytest.mark.parametrize("amount", [1, 7])
 def test_the_number_of_queries_is_constant(project: Project, rule: AddRule, amount: int) -> None:
-    """And nothing is written while nothing changes."""
+    """It also writes nothing if nothing changed."""
     for kind, limits in {
         "run_failed": {}, "run_stalled": {}, "run_waiting": {}, "run_cost": {"limit_usd": "1"},
         "day_cost": {"limit_usd": "1"}, "error_rate": {}, "sink_behind": {},
@@ -325,7 +325,9 @@ def test_the_number_of_queries_is_constant(project: Project, rule: AddRule, amou
     assert all(query["sql"].lstrip().startswith("SELECT") for query in queries)
 
 
-def test_a_sink_whose_receiver_falls_behind(project: Project, rule: AddRule, clock: Clock, receiver: Receiver) -> None:
+def test_a_sink_whose_receiver_falls_behind_is_reported(
+    project: Project, rule: AddRule, clock: Clock, receiver: Receiver
+) -> None:
     rule("sink_behind", minutes=30, announces_end=True)
     sinks = [
         make_sink(each, "webhook", {"url": receiver.url}, name="in", event_types=("x.note",))
@@ -344,7 +346,7 @@ def test_a_sink_whose_receiver_falls_behind(project: Project, rule: AddRule, clo
     assert titles()[-1] == "Over: A sink is behind"
 
 
-def test_a_sink_that_an_error_has_disabled_is_behind_and_one_of_a_person_is_not(
+def test_a_sink_disabled_by_an_error_is_behind_and_one_disabled_by_a_person_is_not(
     project: Project, rule: AddRule, clock: Clock, receiver: Receiver
 ) -> None:
     rule("sink_behind", minutes=30)

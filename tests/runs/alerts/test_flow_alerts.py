@@ -1,4 +1,4 @@
-"""Alerts about flow runs: a flow that fails by itself, and one that nobody advances. Each is announced once."""
+"""Alerts about failed flow runs and about stalled ones, which no worker advances. Each is announced once."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ def titles() -> list[str]:
 
 
 def found() -> list[tuple[str, str, bool]]:
-    """The findings: the alert's group, what was found, and whether it is of a flow run."""
+    """Return the findings: the alert's group, the detail, and whether it belongs to a flow run."""
     rows = AlertFinding.objects.order_by("alert__agent", "pk").select_related("alert")
     return [(each.alert.agent, each.detail, each.flow_run_id is not None) for each in rows]
 
 
-def test_flows_that_fail_by_themselves_are_announced_together_and_once(
-    project: Project, rule: AddRule, clock: Clock
-) -> None:
+def test_failed_flows_are_announced_together_and_once(project: Project, rule: AddRule, clock: Clock) -> None:
     rule("run_failed")
     make_failed_flow_run(project)
     make_failed_flow_run(project)
@@ -55,7 +53,7 @@ def test_flows_that_fail_by_themselves_are_announced_together_and_once(
     assert len(titles()) == 2
 
 
-def test_the_message_about_a_flow_run_leads_to_its_page(
+def test_the_message_about_a_flow_run_links_to_its_page(
     project: Project, rule: AddRule, clock: Clock, client: Client
 ) -> None:
     rule("run_failed", webhook_url="https://ops.example.com/hook")
@@ -77,7 +75,7 @@ def test_the_message_about_a_flow_run_leads_to_its_page(
     page = client.get("/p/alpha/alerts").content.decode()
     assert f'href="/flow-runs/{flow_run.pk}"' in page
     assert "Never enough" in page
-    # What was notified links to a run, and the page of the run leads to the flow run.
+    # The notification links to a run page, which redirects to the flow run.
     answer = client.get(f"/runs/{flow_run.pk}")
     assert (answer.status_code, answer.headers["Location"]) == (302, f"/flow-runs/{flow_run.pk}")
     listed_alert = client.get("/api/projects/alpha/alerts").json()["results"][0]
@@ -85,7 +83,7 @@ def test_the_message_about_a_flow_run_leads_to_its_page(
     assert listed_alert["findings"][0]["run_id"] is None
 
 
-def test_a_flow_that_fails_with_a_run_is_announced_as_that_run_alone(
+def test_a_flow_that_fails_with_a_run_is_announced_only_as_that_run(
     project: Project, rule: AddRule, clock: Clock
 ) -> None:
     rule("run_failed")
@@ -96,7 +94,7 @@ def test_a_flow_that_fails_with_a_run_is_announced_as_that_run_alone(
     assert list(AlertFinding.objects.values_list("run_id", "flow_run_id")) == [(run.pk, None)]
 
 
-def test_rules_for_one_agent_or_label_leave_flows_out_and_one_for_the_flow_does_not(
+def test_rules_for_one_agent_or_label_ignore_flows_and_a_rule_for_the_flow_does_not(
     project: Project, rule: AddRule, clock: Clock
 ) -> None:
     rule("run_failed", name="agent", agent="sample")
@@ -112,7 +110,7 @@ def test_rules_for_one_agent_or_label_leave_flows_out_and_one_for_the_flow_does_
     assert titles() == []
 
 
-def test_a_flow_run_that_nobody_advances_has_stalled_until_it_moves(
+def test_a_flow_run_without_progress_is_stalled_until_it_advances(
     project: Project, rule: AddRule, clock: Clock
 ) -> None:
     rule("run_stalled", minutes=15, announces_end=True)
@@ -130,8 +128,8 @@ def test_a_flow_run_that_nobody_advances_has_stalled_until_it_moves(
     assert not Alert.objects.filter(closed_at=None).exists()
 
 
-def test_a_flow_run_whose_nodes_work_has_not_stalled(project: Project, rule: AddRule, clock: Clock) -> None:
-    """Only the run of the node waits for a worker, which is found by itself."""
+def test_a_flow_run_with_working_nodes_is_not_stalled(project: Project, rule: AddRule, clock: Clock) -> None:
+    """Only the node's run waits for a worker, and it has a separate finding."""
     rule("run_stalled", minutes=15)
     nodes = [{"id": "ask", "type": "human", "question": "Ready?"}]
     flow_run = make_flow_run({"flow_id": "sample", "nodes": nodes}, project)

@@ -1,4 +1,4 @@
-"""Alert rules and mutes on pages, in the API and on the command line: the same rules, refused for the same reasons."""
+"""Alert rules and mutes on pages, in the API and on the command line: the same rules and the same refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def send(client: Client, method: str, path: str, body: dict[str, Any] | None = N
 
 @pytest.mark.parametrize("kind", AlertRule.Kind.values)
 def test_the_form_of_each_kind_adds_a_rule(project: Project, admin: Client, kind: str) -> None:
-    """As it is filled in, but for a limit that has no default. Saved again unchanged, it is the same."""
+    """The form's defaults, plus a limit if it has no default. Saving again unchanged keeps the rule the same."""
     values = form_values(text_of(admin.get(f"{SETTINGS}?kind={kind}")), "form")
     if "cost" in kind:
         assert admin.post(f"{SETTINGS}/save", values).status_code == 422
@@ -63,7 +63,7 @@ def test_the_form_of_each_kind_adds_a_rule(project: Project, admin: Client, kind
 
 
 def test_urls_are_secrets(project: Project, admin: Client) -> None:
-    """They are stored encrypted, never shown again, and the signing secret once."""
+    """They are stored encrypted and never displayed again; the signing secret is displayed once."""
     values = form_values(text_of(admin.get(f"{SETTINGS}?kind=run_failed")), "form")
     saved = admin.post(f"{SETTINGS}/save", {**values, "webhook_url": URL, "slack_url": URL})
     rule = AlertRule.objects.get()
@@ -78,7 +78,7 @@ def test_urls_are_secrets(project: Project, admin: Client) -> None:
     assert channels.webhook_secret not in page
     assert "SECRET" not in json.dumps(list(AuditEntry.objects.values("before", "after")), default=str)
 
-    # Left empty they stay; a box removes one.
+    # An empty field keeps the URL; a checkbox removes it.
     again = form_values(text_of(admin.get(f"{SETTINGS}?rule={rule.pk}")), "form")
     admin.post(f"{SETTINGS}/save", {**again, "remove_slack_url": "yes"})
     rule.refresh_from_db()
@@ -97,7 +97,7 @@ def test_urls_are_secrets(project: Project, admin: Client) -> None:
         ({"group_minutes": "0"}, "greater than or equal to 1"),
     ],
 )
-def test_invalid_values_are_shown_at_their_field(
+def test_invalid_values_show_an_error_at_their_field(
     project: Project, admin: Client, values: dict[str, str], error: str
 ) -> None:
     filled = form_values(text_of(admin.get(f"{SETTINGS}?kind=run_stalled")), "form")
@@ -108,7 +108,7 @@ def test_invalid_values_are_shown_at_their_field(
     assert not AlertRule.objects.exists()
 
 
-def test_a_rule_is_tested_switched_and_removed(project: Project, admin: Client, rule: AddRule) -> None:
+def test_a_rule_is_tested_disabled_and_removed(project: Project, admin: Client, rule: AddRule) -> None:
     found = rule("run_failed", slack_url=URL)
     admin.post(f"{SETTINGS}/test", {"rule": found.pk})
     assert Notification.objects.get().title == "Test of the alert rule run_failed"
@@ -181,7 +181,7 @@ def test_invalid_rules_are_refused(project: Project, admin: Client, body: dict[s
 
 
 def test_alerts_and_mutes_in_the_api(project: Project, rule: AddRule, clock: Clock) -> None:
-    """With keys: one that reads sees alerts, one that writes mutes, none changes rules."""
+    """A read key lists alerts, a write key creates mutes, and no key changes rules."""
     reader, writer = Client(headers=with_key(project, "read")), Client(headers=with_key(project, "write"))
     rule("run_failed")
     runs = [failed(project, f"run-{number}") for number in range(3)]
@@ -237,7 +237,7 @@ def test_the_command(project: Project, clock: Clock) -> None:
     assert (alert["title"], alert["runs"]) == ("Run of coder failed", str(run.pk))
 
 
-def test_findings_that_are_not_listed_are_counted(project: Project, rule: AddRule, clock: Clock, admin: Client) -> None:
+def test_unlisted_findings_are_counted(project: Project, rule: AddRule, clock: Clock, admin: Client) -> None:
     rule("run_failed")
     for number in range(LISTED + 1):
         failed(project, f"run {number}")
@@ -249,7 +249,7 @@ def test_findings_that_are_not_listed_are_counted(project: Project, rule: AddRul
     assert "and 2 older ones<" in admin.get(ALERTS).content.decode()
 
 
-def test_retention_removes_what_alerts_say_of_a_run(project: Project, rule: AddRule, clock: Clock) -> None:
+def test_retention_deletes_findings_of_a_run(project: Project, rule: AddRule, clock: Clock) -> None:
     rule("run_failed")
     run = failed(project, "one")
     clock.evaluate()

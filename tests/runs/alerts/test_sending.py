@@ -1,4 +1,4 @@
-"""Alerts on their way to webhooks: signed, repeated with the same ID after a failure, and given up in the end."""
+"""Delivery of alerts to webhooks: signed, retried with the same ID after a failure, and finally given up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def received(raw: bytes) -> tuple[dict[str, str], str]:
 
 
 def due_again() -> None:
-    """Let claims expire and pauses be over."""
+    """Expire the claims and make the deliveries due."""
     waiting = AlertDelivery.objects.filter(state=State.WAITING)
     for delivery in waiting:
         assert delivery.due_at is not None
@@ -92,7 +92,7 @@ def test_a_secret_in_the_title_is_masked(project: Project, rule: AddRule, clock:
 
 
 @pytest.mark.parametrize(("status", "after"), [("503 Busy", State.WAITING), ("410 Gone", State.DEAD)])
-def test_an_answer_that_is_no_success(project: Project, rule: AddRule, status: str, after: str) -> None:
+def test_an_error_status_is_retried_or_final(project: Project, rule: AddRule, status: str, after: str) -> None:
     with serving(answer(b"no", status=status)) as hook:
         found = rule("run_failed", webhook_url=url_of(hook))
         send_test(project, found.pk, by="test")
@@ -108,8 +108,10 @@ def test_an_answer_that_is_no_success(project: Project, rule: AddRule, status: s
     assert len({received(raw)[0]["webhook-id"] for raw in hook.requests}) == 1
 
 
-def test_a_worker_that_dies_after_the_answer(project: Project, rule: AddRule, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one sends it again, with the same ID; nobody else sends it meanwhile."""
+def test_a_worker_that_dies_after_the_answer_repeats_the_delivery(
+    project: Project, rule: AddRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next worker sends it again with the same ID; until the claim expires, no other worker sends it."""
 
     def die(name: str) -> None:
         if name == "alert.delivered":
@@ -139,7 +141,7 @@ def test_addresses_are_checked_again(project: Project, rule: AddRule, settings: 
     assert "not allowed" in AlertDelivery.objects.get().error
 
 
-def test_a_channel_that_was_removed(project: Project, rule: AddRule) -> None:
+def test_a_removed_channel_gets_nothing(project: Project, rule: AddRule) -> None:
     found = rule("run_failed", webhook_url="https://hooks.example.com/x")
     send_test(project, found.pk, by="test")
     change_rule(project, found.pk, {"webhook_url": ""}, by="test")
@@ -148,8 +150,8 @@ def test_a_channel_that_was_removed(project: Project, rule: AddRule) -> None:
     assert AlertRule.objects.get().sealed is None
 
 
-def test_a_delivery_that_cannot_be_made_holds_up_no_other_and_is_given_up(project: Project, rule: AddRule) -> None:
-    """Such as one whose secret was damaged, which no answer of a receiver tells."""
+def test_an_impossible_delivery_does_not_block_others_and_is_given_up(project: Project, rule: AddRule) -> None:
+    """For example, if its secret is damaged, so that no request can be made."""
     with serving(answer(b"ok")) as hook:
         broken, good = (rule("run_failed", name=name, webhook_url=url_of(hook)) for name in ("broken", "good"))
         values = {**asdict(channels_of(broken)), "webhook_secret": ""}
@@ -168,7 +170,7 @@ def test_a_delivery_that_cannot_be_made_holds_up_no_other_and_is_given_up(projec
     assert states["broken"] == (State.DEAD, "unexpected error: EmptyWebhookSecretError")
 
 
-def test_a_worker_that_dies_while_it_stores(
+def test_a_worker_that_dies_while_storing(
     project: Project, rule: AddRule, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(name: str) -> None:
@@ -187,8 +189,8 @@ def test_a_worker_that_dies_while_it_stores(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_evaluate_at_once(project: Project, rule: AddRule, settings: Any) -> None:
-    """And send at once: everything is found, announced and sent once."""
+def test_concurrent_workers_evaluate_once(project: Project, rule: AddRule, settings: Any) -> None:
+    """They also send at once: everything is detected, announced and sent once."""
     settings.AGENTOPS_ALERTS_S = 0
     with serving(answer(b"ok")) as hook:
         rule("run_failed", webhook_url=url_of(hook))

@@ -1,4 +1,4 @@
-"""`?dialect=agent`: the events of a run in the agent dialect, page by page."""
+"""`?dialect=agent`: the events of a run in the agent dialect, in pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture
 def run(project: Project) -> AgentRun:
-    """A recorded run, as a worker executes it."""
+    """Return a recorded run, driven by a worker."""
     return drive(make_run(make_agent(project, slug="reviewer"), "Review it. " * 500))
 
 
@@ -52,7 +52,7 @@ def of_type(told: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
     return [event for event in told if event["type"] == type_]
 
 
-def test_a_native_run_in_the_agent_dialect(run: AgentRun, client: Client) -> None:
+def test_a_native_run_can_be_read_in_the_agent_dialect(run: AgentRun, client: Client) -> None:
     told = told_of(client, run)
 
     own = [event["seq"] for event in told if not event["eventId"].endswith(":error")]
@@ -71,7 +71,7 @@ def test_a_native_run_in_the_agent_dialect(run: AgentRun, client: Client) -> Non
     assert complete["result"] == (run.result or run.summary)
 
 
-def test_calls_are_whole(run: AgentRun, client: Client) -> None:
+def test_tool_calls_are_complete(run: AgentRun, client: Client) -> None:
     told = {event["toolCallId"]: event for event in of_type(told_of(client, run), "agent:tool")}
     calls = list(run.tool_calls.all())
 
@@ -93,16 +93,16 @@ def test_pages_have_links_and_a_constant_number_of_queries(run: AgentRun, client
         seqs += [event["seq"] for event in page["results"]]
         url = page["next"]
 
-    # A failure has the number of the event that tells it.
+    # A failure has the sequence number of the event that records it.
     assert list(dict.fromkeys(seqs)) == list(range(1, page["last_seq"] + 1))
-    # At most the run, its usage, its calls, its messages, its child runs and its errors, whatever the page holds.
+    # At most the run, its usage, calls, messages, child runs and errors, for any content of the page.
     assert max(counts) - min(counts) <= 6
     with CaptureQueriesContext(connection) as queries:
         client.get(url_of(run, "&limit=200"))
     assert len(queries) <= min(counts) + 6
 
 
-def test_other_dialects_are_refused(run: AgentRun, client: Client) -> None:
+def test_an_unknown_dialect_is_refused(run: AgentRun, client: Client) -> None:
     answer = client.get(url_of(run).replace("dialect=agent", "dialect=x"))
 
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_filter")
@@ -119,7 +119,7 @@ def test_secrets_are_masked(run: AgentRun, client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_events_are_what_the_published_schemas_allow(run: AgentRun, client: Client) -> None:
+def test_events_match_the_published_schemas(run: AgentRun, client: Client) -> None:
     for query in ("", "&dialect=agent"):
         answer = client.get(f"/api/schema/events?{query[1:]}")
         schema = answer.json()
@@ -138,9 +138,7 @@ def test_events_are_what_the_published_schemas_allow(run: AgentRun, client: Clie
         )
 
 
-def test_what_flows_of_other_runners_send_is_read_under_the_names_of_the_schema(
-    project: Project, client: Client
-) -> None:
+def test_flow_events_of_other_runners_are_read_with_the_names_of_the_schema(project: Project, client: Client) -> None:
     sent = [
         {"type": "agent:start"},
         {"type": "node:start", "nodeId": "tick"},
@@ -159,13 +157,13 @@ def test_what_flows_of_other_runners_send_is_read_under_the_names_of_the_schema(
     assert told[2]["payload"]["message"] == "Node tick failed: no more"
     validator = jsonschema.Draft202012Validator(client.get("/api/schema/events?dialect=agent").json())
     assert [event for event in told if not validator.is_valid(event)] == []
-    # What is read can be sent again, elsewhere.
+    # The events read can be ingested again, into another run.
     again = [{name: event[name] for name in ("type", "ts", "nodeId", "payload")} for event in told]
     results = record(Sender(project, "key:test"), [{"runId": "s", **event} for event in [sent[0], *again]])
     assert [result.error for result in results] == [None] * 5
 
 
-def test_a_foreign_run_is_unknown(run: AgentRun, client: Client) -> None:
+def test_a_foreign_run_answers_like_an_unknown_run(run: AgentRun, client: Client) -> None:
     make_project("beta")
     foreign = client.get(url_of(run).replace("alpha", "beta"))
     unknown = client.get(url_of(run).replace(str(run.pk), str(UUID(int=5))))
@@ -174,7 +172,7 @@ def test_a_foreign_run_is_unknown(run: AgentRun, client: Client) -> None:
     assert foreign.status_code == 404
 
 
-def test_the_dialect_of_a_runner_comes_back(project: Project, client: Client) -> None:
+def test_events_sent_in_the_agent_dialect_are_returned_in_it(project: Project, client: Client) -> None:
     sent = [
         {"type": "agent:start", "prompt": "Verify", "sessionId": "s", "model": "m", "nodeId": "verifier"},
         {"type": "agent:text:delta", "content": "ok"},
@@ -193,8 +191,8 @@ def test_the_dialect_of_a_runner_comes_back(project: Project, client: Client) ->
 
 
 @pytest.mark.parametrize("cost", ["unknown", "NaN", "1e999", ""])
-def test_a_late_end_with_a_cost_that_is_none_is_read(project: Project, client: Client, cost: str) -> None:
-    """What comes after the end of a run is stored as it was sent. One such event keeps the others from no reader."""
+def test_a_late_end_with_an_invalid_cost_can_be_read(project: Project, client: Client, cost: str) -> None:
+    """Events after the end of a run are stored as sent; such an event must not make the other events unreadable."""
     sent = [{"type": "run.started"}, {"type": "run.completed"}, {"type": "run.completed", "payload": {"costUsd": cost}}]
     results = record(Sender(project, "key:test"), [{"runId": "r1", **event} for event in sent])
     assert [(result.error, result.late) for result in results] == [(None, False), (None, False), (None, True)]

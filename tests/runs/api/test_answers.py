@@ -1,4 +1,4 @@
-"""What the API's reads answer: whose they are, what they say, in which form, and how they refuse."""
+"""Read requests of the API: permissions, content, format, and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture
 def run(project: Project) -> AgentRun:
-    """A recorded run, as a worker executes it."""
+    """Return a recorded run, driven by a worker."""
     return drive(make_run(make_agent(project, slug="reviewer")))
 
 
@@ -50,7 +50,7 @@ def client(db: None) -> Client:
 
 @functools.cache
 def reads() -> dict[str, Any]:
-    """Every address of the API that can be read, by its name."""
+    """Return every readable URL of the API by its name."""
     names = get_resolver("runs.api.urls").reverse_dict
     found = {name: names.getlist(name)[0] for name in names if isinstance(name, str)}
     return {name: possible for name, (possible, *_) in found.items()}
@@ -83,8 +83,8 @@ def headers_of(who: str, project: Project) -> dict[str, str]:
     return with_key(project, who) if who in {"ingest", "read", "write"} else signed_in(make_person(project, Role(who)))
 
 
-def test_who_reads_what(run: AgentRun) -> None:
-    """Every address that can be read, in one's own project."""
+def test_each_caller_gets_the_expected_status(run: AgentRun) -> None:
+    """Every readable URL, in the caller's project."""
     urls = {name: url_of(name, run) for name in NAMES}
     for who in cases(EVERYONE):
         headers = headers_of(who, run.project)
@@ -100,7 +100,7 @@ def test_who_reads_what(run: AgentRun) -> None:
             assert {answer["WWW-Authenticate"] for answer in answers.values()} == {"Bearer"}
 
 
-def test_only_ones_own_projects_are_listed(project: Project) -> None:
+def test_only_the_caller_s_projects_are_listed(project: Project) -> None:
     foreign = make_project("beta")
     people = {"viewer": {"alpha"}, "superuser": {"alpha", "beta", "gamma"}, "read": {"alpha"}, "outsider": {"gamma"}}
     for who in ("outsider", "viewer", "read", "superuser"):
@@ -113,7 +113,7 @@ def test_only_ones_own_projects_are_listed(project: Project) -> None:
 
 
 def asked(client: Client, url: str) -> tuple[int, Any, list[str]]:
-    """An answer without its request's id, and the shape of the queries behind it."""
+    """Return a response without its request ID, and the statements before WHERE of its queries."""
     with CaptureQueriesContext(connection) as queries:
         answer = client.get(url)
     problem = answer.json()
@@ -127,13 +127,13 @@ def asked(client: Client, url: str) -> tuple[int, Any, list[str]]:
 
 
 @pytest.mark.parametrize("who", ["viewer", "superuser", "read"])
-def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) -> None:
-    """The same answer, to the byte, after the same queries, as project, run, message, call and agent."""
+def test_a_foreign_object_is_refused_like_an_unknown_one(who: str, run: AgentRun) -> None:
+    """The same response, byte for byte, after the same queries, for a project, run, message, call and agent."""
     theirs = drive(make_run(make_agent(make_project("beta"), slug="theirs")))
     client = Client(headers=headers_of(who, run.project))
-    # The first request of a key is noted, the next ones of the same minute are not.
+    # The first request of a key updates its last use; later requests in the same minute do not.
     client.get(RUN)
-    # To a superuser nothing is foreign.
+    # A superuser may read every project.
     foreign = "beta" if who != "superuser" else "nowhere"
     for name in NAMES[1:]:
         assert asked(client, url_of(name, run, project=foreign)) == asked(client, url_of(name, run, project="nothing"))
@@ -150,22 +150,22 @@ def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) 
 
 
 def test_a_foreign_run_is_refused_as_fast_as_an_unknown_one(run: AgentRun) -> None:
-    """Within 2 % of the function calls and with the same statements: what a clock cannot tell on a busy machine."""
+    """Within 2 % of the function calls and with the same statements; time on a busy machine is too imprecise."""
     theirs = drive(make_run(make_agent(make_project("beta"))))
     client = Client(headers=headers_of("read", run.project))
     foreign, unknown = (url_of("run", run, run_id=one) for one in (theirs.pk, unknown_id()))
     for url in (foreign, unknown):
-        client.get(url)  # what is read once is read now
+        client.get(url)  # fills the caches
 
     assert asked(client, foreign) == asked(client, unknown)
-    # Once a second, a request asks for the rate limits of all processes, and calls more functions.
+    # Once a second, a request also checks the rate limits of all processes, which needs more calls.
     pairs = [(calls_for(client, foreign), calls_for(client, unknown)) for _ in range(3)]
     ratio = min(calls for calls, _ in pairs) / min(calls for _, calls in pairs)
     assert 1 / 1.02 <= ratio <= 1.02
 
 
 def calls_for(client: Client, url: str) -> int:
-    """How many functions are called, of Python and of C, until the refusal is there."""
+    """Count the calls of Python and C functions until the refusal is returned."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -182,8 +182,8 @@ def calls_for(client: Client, url: str) -> int:
     return calls
 
 
-def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -> None:
-    """Also for whoever may see both."""
+def test_a_run_is_accessible_in_its_project_only(run: AgentRun, client: Client) -> None:
+    """Also for a caller who may read both projects."""
     theirs = drive(make_run(make_agent(make_project("beta"))))
     names = set(NAMES) - {"projects", "agents", "agent", "runs"}
     codes = {client.get(url_of(name, theirs, project="alpha")).json()["code"] for name in names}
@@ -200,7 +200,7 @@ def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -
 
 
 @pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
-def test_a_stranger_cannot_tell_an_empty_project_from_a_full_one(project: Project) -> None:
+def test_a_caller_cannot_distinguish_an_empty_foreign_project_from_a_full_one(project: Project) -> None:
     make_logless_run(project)
     headers = headers_of("viewer", project)
     urls = ["/api/projects", RUN, f"{RUN}?q=needle", f"{RUN}?status=completed&limit=1"]
@@ -210,11 +210,11 @@ def test_a_stranger_cannot_tell_an_empty_project_from_a_full_one(project: Projec
     assert [Client().get(url, headers=headers).content for url in urls] == before
 
 
-# --- What they say ------------------------------------------------------------------------------------------------
+# --- Content ------------------------------------------------------------------------------------------------------
 
 
-def test_a_recorded_run_is_told_whole(run: AgentRun, client: Client) -> None:
-    """Lists omit what is large, the single row has it."""
+def test_the_detail_of_a_run_is_complete(run: AgentRun, client: Client) -> None:
+    """Lists omit large fields; the detail has them."""
     [row] = client.get(RUN).json()["results"]
     detail = client.get(f"{RUN}/{run.pk}").json()
     assert {key: detail[key] for key in row} == row
@@ -228,12 +228,12 @@ def test_a_recorded_run_is_told_whole(run: AgentRun, client: Client) -> None:
     log_ = Log.objects.get(pk=run.pk)
     assert run.started_at is not None
     assert run.completed_at is not None
-    # The time that a worker had it: it never waited, but for the moment between its claim and its start.
+    # The time the worker held the run: it never waited, except between its claim and its start.
     assert row["duration"] == pytest.approx((run.completed_at - run.started_at).total_seconds(), abs=0.5)
     assert row["last_seq"] == log_.last_seq
 
 
-def test_messages_and_calls_are_told_whole(run: AgentRun, client: Client) -> None:
+def test_the_details_of_messages_and_calls_are_complete(run: AgentRun, client: Client) -> None:
     listed = client.get(f"{RUN}/{run.pk}/messages?limit=200").json()["results"]
     for message, row in zip(AgentRunMessage.objects.filter(run=run).order_by("position"), listed, strict=True):
         assert "content" not in row
@@ -248,7 +248,7 @@ def test_messages_and_calls_are_told_whole(run: AgentRun, client: Client) -> Non
         assert row["message_id"] == str(call.message_id)
 
 
-def test_events_are_told_as_the_stream_tells_them(run: AgentRun, client: Client) -> None:
+def test_listed_events_equal_the_events_of_the_stream(run: AgentRun, client: Client) -> None:
     page = client.get(f"{RUN}/{run.pk}/events?limit=200").json()
     stored = [json.loads(json.dumps(log.wire(event))) for event in log.events_of(run.pk)[:200]]
     for event in (*page["results"], *stored):
@@ -259,7 +259,7 @@ def test_events_are_told_as_the_stream_tells_them(run: AgentRun, client: Client)
     assert page["last_seq"] == Log.objects.get(pk=run.pk).last_seq
 
 
-def test_every_agent_is_told(run: AgentRun, client: Client) -> None:
+def test_every_agent_is_listed(run: AgentRun, client: Client) -> None:
     [row] = client.get("/api/projects/alpha/agents").json()["results"]
     detail = client.get("/api/projects/alpha/agents/reviewer").json()
 
@@ -268,7 +268,7 @@ def test_every_agent_is_told(run: AgentRun, client: Client) -> None:
     assert {"instructions", "settings", "policies"} & set(row) == set()
 
 
-def test_each_version_of_an_agent_is_told(run: AgentRun, client: Client) -> None:
+def test_every_version_of_an_agent_is_listed(run: AgentRun, client: Client) -> None:
     definition = {**run.agent_config, "instructions": "Look twice."}
     agent_definitions.apply(run.project, {n: v for n, v in definition.items() if n != "version"}, by="test")
     url = "/api/projects/alpha/agents/reviewer/versions"
@@ -282,10 +282,10 @@ def test_each_version_of_an_agent_is_told(run: AgentRun, client: Client) -> None
         assert client.get(f"{url}/{missing}").json()["code"] == "agent_version_not_found"
 
 
-# --- Their form ---------------------------------------------------------------------------------------------------
+# --- Format -------------------------------------------------------------------------------------------------------
 
 
-def test_an_etag_spares_the_body(run: AgentRun, client: Client) -> None:
+def test_a_matching_etag_returns_no_body(run: AgentRun, client: Client) -> None:
     for name in ("run", "message", "tool-call", "agent"):
         url = url_of(name, run)
         whole = client.get(url)
@@ -318,12 +318,12 @@ def test_head_is_get_without_a_body(run: AgentRun, client: Client) -> None:
     assert client.head(f"{RUN}?limit=0").status_code == 400
 
 
-def test_another_method_is_told_which_there_are(run: AgentRun, client: Client) -> None:
-    """Before anything else is looked at, also the credential."""
+def test_an_unsupported_method_lists_the_allowed_methods(run: AgentRun, client: Client) -> None:
+    """The method is checked first, even before the credentials."""
     urls = [url_of(name, run) for name in NAMES]
     stranger = Client(enforce_csrf_checks=True)
     for method in cases(["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"]):
-        # Labels of a run are changed by PATCH.
+        # PATCH changes the labels of a run.
         others = [url for url in urls if (method, url) != ("PATCH", f"{RUN}/{run.pk}")]
         for url, asking in itertools.product(others, (client, stranger)):
             answer = asking.generic(method, url, headers={"X-HTTP-Method-Override": "GET"})
@@ -357,7 +357,7 @@ HOSTILE_PATHS += ["projects/alpha/agent-runs/abc", "projects/alpha/agent-runs/01
 HOSTILE_PATHS += ["projects/alpha/agents/%00", "projects/alpha/agents/A B", "projects/alpha/agents/" + "a" * 5000]
 
 
-def test_a_hostile_address_leads_nowhere(project: Project, client: Client) -> None:
+def test_malformed_urls_are_not_found(project: Project, client: Client) -> None:
     for path in cases(HOSTILE_PATHS):
         answer = client.get(f"/api/{path}")
         assert answer.status_code == 404, path
@@ -366,7 +366,7 @@ def test_a_hostile_address_leads_nowhere(project: Project, client: Client) -> No
         assert answer.json()["code"] in {"not_found", "project_not_found", "agent_not_found"}, path
 
 
-def test_a_bad_key_is_refused_also_beside_a_session(project: Project, client: Client) -> None:
+def test_an_invalid_key_is_refused_even_with_a_session(project: Project, client: Client) -> None:
     for header in ("Bearer", "Bearer x", "Basic YTpi", "Token x", "aok_live", "Bearer \x00", LONG_KEY):
         answer = client.get(RUN, headers={"Authorization": header})
         assert (answer.status_code, answer.json()["code"]) == (401, "auth_invalid"), header[:20]
@@ -378,14 +378,14 @@ def test_a_bad_key_is_refused_also_beside_a_session(project: Project, client: Cl
 LONG_KEY = "Bearer aok_test_" + "a" * 10_000_000
 
 
-def test_a_key_in_the_address_is_none(project: Project) -> None:
+def test_a_key_in_the_url_is_ignored(project: Project) -> None:
     key = with_key(project)["Authorization"].removeprefix("Bearer ")
 
     assert Client().get(RUN, {"api_key": key}).json()["code"] == "auth_required"
 
 
 @pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
-def test_events_that_are_stored_under_older_rules_are_told(project: Project, client: Client) -> None:
+def test_events_stored_by_older_versions_can_be_read(project: Project, client: Client) -> None:
     run = make_logless_run(project)
     add_events(run, 1, type="no.such.type", payload={"a": 1})
     add_events(run, 1, type="run.completed", payload={"steps": "many", "message": 7})

@@ -1,4 +1,4 @@
-"""`…/approvals`: the calls that wait for a person, as a program lists and decides them."""
+"""`…/approvals`: list and decide the calls that wait for a person."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(alpha: Program, query: str = "") -> list[dict[str, object]]:
     return results
 
 
-def test_a_program_lists_and_approves(alpha: Program, run: AgentRun) -> None:
+def test_a_program_can_list_and_approve_calls(alpha: Program, run: AgentRun) -> None:
     [row] = listed(alpha, "?state=pending")
     call = AgentRunToolCall.objects.get(run=run, pk=str(row["call_id"]))
     assert (row["run_id"], row["arguments"], row["tool_name"]) == (str(run.pk), call.input, call.tool_name)
@@ -52,7 +52,7 @@ def test_a_program_lists_and_approves(alpha: Program, run: AgentRun) -> None:
     check(drive(run))
 
 
-def test_one_list_has_all_that_waits_and_each_kind_is_settled(alpha: Program, run: AgentRun) -> None:
+def test_the_list_contains_every_kind_of_wait_and_each_can_be_resolved(alpha: Program, run: AgentRun) -> None:
     asking, lost = make_asking(alpha.project), make_waiting(alpha.project)
     make_asking(make_project("other"))
     rows = listed(alpha, "?state=pending")
@@ -76,7 +76,7 @@ def test_one_list_has_all_that_waits_and_each_kind_is_settled(alpha: Program, ru
     check(drive(asking))
 
 
-def test_the_second_decision_is_refused_with_the_name_of_the_first(alpha: Program, run: AgentRun) -> None:
+def test_a_second_decision_is_refused_and_names_the_first(alpha: Program, run: AgentRun) -> None:
     where = address(run)
     assert alpha.post(where, {"decision": "deny", "message": "No."}).json()["message"] == "No."
     answer = alpha.post(where, {"decision": "approve"})
@@ -98,7 +98,7 @@ def test_the_second_decision_is_refused_with_the_name_of_the_first(alpha: Progra
         ({"decision": "approve", "tool_name": "rm"}, "/tool_name"),
     ],
 )
-def test_what_is_refused(alpha: Program, run: AgentRun, body: dict[str, object], pointer: str) -> None:
+def test_an_invalid_decision_is_refused(alpha: Program, run: AgentRun, body: dict[str, object], pointer: str) -> None:
     answer = alpha.post(address(run), body)
     assert answer.status_code == 422
     assert pointer in (pointers(answer) or [answer.json().get("pointer")])

@@ -1,6 +1,6 @@
-"""Bodies: type, charset, encoding, size and shape of what a POST sends; every limit, and that nothing is written.
+"""Bodies of POST requests: type, charset, encoding, size and structure; every limit, and that nothing is written.
 
-The create address stands for all: they read their bodies by one function.
+The URL that creates runs represents all others: one function reads all bodies.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ BODIES: list[tuple[bytes, int, str]] = [
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_only_json_is_taken(alpha: Program, kind: str) -> None:
+def test_only_json_is_accepted(alpha: Program, kind: str) -> None:
     before = counts()
     answer = alpha.post("", GOOD, kind=kind)
 
@@ -89,19 +89,19 @@ def test_only_json_is_taken(alpha: Program, kind: str) -> None:
 
 @pytest.mark.parametrize("charset", CHARSETS)
 def test_only_utf8_is_taken(alpha: Program, charset: str) -> None:
-    """Also where the bytes would be a bomb to the codec."""
+    """Even if the bytes expand to a huge text in that codec."""
     for body in (GOOD, zlib.compress(b" " * (50 * MIB))):
         answer = alpha.post("", body, kind=f'{JSON}; charset="{charset}"')
         assert refused(answer) == (415, "unsupported_charset")
 
 
 @pytest.mark.parametrize("kind", [JSON, f"{JSON}; charset=utf-8", 'Application/JSON ; charset="UTF-8"; x=y'])
-def test_json_may_say_that_it_is_utf8(alpha: Program, kind: str) -> None:
+def test_json_with_a_utf8_charset_is_accepted(alpha: Program, kind: str) -> None:
     assert alpha.post("", GOOD, kind=kind).status_code == 201
 
 
 @pytest.mark.parametrize(("coding", "body", "status", "code"), ENCODINGS, ids=range(len(ENCODINGS)))
-def test_an_encoding_that_cannot_be_used(alpha: Program, coding: str, body: bytes, status: int, code: str) -> None:
+def test_an_invalid_encoding_is_refused(alpha: Program, coding: str, body: bytes, status: int, code: str) -> None:
     before = counts()
     answer = alpha.post("", body, Content_Encoding=coding)
 
@@ -112,7 +112,7 @@ def test_an_encoding_that_cannot_be_used(alpha: Program, coding: str, body: byte
 
 
 @pytest.mark.parametrize(("body", "status", "code"), BODIES, ids=[f"{row[2]}-{row[0][:8]!r}" for row in BODIES])
-def test_a_body_that_cannot_be_used(alpha: Program, body: bytes, status: int, code: str) -> None:
+def test_an_invalid_body_is_refused(alpha: Program, body: bytes, status: int, code: str) -> None:
     before = counts()
 
     assert refused(alpha.post("", body)) == (status, code)
@@ -120,22 +120,22 @@ def test_a_body_that_cannot_be_used(alpha: Program, body: bytes, status: int, co
     assert alpha.post("", GOOD).status_code == 201
 
 
-def test_the_api_gives_the_parser_s_verdict(alpha: Program) -> None:
-    """What the command line and a worker refuse, it refuses, and for the same reason."""
+def test_the_api_refuses_the_same_json_as_the_parser(alpha: Program) -> None:
+    """The API refuses the same input as the command line and the workers, with the same error."""
     for (code, status), texts in REFUSED.items():
         for text in filter(None, texts):
             assert refused(alpha.post("", text)) == (status, code)
 
 
-def test_gzip_is_inflated(alpha: Program) -> None:
+def test_a_gzip_body_is_decompressed(alpha: Program) -> None:
     for coding in ("gzip", "GZIP", "x-gzip", " gzip "):
         assert alpha.post("", zipped(GOOD), Content_Encoding=coding).status_code == 201
     assert alpha.post("", GOOD, Content_Encoding="identity").status_code == 201
 
 
 @pytest.mark.slow
-def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> None:
-    """Five GiB in five MiB; the memory that it takes is a few bodies'."""
+def test_a_bomb_is_inflated_no_further_than_the_body_limit(alpha: Program) -> None:
+    """Five GiB in five MiB; the peak memory is a small multiple of the maximum body size."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     layer = stream.compress(b"\0" * (256 * MIB)) + stream.flush()
     request = RequestFactory().generic("POST", "/", layer, JSON, headers={"Content-Encoding": "gzip"})
@@ -150,8 +150,8 @@ def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> Non
     assert peak < 20 * MIB
 
 
-def test_every_fault_is_named(alpha: Program) -> None:
-    """Fields that are the server's are unknown ones; a number in quotes, with a point, or true is none."""
+def test_every_invalid_field_is_reported(alpha: Program) -> None:
+    """Server-side fields count as unknown; a quoted number, a decimal number or true is not an integer."""
     server = ("id", "seq", "project_id", "status", "epoch", "created_at", "step_count", "resumed_from")
     answer = alpha.post("", {"agent_id": "player", **dict.fromkeys(server, 1)})
     assert refused(answer) == (422, "unknown_field")
@@ -177,8 +177,8 @@ TEXTS = ["\0", "\ud800", "\x1b[2J", "{{7*7}}", "ignore previous instructions", '
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_text_is_text(alpha: Program, text: str) -> None:
-    """Stored as a user turn; what no database holds of it is replaced."""
+def test_text_fields_accept_any_text(alpha: Program, text: str) -> None:
+    """The text becomes a user message; characters that no database can store are replaced."""
     answer = alpha.post("", {"agent_id": "player", "prompt": f"a {text} b", "title": text * 3, "labels": [f"l{text}"]})
 
     assert answer.status_code == 201
@@ -188,7 +188,7 @@ def test_text_is_text(alpha: Program, text: str) -> None:
     assert all(character >= " " for character in answer.json()["title"] + answer.json()["labels"][0])
 
 
-# --- Sizes, before and while it is read ---------------------------------------------------------------------------
+# --- Size, before and during reading ------------------------------------------------------------------------------
 
 
 class Counted(io.BytesIO):
@@ -212,8 +212,8 @@ def code_of(request: Any, **options: Any) -> tuple[int, str]:
     return caught.value.status, caught.value.code
 
 
-def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
-    """Too long is refused unread; shorter than it says is no body."""
+def test_the_content_length_is_verified() -> None:
+    """A length over the limit is refused before reading; a body shorter than its length is incomplete."""
     body = Counted(GOOD)
     assert code_of(sent(body, str(6 * MIB))) == (413, "body_too_large")
     assert body.taken == 0
@@ -226,8 +226,8 @@ def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
     assert document_of(sent(io.BytesIO(GOOD), str(len(GOOD)))) == json.loads(GOOD)
 
 
-def test_a_charset_decodes_no_address_and_no_form() -> None:
-    """Django would decode a form with it, also where it inflates."""
+def test_a_charset_does_not_affect_urls_and_forms() -> None:
+    """Django would decode a form with this charset, even with a codec that decompresses."""
     form = "multipart/form-data; boundary=x; charset=rot13"
     for kind in (f"{JSON}; charset=zlib", f"{JSON}; charset*=bogus''x", form):
         assert sent(io.BytesIO(b""), "0", kind, "a=%41&b=1").GET.dict() == {"a": "A", "b": "1"}
@@ -245,8 +245,8 @@ def test_a_charset_decodes_no_address_and_no_form() -> None:
     ids=["too long", "endless", "chunked", "plain"],
 )
 @pytest.mark.django_db(transaction=True)
-def test_a_server_answers_so_too(web: WebThread, head: str, body: bytes, status: int, code: str) -> None:
-    """On the wire; an endless body is sent until the answer comes."""
+def test_a_real_server_returns_the_same_errors(web: WebThread, head: str, body: bytes, status: int, code: str) -> None:
+    """Over a socket; the endless body is sent until the response arrives."""
     project = make_project("alpha")
     make_agent(project, slug="player")
     key = program(project).headers["Authorization"]

@@ -1,4 +1,4 @@
-"""The server ends the session of a request, before any of its statements: 503, nothing written, and a repeat works."""
+"""The server ends the session of a request before any of its statements: 503, nothing written, and a retry succeeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.factories import make_agent, make_project, make_run
 from timeline.models import Event
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]
-#: More than the statements of any request here.
+#: More than the number of statements of any request here.
 MANY = 200
 
 
@@ -44,7 +44,7 @@ def say(client: Program, key: str) -> HttpResponse:
         pytest.param(say, RunCommand, True, marks=pytest.mark.slow),
     ],
 )
-def test_request_whose_session_is_ended_can_be_repeated_at_once(
+def test_a_request_whose_session_ended_can_be_retried_immediately(
     act: Act, made: Any, *, idle: bool, server: Server
 ) -> None:
     project = make_project("alpha")
@@ -75,8 +75,8 @@ def test_request_whose_session_is_ended_can_be_repeated_at_once(
     assert outcomes.count(503) > len(outcomes) / 2
 
 
-def test_key_is_free_as_soon_as_the_session_has_ended(server: Server) -> None:
-    """The thread of the first request has not noticed yet."""
+def test_an_idempotency_key_is_free_after_the_session_ended(server: Server) -> None:
+    """The thread of the first request has not noticed the end yet."""
     make_agent(make_project("alpha"), slug="player")
     client = program(Project.objects.get())
     meanwhile: list[int] = []

@@ -1,4 +1,4 @@
-"""The interfaces of events, field by field: what they name goes in, comes out, and is what they say."""
+"""The event interfaces field by field: documented fields are accepted, stored and returned with the same meaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGES = [
     {"role": "assistant", "content": "What?"},
     {"role": "user", "content": "The owners."},
 ]
-#: Each agent event with all of its members, then with none of the optional ones. Each after the first is one of a run.
+#: Each agent event with all members, then without the optional ones. All but the first need a started run.
 AGENT_EXAMPLES: list[dict[str, Any]] = [
     {"type": "agent:start", "sessionId": "s", "model": "m", "prompt": LONG},
     {"type": "agent:start", "sessionId": "s", "prompt": MESSAGES},
@@ -48,7 +48,7 @@ AGENT_EXAMPLES: list[dict[str, Any]] = [
     {"type": "agent:complete", "result": "", "usage": {"inputTokens": 1, "outputTokens": 1}, "durationMs": 1,
      "numTurns": 1},
 ]  # fmt: skip
-#: Each type of the timeline, with the members that any payload may have.
+#: Each timeline event type, with the members that any payload may have.
 TIMELINE_EXAMPLES: dict[str, dict[str, Any]] = {
     "run.started": {"message": "Go", "agent": "fixer"},
     "run.phase": {"message": "I plan", "phase": "planning"},
@@ -69,7 +69,7 @@ TIMELINE_EXAMPLES: dict[str, dict[str, Any]] = {
     "child_job.completed": {"message": "It ended", "childJobId": "c1", "links": {"self": "/jobs/c1"}},
     "run.completed": {"message": "Done", "durationMs": 90},
 }
-#: Where a name of the timeline is another one in the log.
+#: Timeline event types with another name in the log.
 LOGGED = {
     "child_job.started": "child_run.started",
     "child_job.progress": "child_run.phase",
@@ -106,7 +106,7 @@ def read(client: Client, name: str, dialect: str = "") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("example", AGENT_EXAMPLES, ids=lambda each: str(each["type"]))
-def test_an_agent_event_goes_in_and_comes_out(project: Project, client: Client, example: dict[str, Any]) -> None:
+def test_an_agent_event_is_accepted_and_returned(project: Project, client: Client, example: dict[str, Any]) -> None:
     sent = {"nodeId": "verifier", "timestamp": AT, **example}
     start = [] if example["type"] == "agent:start" else [{"type": "agent:start", "sessionId": "s", "prompt": "p"}]
     results = send(project, "r", *start, sent)
@@ -127,7 +127,7 @@ def test_an_agent_event_goes_in_and_comes_out(project: Project, client: Client, 
     check("r")
 
 
-def test_the_messages_of_a_prompt_begin_the_conversation_also_before_a_bad_event(project: Project) -> None:
+def test_the_messages_of_a_prompt_start_the_conversation_even_before_an_invalid_event(project: Project) -> None:
     results = send(
         project, "r", {"type": "agent:start", "prompt": MESSAGES}, {"type": "agent:none"}, {"type": "agent:text"}
     )
@@ -141,7 +141,7 @@ def test_the_messages_of_a_prompt_begin_the_conversation_also_before_a_bad_event
 
 
 @pytest.mark.parametrize("type_", TIMELINE_EXAMPLES)
-def test_a_timeline_event_goes_in_and_comes_out(project: Project, client: Client, type_: str) -> None:
+def test_a_timeline_event_is_accepted_and_returned(project: Project, client: Client, type_: str) -> None:
     start = [] if type_ == "run.started" else [{"type": "run.started"}]
     sent = {"type": type_, "payload": TIMELINE_EXAMPLES[type_], "phase": "running", "runKind": "session"}
     results = send(project, "r", *start, sent)
@@ -154,7 +154,7 @@ def test_a_timeline_event_goes_in_and_comes_out(project: Project, client: Client
     assert back["type"] == LOGGED.get(type_, type_)
     payload = back["payload"]
     assert payload["message"] == sent["payload"]["message"]  # type: ignore[index]
-    # Each value is there: under its name, under that of the log, or beside.
+    # Each value is stored: under its name, under its name in the log, or in `extra`.
     kept = [*payload.values(), *payload.get("extra", {}).values()]
     assert [value for value in TIMELINE_EXAMPLES[type_].values() if value not in kept] == []
     if type_.startswith("child_job."):
@@ -163,7 +163,7 @@ def test_a_timeline_event_goes_in_and_comes_out(project: Project, client: Client
 
 
 @pytest.mark.parametrize("word", ["planning", "executing", "committing"])
-def test_a_phase_is_a_word_of_the_runner(project: Project, client: Client, word: str) -> None:
+def test_a_runner_can_send_any_phase(project: Project, client: Client, word: str) -> None:
     results = send(
         project, "r", {"type": "run.started"}, {"type": "run.waiting", "payload": {"reason": "input"}},
         {"type": "run.phase", "payload": {"status": word}}, {"type": "run.phase", "payload": {"phase": word}},
@@ -178,9 +178,7 @@ def test_a_phase_is_a_word_of_the_runner(project: Project, client: Client, word:
 
 
 @pytest.mark.parametrize("value", [6, 0, False, {"found": 0}, [1, [2]], {"long": "ab " * 30_000}], ids=type)
-def test_the_value_that_a_tool_returns_is_shown_sent_and_exported(
-    project: Project, client: Client, value: object
-) -> None:
+def test_a_tool_result_of_any_type_is_stored_sent_and_exported(project: Project, client: Client, value: object) -> None:
     called = {"type": "agent:tool", "toolName": "count", "toolInput": {}, "toolOutput": value}
     send(project, "r", {"type": "agent:start", "prompt": "p"}, called, {"type": "agent:complete", "result": "ok"})
     run = check("r")

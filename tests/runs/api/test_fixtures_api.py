@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/fixture` and `…/flow-runs/{run}/fixtures`, the same from pages, and `/api/schema/fixtures`."""
+"""`…/agent-runs/{run}/fixture` and `…/flow-runs/{run}/fixtures` in the API and on pages, and `/api/schema/fixtures`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run() -> AgentRun:
     return drive(make_run(make_agent()))
 
 
-def test_the_api_and_the_page_give_the_same_file(run: AgentRun) -> None:
+def test_the_api_and_the_page_return_the_same_file(run: AgentRun) -> None:
     client = Client(headers=with_key(run.project))
     address = f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/fixture"
     person = Client()
@@ -50,7 +50,7 @@ def test_the_api_and_the_page_give_the_same_file(run: AgentRun) -> None:
     assert f'href="/runs/{run.pk}/fixture"' in person.get(f"/runs/{run.pk}").content.decode()
 
 
-def test_a_run_without_an_answer_has_none() -> None:
+def test_a_run_without_an_answer_has_no_fixture() -> None:
     run = make_run()
     client = Client(headers=with_key(run.project))
     person = Client()
@@ -66,7 +66,7 @@ def test_a_run_without_an_answer_has_none() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_hints")
-def test_a_flow_run_gives_a_fixture_for_each_agent_node(
+def test_a_flow_run_returns_a_fixture_for_each_agent_node(
     worker: Worker, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
@@ -99,7 +99,7 @@ def test_a_flow_run_gives_a_fixture_for_each_agent_node(
     assert archive.read("sample/notes.txt").decode() == answer.json()["notes"][0] + "\n"
     assert f'href="{download}"' in person.get(page).content.decode()
     assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304
-    # Thousands of queries are for the command.
+    # Requests that need thousands of queries must use the command.
     monkeypatch.setattr(flow_fixtures, "MAX_VISITS_OF_A_REQUEST", 0)
     refused = client.get(address)
     assert (refused.status_code, refused.json()["code"]) == (409, "too_many_visits")

@@ -1,4 +1,4 @@
-"""`…/flows` and `…/flow-runs` of the API: definitions, versions, runs and what is done with them."""
+"""`…/flows` and `…/flow-runs` of the API: definitions, versions, runs and their commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pointers(answer: Any) -> dict[str, str]:
     return {each["pointer"]: each["code"] for each in answer.json()["errors"]}
 
 
-def test_a_flow_is_created_changed_listed_and_deleted(admin: Client, project: Project) -> None:
+def test_a_flow_can_be_created_changed_listed_and_deleted(admin: Client, project: Project) -> None:
     created = send(admin, "flows", {"definition": CONSTANT})
     again = send(admin, "flows", {"definition": CONSTANT})
     changed = send(admin, "flows/sample", {"definition": {**CONSTANT, "title": "Better"}}, "PUT")
@@ -143,13 +143,13 @@ def test_everything_that_is_wrong_with_a_definition_is_told_with_its_place(admin
     assert not Flow.objects.exists()
 
 
-def test_a_schema_of_inputs_requests_nothing_and_fails_with_an_answer(
+def test_a_schema_of_inputs_sends_no_requests_and_its_errors_are_reported(
     admin: Client, program: Client, project: Project
 ) -> None:
     with serving(server_answer(b"{}")) as server:
         remote = {"$ref": f"http://127.0.0.1:{server.port}/secret"}
         refused = send(admin, "flows", {"definition": {**CONSTANT, "inputs": remote}})
-        # A definition that was stored under other rules.
+        # A definition stored under earlier rules.
         flow = make_flow(CONSTANT, project)
         for schema in (remote, {"$ref": "#"}, {"$ref": "#/nowhere"}):
             Flow.objects.filter(pk=flow.pk).update(definition={**flow.definition, "inputs": schema})
@@ -165,7 +165,7 @@ def test_expensive_schemas_are_refused(
 ) -> None:
     monkeypatch.setattr(schema_work, "MAX_STEPS", 200_000)
     make_flow({**CONSTANT, "inputs": EXPENSIVE_SCHEMA}, project)
-    # With a key too: the answer of an error is not stored.
+    # Also with an idempotency key: error responses are not stored.
     for headers in ({}, {"Idempotency-Key": "k"}, {"Idempotency-Key": "k"}):
         refused = send(program, "flow-runs", {"flow_id": "sample", "inputs": EXPENSIVE_INPUTS}, **headers)
         assert (refused.status_code, refused.json()["code"]) == (422, "schema_too_expensive")
@@ -182,11 +182,11 @@ def test_expensive_schemas_are_refused(
 def test_inputs_and_definitions_are_checked_without_a_transaction(
     admin: Client, program: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others would wait for its locks for as long as the check takes; on SQLite, all other writers."""
+    """A lock would block other transactions during the check; on SQLite, all other writers."""
     looked: list[bool] = []
 
     def budget(*args: Any, **options: Any) -> WorkBudget:
-        # The test itself is in one transaction.
+        # The test itself runs in one transaction.
         looked.append(len(connection.savepoint_ids) > 0)
         return WorkBudget(*args, **options)
 
@@ -203,7 +203,9 @@ def test_inputs_and_definitions_are_checked_without_a_transaction(
     assert looked == [False] * 4
 
 
-def test_a_repeated_request_gets_its_answer_when_it_would_be_refused_now(program: Client, project: Project) -> None:
+def test_a_repeated_request_gets_the_stored_response_even_if_it_would_now_fail(
+    program: Client, project: Project
+) -> None:
     flow = make_flow(CONSTANT, project)
     body = {"flow_id": "sample", "inputs": {"a": 1}}
     first = send(program, "flow-runs", body, **{"Idempotency-Key": "k"})
@@ -213,7 +215,7 @@ def test_a_repeated_request_gets_its_answer_when_it_would_be_refused_now(program
     assert send(program, "flow-runs", body).json()["code"] == "flow_not_found"
 
 
-def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) -> None:
+def test_a_flow_run_is_started_once_and_can_be_read(program: Client, project: Project) -> None:
     typed = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     make_flow_run({**CONSTANT, "inputs": typed}, project, {"n": 1})
     body = {"flow_id": "sample", "inputs": {"n": 7}}
@@ -235,7 +237,7 @@ def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) 
     assert listed["next"] is None
 
 
-def test_pages_of_flow_runs_have_each_of_them_once(program: Client, project: Project) -> None:
+def test_pages_of_flow_runs_contain_each_run_once(program: Client, project: Project) -> None:
     ids = [str(make_ended_flow_run(project).pk) for _ in range(5)]
     url, seen = "/api/projects/alpha/flow-runs?limit=2", []
     while url:
@@ -246,7 +248,7 @@ def test_pages_of_flow_runs_have_each_of_them_once(program: Client, project: Pro
     assert seen == ids[::-1]
 
 
-def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -> None:
+def test_events_and_snapshots_of_a_flow_run_can_be_read(program: Client, project: Project) -> None:
     flow_run = make_ended_flow_run(project)
     base = f"/api/projects/alpha/flow-runs/{flow_run.pk}"
 
@@ -263,8 +265,8 @@ def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -
     assert program.get(f"{base}/events/stream?afterSeq={page['last_seq']}").status_code == 204
 
 
-def test_a_replay_gives_each_event_with_the_state_after_it(program: Client, project: Project) -> None:
-    """The states are those of the snapshots, without what is pending, and without outputs."""
+def test_a_replay_returns_each_event_with_the_state_after_it(program: Client, project: Project) -> None:
+    """The states equal the snapshots, without pending entries and without outputs."""
     flow_run = make_flow_run(QUESTION, project)
     runner.advance(flow_run.pk)
     send(program, f"flow-runs/{flow_run.pk}/pause")
@@ -300,7 +302,7 @@ def test_a_replay_gives_each_event_with_the_state_after_it(program: Client, proj
     assert program.get(f"{base}/replay?state=x").json()["code"] == "unknown_parameter"
 
 
-def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Project) -> None:
+def test_a_flow_run_can_be_paused_resumed_and_stopped(program: Client, project: Project) -> None:
     flow_run = make_flow_run(QUESTION, project)
     runner.advance(flow_run.pk)
     base = f"flow-runs/{flow_run.pk}"
@@ -317,7 +319,7 @@ def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Proj
 
 
 @pytest.mark.parametrize("door", ["resume", "commands"])
-def test_a_message_with_characters_that_no_database_stores_resumes(
+def test_a_message_with_characters_that_no_database_stores_is_accepted(
     program: Client, project: Project, door: str
 ) -> None:
     make_agent(project, slug="player")
@@ -347,7 +349,7 @@ def test_commands_are_recorded_also_when_they_are_invalid(program: Client, proje
         ({"type": "send", "runId": str(question.pk), "message": "x", "more": 1}, "unknown_field"),
     ]
     for number, (body, code) in enumerate(bad):
-        # With a key too, whose transaction is rolled back.
+        # Also with an idempotency key, whose transaction is rolled back.
         answer = send(program, commands, body, **({"Idempotency-Key": f"k{number}"} if number % 2 else {}))
         assert (answer.status_code, answer.json()["code"]) == (422, code)
     received = [event.payload for event in log.events_of(flow_run.pk) if event.type == "command.received"]

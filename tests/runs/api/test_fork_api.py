@@ -1,4 +1,4 @@
-"""Fork through the API: a new run from a checkpoint, once however often it is asked, and what is refused."""
+"""Forks through the API: a new run from a checkpoint, idempotent requests, and errors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def alpha(db: None) -> Program:
 
 @pytest.fixture
 def run(alpha: Program, tmp_path: Path) -> AgentRun:
-    """Paused after three steps."""
+    """Return a run paused after three steps."""
     return drive(endless_run(tmp_path, max_steps=3, project=alpha.project))
 
 
-def test_it_works(alpha: Program, run: AgentRun) -> None:
+def test_a_fork_starts_a_new_run(alpha: Program, run: AgentRun) -> None:
     answer = alpha.post(f"/{run.pk}/fork", {"step": 2, "message": "Another way.", "agent": {"max_steps": 1}})
 
     told = answer.json()
@@ -50,13 +50,13 @@ def test_it_works(alpha: Program, run: AgentRun) -> None:
     assert alpha.get(f"/{run.pk}").json()["status"] == "paused"
 
 
-def test_a_checkpoint_is_named_by_its_id_too(alpha: Program, run: AgentRun) -> None:
+def test_a_checkpoint_can_be_named_by_its_id(alpha: Program, run: AgentRun) -> None:
     place = Checkpoint.objects.get(run=run, step_number=1)
 
     assert alpha.post(f"/{run.pk}/fork", {"checkpoint": str(place.pk)}).json()["forked_at_step"] == 1
 
 
-def test_an_idempotency_key_forks_once(alpha: Program, run: AgentRun) -> None:
+def test_an_idempotency_key_creates_one_fork(alpha: Program, run: AgentRun) -> None:
     answers = [alpha.post(f"/{run.pk}/fork", {"step": 1}, Idempotency_Key="f-1") for _ in range(3)]
 
     assert {answer.status_code for answer in answers} == {201}
@@ -85,7 +85,7 @@ def test_an_idempotency_key_forks_once(alpha: Program, run: AgentRun) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said_where_it_is(
+def test_an_invalid_fork_is_refused_with_the_field(
     alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str
 ) -> None:
     before = counts()
@@ -97,15 +97,15 @@ def test_what_is_wrong_is_said_where_it_is(
     assert counts() == before
 
 
-def test_the_cap_and_unknown_runs(alpha: Program, run: AgentRun, settings: Any) -> None:
+def test_the_limit_of_total_steps_and_unknown_runs_are_refused(alpha: Program, run: AgentRun, settings: Any) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 3
 
     assert refused(alpha.post(f"/{run.pk}/fork", {"step": 3})) == (409, "max_total_steps_exceeded")
     assert refused(alpha.post(f"/{UUID(UNKNOWN)}/fork", {"step": 3})) == (404, "run_not_found")
 
 
-def test_an_agent_may_have_more_steps_than_the_cap(alpha: Program, settings: Any) -> None:
-    """Such a run stops at the cap; its forks do, too."""
+def test_an_agent_may_have_more_steps_than_the_limit_of_total_steps(alpha: Program, settings: Any) -> None:
+    """Its runs and their forks stop at the limit."""
     done = drive(make_run(make_agent(alpha.project, max_steps=settings.AGENTOPS_MAX_TOTAL_STEPS + 100)))
 
     answer = alpha.post(f"/{done.pk}/fork", {"step": 1})
@@ -113,7 +113,7 @@ def test_an_agent_may_have_more_steps_than_the_cap(alpha: Program, settings: Any
     assert (answer.status_code, answer.json()["max_steps"]) == (201, settings.AGENTOPS_MAX_TOTAL_STEPS)
 
 
-def test_a_run_that_has_ended_is_forked_with_another_model(alpha: Program) -> None:
+def test_an_ended_run_can_be_forked_with_another_model(alpha: Program) -> None:
     done = drive(make_run(make_agent(alpha.project)))
 
     told = alpha.post(f"/{done.pk}/fork", {"step": 1, "agent": {"model": "claude-code-7e"}}).json()
@@ -126,8 +126,8 @@ def test_a_run_that_has_ended_is_forked_with_another_model(alpha: Program) -> No
 
 
 @pytest.mark.parametrize("changed", ["root", "http_fetch_allow", "budgets"])
-def test_no_key_changes_what_the_tools_may_reach(alpha: Program, run: AgentRun, changed: str) -> None:
-    """The settings of an agent are for those who may configure agents."""
+def test_a_key_cannot_change_the_permissions_of_tools(alpha: Program, run: AgentRun, changed: str) -> None:
+    """Settings of an agent require the permission to configure agents."""
     before = AgentRun.objects.count()
     answer = alpha.post(f"/{run.pk}/fork", {"step": 1, "agent": {"settings": {changed: {}}}})
 

@@ -1,4 +1,4 @@
-"""Exports that hostile names, parameters and clients ask for: the names of files, refusals, and readers that leave."""
+"""Exports with hostile names, parameters and clients: file names, errors, and readers that disconnect."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_reader_that_leaves_ends_the_export(web: WebThread) -> None:
     with socket.create_connection(("127.0.0.1", web.port), timeout=10) as wire:
         wire.sendall(head.encode())
         assert wire.recv(1000).startswith(b"HTTP/1.1 200")
-        # 6 MB: it cannot all have been sent.
+        # 6 MB: the server cannot have sent everything yet.
         assert web.open_requests == 1
 
     eventually(lambda: web.open_requests == 0, why="the export goes on for a reader that has left", within_s=20)

@@ -1,4 +1,4 @@
-"""Ingest by hostile and careless senders: what is refused changes nothing, the rest is stored as it was sent."""
+"""Ingest from hostile and faulty senders: a refused request changes nothing, and the rest is stored as sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from timeline.models import Event
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 KIB = 1024
-#: The first and the last time of the calendar.
+#: The first and last time that the calendar supports.
 FIRST, LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 
 
@@ -55,7 +55,7 @@ def lines_about_requests(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-# --- What is refused before it is read ------------------------------------------------------------------------------
+# --- Refusals before parsing ------------------------------------------------------------------------------------------
 
 
 REFUSED: list[tuple[dict[str, Any], bytes, tuple[int, str]]] = [
@@ -81,7 +81,7 @@ REFUSED: list[tuple[dict[str, Any], bytes, tuple[int, str]]] = [
 
 
 @pytest.mark.parametrize(("options", "body", "answer"), REFUSED, ids=range(len(REFUSED)))
-def test_a_refusal_changes_nothing_and_is_one_line_of_the_log(
+def test_a_refusal_changes_nothing_and_logs_one_line(
     send: Runner, options: dict[str, Any], body: bytes, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     send(STARTED)
@@ -178,7 +178,7 @@ def test_the_start_of_a_run_that_has_ended_is_late(send: Runner) -> None:
 
 
 def test_a_run_that_is_being_deleted_is_not_opened_again(send: Runner, project: Project) -> None:
-    """Its ID is free again when its row is gone."""
+    """Its ID becomes available again when its row is deleted."""
     send(STARTED)
     run = of_run(project)
     AgentRun.objects.filter(pk=run.pk).update(removed_at=timezone.now())
@@ -224,7 +224,7 @@ def test_times_in_any_order_and_of_any_year_are_shown(send: Runner, project: Pro
     ],
     ids=["as long as the calendar", "retried after it", "answered before it", "waiting until before it"],
 )
-def test_a_run_at_the_ends_of_the_calendar_is_shown_everywhere(
+def test_a_run_at_the_limits_of_the_calendar_can_be_shown_and_exported(
     send: Runner, project: Project, events: list[dict[str, Any]]
 ) -> None:
     assert send({"events": events}).status_code == 200
@@ -240,7 +240,7 @@ def test_a_run_at_the_ends_of_the_calendar_is_shown_everywhere(
 
 
 def seen_by_all(project: Project, run: AgentRun) -> str:
-    """The page of the run, after every list of the API has shown it too."""
+    """Read every list of the API, and return the page of the run."""
     client = Client()
     client.force_login(make_person(project))
     base = f"/api/projects/{project.slug}/agent-runs"
@@ -253,7 +253,7 @@ def seen_by_all(project: Project, run: AgentRun) -> str:
 
 
 @pytest.mark.every_database
-def test_text_that_means_something_elsewhere_is_text_here(send: Runner, project: Project) -> None:
+def test_text_that_means_something_elsewhere_is_plain_text(send: Runner, project: Project) -> None:
     texts = [
         "{{7*7}}",
         "${jndi:ldap://x}",
@@ -276,7 +276,7 @@ def test_text_that_means_something_elsewhere_is_text_here(send: Runner, project:
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_secrets_of_every_kind_are_masked_wherever_they_stand(send: Runner, project: Project) -> None:
+def test_secrets_of_every_kind_are_masked_in_all_rows(send: Runner, project: Project) -> None:
     told = {f"token-{name}": (f"use {make()} now",) * 2 for name, make in TOKENS.items() if name != "telegram"}
     secrets = {name: text[0].split(" ")[1] for name, text in told.items()}
     told |= {name: SETTINGS[name]() for name in ("bearer", "basic", "aws_secret", "cookie")}
@@ -318,7 +318,7 @@ def test_tool_events_without_a_partner_are_stored_and_shown(send: Runner, projec
     assert "one" in page
 
 
-def test_counts_of_tokens_that_no_answer_has_are_stored_without_a_cost(send: Runner, project: Project) -> None:
+def test_token_counts_above_any_real_answer_are_stored_without_a_cost(send: Runner, project: Project) -> None:
     project.settings = {"prices": [{"model": "*", "input": "999999", "output": "1"}]}
     project.save(update_fields=["settings"])
     usage = {"inputTokens": 10**12, "outputTokens": 10**12}
@@ -332,7 +332,7 @@ def test_counts_of_tokens_that_no_answer_has_are_stored_without_a_cost(send: Run
 
 
 def test_batches_in_another_order_are_numbered_as_they_arrive(send: Runner, project: Project) -> None:
-    """Each keeps its own time, and a result goes to its call, however far from its start it is."""
+    """Each event keeps its timestamp, and a result is matched to its call at any distance from its start."""
 
     def call(kind: str, call_id: str, second: int, **payload: Any) -> dict[str, Any]:
         at = f"2026-01-01T00:00:{second:02}Z"
@@ -367,8 +367,8 @@ def test_the_rate_limit_leaves_what_was_accepted(send: Runner, settings: Setting
 
 
 @pytest.mark.parametrize("name", ["runKind", "run_kind"])
-def test_the_kind_of_a_run_is_that_of_its_start(send: Runner, project: Project, name: str) -> None:
-    """Later events do not change it; the log, the API and the address of jobs have it."""
+def test_the_kind_of_a_run_comes_from_its_start(send: Runner, project: Project, name: str) -> None:
+    """Later events do not change it; the log, the API and the job URL use it."""
     send({"events": [{**STARTED, name: "job"}, event(**{name: "session"}), event()]})
 
     run = of_run(project)

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same answer again, another request refused, one effect however many ask."""
+"""`Idempotency-Key`: the stored response is repeated, a different request is refused, and there is only one effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alpha(db: None) -> Program:
 NEW = {"agent_id": "player", "prompt": "Say hello", "labels": ["x"]}
 
 
-def test_it_works(alpha: Program) -> None:
+def test_a_repeated_request_gets_the_stored_response(alpha: Program) -> None:
     first = alpha.post("", NEW, Idempotency_Key=KEY)
     before = counts()
     reordered = json.dumps(dict(reversed(NEW.items())), indent=2).encode()
@@ -50,8 +50,8 @@ def test_it_works(alpha: Program) -> None:
     assert alpha.post("", NEW).json()["id"] != first.json()["id"]
 
 
-def test_every_act_can_be_repeated(alpha: Program) -> None:
-    """The first answer comes again, also where the run has gone on since."""
+def test_every_action_can_be_repeated(alpha: Program) -> None:
+    """The first response is repeated, even if the run has changed since."""
     run = make_run(make_agent(alpha.project), "Go.")
     acts: list[tuple[str, Any, int]] = [
         (f"/{run.pk}/commands", {"type": "send", "message": "Hello"}, 202),
@@ -86,7 +86,7 @@ def test_another_request_needs_another_key(alpha: Program) -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "x" * 256, "ä", "a\tb", "\x7f"], ids=range(6))
-def test_a_key_that_is_none(alpha: Program, key: str) -> None:
+def test_an_invalid_key_is_refused(alpha: Program, key: str) -> None:
     before = counts()
     assert refused(alpha.post("", NEW, Idempotency_Key=key)) == (400, "invalid_idempotency_key")
     assert counts() == before
@@ -95,7 +95,7 @@ def test_a_key_that_is_none(alpha: Program, key: str) -> None:
 
 
 def test_callers_and_projects_do_not_share_keys(alpha: Program) -> None:
-    """Nobody gets, or is disturbed by, what another one's key has answered."""
+    """A caller neither gets nor is affected by the stored response of another caller."""
     beta = make_project("beta")
     make_agent(beta, slug="player")
     callers = [alpha, program(alpha.project), program(beta)]
@@ -106,7 +106,7 @@ def test_callers_and_projects_do_not_share_keys(alpha: Program) -> None:
     assert refused(Program(alpha.project, with_key(beta, "write")).post("", NEW, Idempotency_Key=KEY))[0] == 404
 
 
-def test_who_may_not_any_more_gets_no_answer_again(alpha: Program) -> None:
+def test_a_caller_who_lost_the_permission_gets_no_stored_response(alpha: Program) -> None:
     person = make_person(alpha.project, Role.OPERATOR)
     caller = Program(alpha.project, signed_in(person))
     assert caller.post("", NEW, Idempotency_Key=KEY).status_code == 201
@@ -114,8 +114,8 @@ def test_who_may_not_any_more_gets_no_answer_again(alpha: Program) -> None:
     assert refused(caller.post("", NEW, Idempotency_Key=KEY)) == (403, "role_required")
 
 
-def test_a_refusal_is_not_kept(alpha: Program) -> None:
-    """It has done nothing, and the repeat may succeed."""
+def test_an_error_response_is_not_stored(alpha: Program) -> None:
+    """The request had no effect, and a retry may succeed."""
     run = make_run(make_agent(alpha.project), "Go.")
     assert refused(alpha.post(f"/{run.pk}/resume", {}, Idempotency_Key=KEY)) == (409, "run_not_paused")
     assert not IdempotencyKey.objects.exists()
@@ -123,7 +123,7 @@ def test_a_refusal_is_not_kept(alpha: Program) -> None:
     assert alpha.post(f"/{run.pk}/resume", {}, Idempotency_Key=KEY).status_code == 201
 
 
-def test_a_key_is_kept_for_a_day_and_then_forgotten(alpha: Program) -> None:
+def test_a_key_expires_after_a_day(alpha: Program) -> None:
     first = alpha.post("", NEW, Idempotency_Key=KEY)
     hours = {name: timezone.now() - timedelta(hours=name) for name in (23, 25)}
     IdempotencyKey.objects.update(created_at=hours[23])
@@ -147,12 +147,12 @@ def test_a_key_is_kept_for_a_day_and_then_forgotten(alpha: Program) -> None:
     assert set(IdempotencyKey.objects.values_list("key", flat=True)) == {kept.key, "one-more"}
 
 
-# --- At the same time, and cut off in the middle --------------------------------------------------------------------
+# --- Concurrent and interrupted requests ----------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_at_once_have_one_effect(alpha: Program) -> None:
-    """One is answered, others are told that it is not answered yet or get its answer."""
+def test_concurrent_requests_have_one_effect(alpha: Program) -> None:
+    """One request succeeds; the others get 409 or its response."""
     gate = threading.Barrier(16)
     answers: list[Any] = []
 
@@ -182,7 +182,7 @@ def test_many_at_once_have_one_effect(alpha: Program) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_request_during_the_first_is_refused(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, str]] = []
     create = run_actions.create
 
@@ -206,13 +206,15 @@ def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypa
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("when", ["before the key", "after the key", "after the commit"])
-def test_a_crash_leaves_both_or_neither(alpha: Program, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """The effect is never there without its answer, so a repeat neither doubles it nor is left without one."""
+def test_a_crash_leaves_the_effect_and_the_key_or_neither(
+    alpha: Program, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Effect and response are stored together, so a retry neither repeats the effect nor lacks a response."""
     forget, atomic = idempotency.delete_expired_keys, transaction.atomic
     run = make_run(make_agent(alpha.project), "Go.")
 

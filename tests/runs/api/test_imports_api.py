@@ -1,4 +1,4 @@
-"""Files that are uploaded by the API: a form or a file as the body, what is refused, and what the answers say."""
+"""File uploads through the API: as a form or as the request body, errors, and responses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def file(name: str = "chat.json", content: bytes = CHAT) -> SimpleUploadedFile:
 
 
 @pytest.mark.every_database
-def test_a_form_and_a_file_as_the_body_are_imported(url: str, runner: Client, project: Project) -> None:
+def test_a_form_and_a_raw_body_are_imported(url: str, runner: Client, project: Project) -> None:
     form = runner.post(url, {"file": [file("a.json"), file("b.json", b"{}")], "format": "openai-chat"})
     raw = runner.post(f"{url}?name=c.json", CHAT, content_type="application/octet-stream")
 
@@ -75,8 +75,8 @@ def test_a_form_and_a_file_as_the_body_are_imported(url: str, runner: Client, pr
 
 
 @pytest.mark.every_database
-def test_damaged_lines_are_named_or_the_file_is_refused(url: str, runner: Client, project: Project) -> None:
-    """Also on the pages of the import and of the run."""
+def test_damaged_lines_are_reported_or_the_file_is_refused(url: str, runner: Client, project: Project) -> None:
+    """The pages of the import and of the run report them too."""
     content = recording("public-cases/03-damaged-line/cut-line-in-the-middle.jsonl").read_bytes() + b'{"type":'
     runner.post(f"{url}?name=s.jsonl&strict=true", content, content_type="application/octet-stream")
     runner.post(url, {"file": [file("s.jsonl", content)], "strict": "false"})
@@ -102,7 +102,7 @@ def test_damaged_lines_are_named_or_the_file_is_refused(url: str, runner: Client
     assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_value")
 
 
-def test_a_key_of_a_runner_sees_its_own_imports_and_readers_see_all(url: str, runner: Client, project: Project) -> None:
+def test_a_runner_s_key_sees_its_imports_and_readers_see_all(url: str, runner: Client, project: Project) -> None:
     [mine] = runner.post(url, {"file": file()}).json()["results"]
     other = Client(headers=with_key(project, "ingest"))
     assert other.get(url).json()["results"] == []
@@ -142,7 +142,7 @@ REFUSED: list[tuple[str, bytes, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[one[0] for one in REFUSED])
-def test_what_is_no_upload_is_refused(
+def test_an_invalid_upload_is_refused(
     url: str, runner: Client, settings: Settings, case: tuple[str, bytes, dict[str, Any], int, str]
 ) -> None:
     settings.AGENTOPS_UPLOAD_MIB = 1
@@ -155,7 +155,7 @@ def test_what_is_no_upload_is_refused(
     assert not FileImport.objects.exists()
 
 
-def test_a_full_queue_is_told_when_to_come_back(url: str, runner: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_returns_retry_after(url: str, runner: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runs.external.uploads.intake.MAX_UNFINISHED", 0)
     answer = runner.post(url, {"file": io.BytesIO(CHAT)})
 

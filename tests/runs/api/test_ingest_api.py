@@ -1,4 +1,4 @@
-"""Ingest over HTTP: who may send, what is refused and how, and what the answer says of each event."""
+"""Ingest over HTTP: authentication, errors, and the result for each event."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_a_key_requires_the_scope_ingest(send: Runner, project: Project, scopes:
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_required")
 
 
-def test_an_ingest_key_is_good_for_nothing_else(project: Project) -> None:
+def test_an_ingest_key_has_no_other_permission(project: Project) -> None:
     headers = with_key(project, "ingest")
 
     assert Client().get(f"/api/projects/{project.slug}/agent-runs", headers=headers).status_code in (403, 404)
 
 
-def test_a_session_is_no_credential(project: Project) -> None:
+def test_a_session_does_not_authenticate(project: Project) -> None:
     client = Client()
     client.force_login(make_person(project))
 
@@ -75,7 +75,7 @@ def test_other_credentials_are_invalid(send: Runner, value: str) -> None:
     assert (answer.status_code, answer.json()["code"]) in [(401, "auth_invalid"), (401, "auth_required")]
 
 
-def test_a_key_in_the_address_is_none(project: Project) -> None:
+def test_a_key_in_the_url_is_ignored(project: Project) -> None:
     key = with_key(project, "ingest")["Authorization"].removeprefix("Bearer ")
 
     answer = Client().post(f"{URL}?api_key={key}", json.dumps(STARTED), content_type="application/json")
@@ -102,7 +102,7 @@ def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Runner,
     assert AgentRun.objects.get().project.slug == "outside"
 
 
-def test_an_archived_project_is_read_only_for_runner_secrets_too(send: Runner, settings: Settings) -> None:
+def test_an_archived_project_is_read_only_for_runner_secrets(send: Runner, settings: Settings) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = SECRETS, "outside"
     archive_project(Project.objects.get(slug="outside"), actor="test")
     secret = {"x-agent-runner-secret": SECRETS[0]}
@@ -116,7 +116,7 @@ def test_an_archived_project_is_read_only_for_runner_secrets_too(send: Runner, s
     assert not AgentRun.objects.exists()
 
 
-def test_without_secrets_in_the_settings_none_is_valid(send: Runner) -> None:
+def test_no_runner_secret_is_valid_if_the_settings_have_none(send: Runner) -> None:
     assert send(STARTED, headers={"x-agent-runner-secret": ""}).status_code == 401
 
 
@@ -209,7 +209,7 @@ def test_events_that_are_refused(send: Runner, document: Any, status: int, code:
 
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
-#: A minute ago, when these tests were collected.
+#: A minute before these tests were collected.
 RECENTLY = datetime.now(UTC) - timedelta(minutes=1)
 
 
@@ -223,7 +223,7 @@ RECENTLY = datetime.now(UTC) - timedelta(minutes=1)
         pytest.param(f"{RECENTLY:%Y-%m-%d %H:%M}", False, id="no zone"),
     ],
 )
-def test_times_far_from_now_are_kept_and_reported(send: Runner, ts: Any, is_far: bool) -> None:
+def test_times_far_from_now_are_stored_and_reported(send: Runner, ts: Any, is_far: bool) -> None:
     send(STARTED)
     answer = send(event(ts=ts))
 
@@ -306,7 +306,7 @@ def test_events_after_the_end_are_late_and_change_no_status(send: Runner) -> Non
     assert (run.status, run.messages.count(), Event.objects.filter(late=True).count()) == ("completed", 0, 2)
 
 
-def test_a_run_of_a_worker_takes_notes_only(send: Runner, project: Project) -> None:
+def test_a_native_run_accepts_notes_only(send: Runner, project: Project) -> None:
     run = make_run(make_agent(project))
 
     note = send(event("file.changed", {"path": "a.py"}, runId=str(run.pk)))
@@ -325,8 +325,8 @@ def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Runner, s
     assert int(refused.headers["Retry-After"]) >= 1
 
 
-def test_a_batch_too_large_for_the_limit_takes_nothing_of_it(send: Runner, settings: Settings) -> None:
-    """Nor do the events of other runs in it, nor an event that is too large."""
+def test_a_batch_over_the_limit_uses_none_of_it(send: Runner, settings: Settings) -> None:
+    """Neither do the events of other runs in the batch, nor an event over the size limit."""
     settings.AGENTOPS_RATE_RUN_EVENTS = 5
     other = {**STARTED, "runId": "r2"}
     refused = [

@@ -1,4 +1,4 @@
-"""Runs that are created as jobs: they and all their events say so, whoever writes them, and so do those after them."""
+"""Runs created as jobs: the kind is set on the run, on all its events, and on runs that continue it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kinds_of(run_id: Any) -> set[str]:
     return set(Event.objects.filter(log=run_id).values_list("run_kind", flat=True))
 
 
-def test_a_run_of_this_site_is_created_as_a_job(alpha: Program) -> None:
+def test_a_native_run_can_be_created_as_a_job(alpha: Program) -> None:
     make_agent(alpha.project, slug="coder")
     answer = alpha.post("", {"agent_id": "coder", "run_kind": "job"})
     assert (answer.status_code, answer.json()["run_kind"]) == (201, "job")
@@ -51,7 +51,7 @@ def test_a_run_of_this_site_is_created_as_a_job(alpha: Program) -> None:
     assert alpha.post("", {"agent_id": "coder"}).json()["run_kind"] == "session"
 
 
-def test_what_continues_a_job_or_is_part_of_it_is_one(alpha: Program, tmp_path: Path) -> None:
+def test_runs_that_continue_or_belong_to_a_job_are_jobs(alpha: Program, tmp_path: Path) -> None:
     job = drive(endless_run(tmp_path, max_steps=2, project=alpha.project, run_kind=RunKind.JOB))
     assert job.status == "paused"
     resumed = alpha.post(f"/{job.pk}/resume", {"max_steps": 1}).json()
@@ -64,7 +64,7 @@ def test_what_continues_a_job_or_is_part_of_it_is_one(alpha: Program, tmp_path: 
     assert (session.run_kind, kinds_of(session.pk)) == ("session", {"session"})
 
 
-def test_what_the_site_adds_to_a_job_of_a_runner_is_of_a_job(alpha: Program) -> None:
+def test_events_that_the_site_adds_to_a_runner_s_job_have_its_kind(alpha: Program) -> None:
     [result] = record(Sender(alpha.project, "key:test"), [{"runId": "r", "type": "run.started", "runKind": "job"}])
     assert result.error is None
     job = AgentRun.objects.get()
@@ -74,8 +74,8 @@ def test_what_the_site_adds_to_a_job_of_a_runner_is_of_a_job(alpha: Program) -> 
     assert kinds_of(job.pk) == {"job"}
 
 
-def test_a_process_of_the_earlier_version_names_the_kind_itself(alpha: Program) -> None:
-    """While the site is upgraded, it makes logs without a kind."""
+def test_a_process_of_the_previous_version_sets_the_kind(alpha: Program) -> None:
+    """During an upgrade, such a process creates logs without a kind."""
     ledger = Log.objects.create(project=alpha.project)
     with transaction.atomic():
         log.append(ledger.pk, [Entry({}, type="x.note")], source=Source.WORKER, run_kind=RunKind.JOB)

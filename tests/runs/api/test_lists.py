@@ -1,6 +1,6 @@
-"""Every list of the API: pages forwards and backwards, what is inserted meanwhile, links, cursors, queries.
+"""Lists of the API: paging in both directions, concurrent inserts, links, cursors, number of queries.
 
-Throughout: 100 rows with equal times, read in pages while others are added.
+The tests use 100 rows with equal timestamps, read in pages while rows are added.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ COUNT = 100
 
 @dataclass(frozen=True)
 class List:
-    """A list: what it says of a project or of one run, how rows come into it, and where new ones appear."""
+    """A list of a project or of a run: its path, a function that adds rows, and the position of new rows."""
 
     path: str
     add: Callable[[AgentRun, int], object]
     key: str = "id"
-    #: New rows stand before the old ones.
+    #: New rows come before the old ones.
     newest_first: bool = False
-    #: The rows of the smallest page that has each kind of them.
+    #: Size of the smallest page with a row of each kind.
     smallest: int = 1
 
 
@@ -119,7 +119,7 @@ def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: Agen
     met = list(chain.from_iterable(pages))
     assert len(whole) >= COUNT
     assert met[: len(whole)] == whole
-    # What was added stands at the top, where it was not met, or at the end, where each was met once.
+    # Added rows are at the top, where the paging has passed, or at the end, where each appears once.
     assert len(met) == len(whole) if known.newest_first else len(met) > len(whole)
     assert all(len(page) == 25 for page in pages[:-1])
     assert len(set(met)) == len(met)
@@ -127,7 +127,7 @@ def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: Agen
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("name", ["messages", "tool-calls", "errors"])
-def test_a_list_may_begin_with_its_last_page(name: str, run: AgentRun, client: Client) -> None:
+def test_a_list_can_start_at_its_last_page(name: str, run: AgentRun, client: Client) -> None:
     url = url_of(name, run)
     assert client.get(f"{url}?at=end").json() == {"next": None, "previous": None, "results": []}
     LISTS[name].add(run, COUNT)
@@ -141,7 +141,7 @@ def test_a_list_may_begin_with_its_last_page(name: str, run: AgentRun, client: C
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("name", WITH_CURSORS)
-def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client) -> None:
+def test_paging_backwards_returns_the_same_pages(name: str, run: AgentRun, client: Client) -> None:
     known = LISTS[name]
     known.add(run, COUNT)
     there = list(pages_of(client, f"{url_of(name, run)}?limit=25"))
@@ -149,13 +149,13 @@ def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client)
 
     assert [page["results"] for page in reversed(back)] == [page["results"] for page in there[:-1]]
     assert there[0]["previous"] is there[-1]["next"] is back[-1]["previous"] is None
-    # And from there forwards again.
+    # And forwards again from there.
     assert client.get(back[-1]["next"]).json() == there[1]
 
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("name", WITH_CURSORS)
-def test_links_are_in_the_header_too(name: str, run: AgentRun, client: Client) -> None:
+def test_links_are_also_in_the_link_header(name: str, run: AgentRun, client: Client) -> None:
     LISTS[name].add(run, 9)
     first = client.get(f"{url_of(name, run)}?limit=3")
     second = client.get(first.json()["next"])
@@ -167,7 +167,7 @@ def test_links_are_in_the_header_too(name: str, run: AgentRun, client: Client) -
     assert "Link" not in client.get(url_of(name, run))
 
 
-def test_events_have_a_link_too(run: AgentRun, client: Client) -> None:
+def test_the_list_of_events_has_a_link_header(run: AgentRun, client: Client) -> None:
     many_rows.add_events(run, 5)
     url = url_of("events", run)
     first = client.get(f"{url}?limit=2&afterSeq=1")
@@ -193,7 +193,7 @@ def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Cli
     assert len(counts) == 1
 
 
-def test_an_empty_list_is_one(run: AgentRun, client: Client) -> None:
+def test_an_empty_list_is_an_empty_page(run: AgentRun, client: Client) -> None:
     for name in cases(sorted(set(LISTS) - {"runs", "projects", "versions"})):
         page = client.get(url_of(name, run)).json()
         assert (page["results"], page["next"], page.get("previous")) == ([], None, None), name
@@ -202,8 +202,8 @@ def test_an_empty_list_is_one(run: AgentRun, client: Client) -> None:
 # --- The order ----------------------------------------------------------------------------------------------------
 
 
-def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> None:
-    """Also where a message of an earlier step was stored later."""
+def test_messages_and_calls_are_ordered_by_step(run: AgentRun, client: Client) -> None:
+    """Even if a message of an earlier step was stored later."""
     many_rows.add_messages(run, 9)
     many_rows.add_calls(run, 20)
     late = many_rows.add_messages(run, 1)[0]
@@ -219,7 +219,7 @@ def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> Non
     )
 
 
-def test_runs_descend_by_creation_then_id(run: AgentRun, client: Client) -> None:
+def test_runs_are_ordered_by_creation_time_and_id_descending(run: AgentRun, client: Client) -> None:
     make_runs(run.project, 5, created_at=many_rows.NOON.replace(hour=13))
     make_runs(run.project, 5, created_at=many_rows.NOON.replace(microsecond=1))
     found = client.get(url_of("runs", run)).json()["results"]
@@ -241,7 +241,7 @@ def junk(text: bytes) -> str:
 
 
 def no_cursors(given: str) -> Iterator[tuple[str, list[Any]]]:
-    """Values that no list has given, by kind. Some are made of `given`, a cursor of the list."""
+    """Yield invalid cursors by kind; some are derived from `given`, a valid cursor of the list."""
     yield "empty", [""]
     yield "punctuation", ["!!!!", "\x00", "%ff", "é"]
     yield "junk", [junk(b"\x93\x01junk" * 5)]
@@ -267,8 +267,8 @@ def test_what_is_no_cursor_is_refused(name: str, run: AgentRun, client: Client) 
 
 
 @pytest.mark.slow
-def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> None:
-    """Of another view, project, run or filter set."""
+def test_a_cursor_is_valid_for_one_list_only(run: AgentRun, client: Client) -> None:
+    """A cursor of another view, project, run or filter set is refused."""
     other = make_logless_run(make_project("beta"))
     for owner in (run, other):
         for known in LISTS.values():
@@ -290,7 +290,7 @@ def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> No
     cursor = cursors["runs", run.pk]
     for filters in ("status=paused", "q=x", "label=x", "source=external", f"root_run_id={run.pk}"):
         assert client.get(f"{url}?cursor={cursor}&{filters}").json()["code"] == "invalid_cursor"
-    # Neither the size of a page nor the name by which the project is called is part of the question.
+    # The page size, and naming the project by ID or slug, do not affect the cursor.
     assert client.get(f"{url}?cursor={cursor}&limit=7").status_code == 200
     assert client.get(f"/api/projects/{run.project_id}/agent-runs?cursor={cursor}").status_code == 200
 
@@ -316,8 +316,8 @@ def test_a_cursor_works_when_its_row_is_deleted(run: AgentRun, client: Client) -
     assert ids_of(client.get(second["previous"]).json()) == ids_of(first)[:-1]
 
 
-def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentRun, client: Client) -> None:
-    """An empty page is no dead end, and what is beyond it begins with the row at the cursor itself."""
+def test_links_work_after_all_rows_on_one_side_were_deleted(run: AgentRun, client: Client) -> None:
+    """An empty page links back, and the linked page starts with the row at the cursor."""
     found = sorted((str(one.pk) for one in make_runs(run.project, 5)), reverse=True)
     delete_runs([run.pk])
     first, second = list(pages_of(client, f"{url_of('runs', run)}?limit=3"))
@@ -333,7 +333,7 @@ def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentR
     assert ids_of(client.get(empty["next"]).json()) == [str(last.pk)]
 
 
-def test_filters_persist_from_page_to_page(run: AgentRun, client: Client) -> None:
+def test_filters_are_kept_from_page_to_page(run: AgentRun, client: Client) -> None:
     make_runs(run.project, 30, source="import", labels=["nightly"])
     make_runs(run.project, 30)
     pages = list(pages_of(client, f"{url_of('runs', run)}?source=import&label=nightly&limit=7"))
@@ -342,8 +342,8 @@ def test_filters_persist_from_page_to_page(run: AgentRun, client: Client) -> Non
     assert {row["source"] for page in pages for row in page["results"]} == {"import"}
 
 
-def test_a_bigger_cursor_is_never_made(run: AgentRun, client: Client) -> None:
-    """Of the longest name that an agent can have."""
+def test_the_largest_cursor_is_below_its_limit(run: AgentRun, client: Client) -> None:
+    """With the longest possible name of an agent."""
     Agent.objects.bulk_create(Agent(project=run.project, slug=letter * 63, provider="p", model="m") for letter in "abc")
     page: dict[str, Any] = client.get(f"{url_of('agents', run)}?limit=1").json()
 

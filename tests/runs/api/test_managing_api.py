@@ -1,4 +1,4 @@
-"""Projects, members, invitations and API keys in the API: what each request does, refuses and audits."""
+"""Projects, members, invitations and API keys in the API: effects, errors and audit entries."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def test_a_superuser_creates_a_project_and_becomes_its_admin(boss: Client) -> No
         ({"slug": "ok", "retention_days": 7}, (422, "unknown_field", ["/retention_days"])),
     ],
 )
-def test_what_no_project_can_be(
+def test_an_invalid_project_is_refused(
     body: dict[str, Any], expected: tuple[int, str, list[str]], boss: Client, project: Project
 ) -> None:
     assert refusal(send(boss, "POST", PROJECTS, body)) == expected
     assert Project.objects.count() == 1
 
 
-def test_a_project_is_changed(ada: Client, project: Project) -> None:
+def test_a_project_can_be_changed(ada: Client, project: Project) -> None:
     answer = send(ada, "PATCH", ALPHA, {"name": " Alpha 2 ", "retention_days": None})
 
     assert answer.status_code == 200
@@ -120,13 +120,13 @@ def test_a_project_is_changed(ada: Client, project: Project) -> None:
         {"name": "Alpha", "retention_days": 90},
         {"name": "Alpha 2", "retention_days": None},
     )
-    # Nothing to change is no change.
+    # A request without changes writes no audit entry.
     assert send(ada, "PATCH", ALPHA, {"name": "Alpha 2"}).status_code == 200
     assert send(ada, "PATCH", ALPHA, {}).json()["name"] == "Alpha 2"
     assert audited("project.changed") == BY_ADA
 
 
-def test_a_project_gets_a_limit_of_running_runs(ada: Client, project: Project) -> None:
+def test_a_project_can_limit_its_running_runs(ada: Client, project: Project) -> None:
     assert send(ada, "PATCH", ALPHA, {"max_running": 3}).json()["max_running"] == 3
     assert ada.get(ALPHA).json()["max_running"] == 3
     assert send(ada, "PATCH", ALPHA, {"max_running": None}).json()["max_running"] is None
@@ -146,11 +146,11 @@ def test_a_project_gets_a_limit_of_running_runs(ada: Client, project: Project) -
         ({"archived_at": None}, (422, "unknown_field", ["/archived_at"])),
     ],
 )
-def test_what_cannot_be_changed(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
+def test_an_invalid_change_is_refused(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
     assert refusal(send(ada, "PATCH", ALPHA, body)) == expected
 
 
-def test_a_project_is_archived_and_unarchived(ada: Client, project: Project) -> None:
+def test_a_project_can_be_archived_and_unarchived(ada: Client, project: Project) -> None:
     agent = make_agent(project)
 
     assert send(ada, "POST", f"{ALPHA}/archive").json()["archived_at"] is not None
@@ -158,7 +158,7 @@ def test_a_project_is_archived_and_unarchived(ada: Client, project: Project) -> 
     started = send(ada, "POST", f"{ALPHA}/agent-runs", {"agent_id": agent.slug})
     assert refusal(started)[:2] == (403, "project_archived")
     assert ada.get(PROJECTS).json()["results"][0]["archived_at"] is not None
-    # An archived project can be managed.
+    # An archived project can still be managed.
     assert ada.get(KEYS).status_code == 200
     assert send(ada, "POST", f"{ALPHA}/unarchive").json()["archived_at"] is None
 
@@ -170,7 +170,7 @@ def test_a_project_is_archived_and_unarchived(ada: Client, project: Project) -> 
 # --- Members --------------------------------------------------------------------------------------------------------
 
 
-def test_members_are_listed_added_changed_and_removed(ada: Client, project: Project) -> None:
+def test_members_can_be_listed_added_changed_and_removed(ada: Client, project: Project) -> None:
     bob = User.objects.create_user("bob@work", email="bob@example.org")
 
     added = send(ada, "POST", MEMBERS, {"user": "bob@work", "role": "viewer"})
@@ -204,7 +204,7 @@ def test_members_are_listed_added_changed_and_removed(ada: Client, project: Proj
         ("DELETE", "/eve", None, (404, "member_not_found", [])),
     ],
 )
-def test_changes_of_members_that_are_refused(
+def test_invalid_changes_of_members_are_refused(
     method: str, path: str, body: Any, expected: tuple[int, str, list[str]], ada: Client
 ) -> None:
     User.objects.create_user("eve")
@@ -213,7 +213,7 @@ def test_changes_of_members_that_are_refused(
     assert list(Membership.objects.values_list("user__username", "role")) == [("ada", "admin")]
 
 
-def test_who_gives_up_their_role_may_not_go_on(ada: Client, project: Project) -> None:
+def test_an_admin_who_gives_up_the_role_loses_access_immediately(ada: Client, project: Project) -> None:
     add_member(project, User.objects.create_user("bob"), Role.ADMIN, actor=SYSTEM)
 
     assert send(ada, "PATCH", f"{MEMBERS}/ada", {"role": "viewer"}).status_code == 200
@@ -221,7 +221,7 @@ def test_who_gives_up_their_role_may_not_go_on(ada: Client, project: Project) ->
 
 
 @pytest.mark.parametrize("text", ["\ud800", "bob\0", "bob@\ud800.example", '"\x01"@example.org'])
-def test_texts_that_no_database_can_compare(text: str, ada: Client) -> None:
+def test_texts_that_no_database_can_compare_are_refused(text: str, ada: Client) -> None:
     member = send(ada, "POST", MEMBERS, {"user": text, "role": "viewer"})
     invited = send(ada, "POST", INVITATIONS, {"email": text, "role": "viewer"})
 
@@ -229,8 +229,8 @@ def test_texts_that_no_database_can_compare(text: str, ada: Client) -> None:
     assert refusal(invited) == (422, "invalid_email", ["/email"])
 
 
-def test_a_member_is_named_by_username_and_an_address_is_invited(ada: Client, project: Project) -> None:
-    """Whoever is invited chooses a name, and types an address: neither may stand for another person."""
+def test_a_member_is_named_by_username_and_an_email_address_must_be_invited(ada: Client, project: Project) -> None:
+    """An invited person chooses a username and enters an address: neither may match another person."""
     verify_address(User.objects.create_user("carol", email="carol@example.org"))
     User.objects.create_user("carol@example.org", email="mallory@example.org")
 
@@ -247,7 +247,7 @@ def test_a_member_is_named_by_username_and_an_address_is_invited(ada: Client, pr
 
 
 class NotingBackend(BaseEmailBackend):
-    """Notes whether it is called within a transaction."""
+    """Records whether it is called within a transaction."""
 
     notes: ClassVar[list[bool]] = []
 
@@ -257,7 +257,7 @@ class NotingBackend(BaseEmailBackend):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_transaction_waits_for_the_mail_server_and_no_link_is_stored(ada: Client, settings: Any) -> None:
+def test_mail_is_sent_outside_transactions_and_no_link_is_stored(ada: Client, settings: Any) -> None:
     settings.AGENTOPS_EMAIL, settings.AGENTOPS_BASE_URL = True, "https://agentops.example.org"
     settings.EMAIL_BACKEND = f"{__name__}.NotingBackend"
 
@@ -270,8 +270,8 @@ def test_no_transaction_waits_for_the_mail_server_and_no_link_is_stored(ada: Cli
 
 
 @time_machine.travel("2026-03-01T12:00:00Z", tick=False)
-def test_somebody_without_an_account_is_invited(ada: Client, project: Project) -> None:
-    """The address is signed with the second, so that the second stands still."""
+def test_a_person_without_an_account_can_be_invited(ada: Client, project: Project) -> None:
+    """The URL is signed with the current second, so the clock is stopped."""
     answer = send(ada, "POST", INVITATIONS, {"email": "Eve@Example.org", "role": "operator"})
 
     row = answer.json()
@@ -301,7 +301,7 @@ def test_somebody_without_an_account_is_invited(ada: Client, project: Project) -
 CI: dict[str, Any] = {"name": "ci", "scopes": ["read"]}
 
 
-def test_a_key_is_shown_once_rotated_and_revoked(ada: Client, project: Project) -> None:
+def test_a_key_appears_once_and_can_be_rotated_and_revoked(ada: Client, project: Project) -> None:
     expiry = timezone.now() + timedelta(days=90)
     made = send(
         ada, "POST", KEYS, {"name": "ci", "scopes": ["write", "read", "read"], "expires_at": expiry.isoformat()}
@@ -331,8 +331,8 @@ def test_a_key_is_shown_once_rotated_and_revoked(ada: Client, project: Project) 
     assert not any(new["key"] in str([entry.before, entry.after]) for entry in AuditEntry.objects.all())
 
 
-def test_a_repeated_creation_makes_another_key(ada: Client) -> None:
-    """An `Idempotency-Key` would need the secret to be stored."""
+def test_a_repeated_creation_creates_another_key(ada: Client) -> None:
+    """An `Idempotency-Key` would require storing the secret."""
     bodies = [send(ada, "POST", KEYS, {"name": "ci", "scopes": ["read"]}, **{"Idempotency-Key": "1"}) for _ in range(2)]
 
     assert len({answer.json()["key"] for answer in bodies}) == 2
@@ -353,13 +353,13 @@ def test_a_repeated_creation_makes_another_key(ada: Client) -> None:
         ({**CI, "project": "beta"}, (422, "unknown_field", ["/project"])),
     ],
 )  # fmt: skip
-def test_what_no_key_can_be(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
+def test_an_invalid_key_is_refused(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
     assert refusal(send(ada, "POST", KEYS, body)) == expected
     assert ApiKey.objects.count() == 0
 
 
 @pytest.mark.parametrize("overlap", [-1, 721, "1", 1.5])
-def test_an_overlap_that_is_refused(overlap: Any, ada: Client, project: Project) -> None:
+def test_an_invalid_overlap_is_refused(overlap: Any, ada: Client, project: Project) -> None:
     key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM).key
 
     answer = send(ada, "POST", f"{KEYS}/{key.pk}/rotate", {"overlap_hours": overlap})
@@ -368,7 +368,7 @@ def test_an_overlap_that_is_refused(overlap: Any, ada: Client, project: Project)
     assert ApiKey.objects.count() == 1
 
 
-# --- Who may --------------------------------------------------------------------------------------------------------
+# --- Permissions ----------------------------------------------------------------------------------------------------
 
 MANAGING = [
     ("PATCH", ALPHA, {"name": "Mine"}),
@@ -406,10 +406,8 @@ def everything(project: Project) -> list[object]:
         ("outsider's key", 404, "project_not_found"),
     ],
 )
-def test_only_admins_who_are_signed_in_may_manage(
-    who: str, status: int, code: str, ada: Client, project: Project
-) -> None:
-    """A key of all scopes may not: it could give more than it has."""
+def test_only_admins_with_a_session_may_manage(who: str, status: int, code: str, ada: Client, project: Project) -> None:
+    """Even a key with all scopes may not, because it could grant more permissions than it has."""
     User.objects.create_user("eve")
     beta = create_project("beta", "Beta", actor=SYSTEM)
     key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM).key
@@ -432,7 +430,7 @@ def test_only_admins_who_are_signed_in_may_manage(
     assert everything(project) == before
 
 
-def test_a_session_needs_its_token(project: Project, ada: Client) -> None:
+def test_a_session_requires_a_csrf_token(project: Project, ada: Client) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = ada.cookies
     before = everything(project)
@@ -444,7 +442,7 @@ def test_a_session_needs_its_token(project: Project, ada: Client) -> None:
     assert everything(project) == before
 
 
-def test_another_projects_key_and_invitation_are_unknown(ada: Client, project: Project) -> None:
+def test_a_key_or_invitation_of_another_project_is_unknown(ada: Client, project: Project) -> None:
     beta = create_project("beta", "Beta", actor=SYSTEM)
     theirs = create_key(beta, name="ci", scopes=["read"], actor=SYSTEM).key
     zoe = person("zoe", beta)
@@ -478,13 +476,13 @@ def test_lists_have_pages_and_a_constant_number_of_queries(ada: Client, project:
         assert counts[0] == counts[1], url
         first = ada.get(f"{url}?limit=5").json()
         second = ada.get(first["next"]).json()
-        # The link of an invitation is signed with the second in which it is shown.
+        # The link of an invitation is signed with the second of the response.
         assert [row | {"url": ""} for row in first["results"] + second["results"]] == [
             row | {"url": ""} for row in rows[:10]
         ]
 
 
-def test_everything_can_be_managed_while_archived_but_keys_do_nothing(ada: Client, project: Project) -> None:
+def test_an_archived_project_can_be_managed_but_its_keys_cannot_write(ada: Client, project: Project) -> None:
     archive_project(project, actor=SYSTEM)
 
     made = send(ada, "POST", KEYS, {"name": "ci", "scopes": ["write"]}).json()

@@ -1,4 +1,4 @@
-"""`…/notifications`: the inbox of a project, and what of it somebody has read."""
+"""`…/notifications`: the inbox of a project and the read state of a user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(client: Client, body: dict[str, Any], **headers: str) -> Any:
     return client.post(f"{LIST}/read", body, content_type="application/json", headers=headers)
 
 
-def test_it_lists_them_newest_first(project: Project, client: Client, ann: User) -> None:
+def test_notifications_are_listed_newest_first(project: Project, client: Client, ann: User) -> None:
     run_id = uuid4()
     one, two = told(project, "Escalated: ä", "two", text="Why", run_id=run_id)
     notifications.mark_read(project.pk, ann.pk, [one.pk])
@@ -64,7 +64,7 @@ def test_it_lists_them_newest_first(project: Project, client: Client, ann: User)
     ]
 
 
-def test_pages_go_both_ways(project: Project, client: Client) -> None:
+def test_pages_link_in_both_directions(project: Project, client: Client) -> None:
     told(project, *"abcde")
 
     def titles(page: Any) -> list[str]:
@@ -79,7 +79,7 @@ def test_pages_go_both_ways(project: Project, client: Client) -> None:
     assert titles(client.get(client.get(third["previous"]).json()["previous"]).json()) == ["e", "d"]
 
 
-def test_a_key_has_read_nothing_and_cannot(project: Project) -> None:
+def test_a_key_has_no_read_state(project: Project) -> None:
     [one] = told(project, "one")
     program = Client(headers=with_key(project, "read", "write"))
 
@@ -88,7 +88,7 @@ def test_a_key_has_read_nothing_and_cannot(project: Project) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "role_required")
 
 
-def test_ids_and_all_up_to_one(project: Project, client: Client, ann: User) -> None:
+def test_notifications_can_be_marked_as_read_by_id_and_up_to_one(project: Project, client: Client, ann: User) -> None:
     one, two, three = told(project, "one", "two", "three")
     theirs = told(make_project("beta"), "theirs")[0]
 
@@ -104,13 +104,11 @@ def test_ids_and_all_up_to_one(project: Project, client: Client, ann: User) -> N
     [{}, {"ids": ["x"]}, {"ids": [], "up_to": str(UUID(int=1))}, {"all": True}, {"ids": [str(UUID(int=1))] * 201}],
     ids=["nothing", "no id", "both", "unknown", "too many"],
 )
-def test_a_body_that_says_nothing_is_refused(body: dict[str, Any], project: Project, client: Client) -> None:
+def test_an_invalid_body_is_refused(body: dict[str, Any], project: Project, client: Client) -> None:
     assert read(client, body).status_code in (400, 422)
 
 
-def test_it_takes_the_same_queries_for_any_number(
-    project: Project, client: Client, django_assert_num_queries: Any
-) -> None:
+def test_the_number_of_queries_is_constant(project: Project, client: Client, django_assert_num_queries: Any) -> None:
     told(project, "one")
     with django_assert_num_queries(5):
         client.get(LIST)

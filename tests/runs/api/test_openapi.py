@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and true to what is answered."""
+"""The OpenAPI document: valid, complete, and consistent with the responses."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def whole(schema: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
-    """A schema with what it refers to."""
+    """Return a schema together with the schemas that it references."""
     return {**schema, "components": described["components"]}
 
 
 @pytest.mark.slow
-def test_it_is_valid_openapi_3_1(described: dict[str, Any]) -> None:
+def test_the_document_is_valid_openapi_3_1(described: dict[str, Any]) -> None:
     assert described["openapi"] == "3.1.0"
     validate_schema(described)
 
 
-def test_every_view_is_in_it(described: dict[str, Any]) -> None:
+def test_the_document_contains_every_view(described: dict[str, Any]) -> None:
     told = {(path, verb) for path, verb, _ in operations(described)}
     there = {
         (re.sub(r"<\w+:(\w+)>", r"{\1}", path), verb)
@@ -67,7 +67,7 @@ def test_every_view_is_in_it(described: dict[str, Any]) -> None:
     assert told == there
 
 
-def test_operations_are_named_once_and_say_what_they_do(described: dict[str, Any]) -> None:
+def test_operations_have_unique_ids_and_a_summary(described: dict[str, Any]) -> None:
     found = [operation for _, _, operation in operations(described)]
 
     assert len({operation["operationId"] for operation in found}) == len(found)
@@ -75,7 +75,7 @@ def test_operations_are_named_once_and_say_what_they_do(described: dict[str, Any
     assert all(operation["security"] for operation in found)
 
 
-def test_examples_are_what_their_schemas_allow(described: dict[str, Any]) -> None:
+def test_examples_match_their_schemas(described: dict[str, Any]) -> None:
     examples = [
         (f"{verb} {path} {status}", content["schema"], content["example"])
         for path, verb, operation in operations(described)
@@ -89,27 +89,27 @@ def test_examples_are_what_their_schemas_allow(described: dict[str, Any]) -> Non
         assert not found, (where, found)
 
 
-def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(described: dict[str, Any]) -> None:
+def test_every_post_accepts_an_idempotency_key_and_refuses_unknown_fields(described: dict[str, Any]) -> None:
     for path, verb, operation in operations(described):
         if verb != "post":
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
-        # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
+        # Events of runners, lines of sessions and AG-UI runs have IDs; repeating an import adds nothing.
         has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
-        # No answer with a secret is kept.
+        # Responses with a secret are not stored.
         has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules", "/keys", "/invitations"))
-        # Keys of idempotency belong to a project.
+        # Idempotency keys belong to a project.
         is_above = path == "/api/projects"
         assert bool(keys) is not (has_ids or has_secret or is_above), path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:
             schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        # Except of what another program makes, and may extend.
+        # Except for bodies that another program defines and may extend.
         is_open = "/agent-hooks/" in path or path.endswith("/ag-ui")
         assert all(one["additionalProperties"] is is_open for one in schema.get("oneOf", [schema])), path
 
 
-def test_every_answer_says_how_many_requests_are_left(described: dict[str, Any]) -> None:
+def test_every_response_documents_the_rate_limit_headers(described: dict[str, Any]) -> None:
     counted = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
     assert counted == set(described["components"]["headers"])
     for path, verb, operation in operations(described):
@@ -120,8 +120,8 @@ def test_every_answer_says_how_many_requests_are_left(described: dict[str, Any])
 
 
 @pytest.mark.django_db(transaction=True)
-def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
-    """Each list and each single thing of a run that has one of everything."""
+def test_responses_match_the_document(described: dict[str, Any]) -> None:
+    """Every list and every detail, for a run with rows of every kind."""
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
     places |= {"import_id": str(make_import(run).pk)}
@@ -147,11 +147,11 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     queries = {"search": {"q": "go"}, "entries": session, "subpaths": session}
     seen = 0
     for path, verb, operation in operations(described):
-        # Files: tests/runs/pages/test_annotations.py.
+        # For files, see tests/runs/pages/test_annotations.py.
         if verb != "get" or path.endswith(("/stream", "/export")):
             continue
         places["delivery_id"] = places[f"delivery of {'webhook_id' if 'webhook_id' in path else 'sink_id'}"]
-        # No key may see where events are sent, who reads a run by a link, and who may enter.
+        # Keys may not read the destinations of events, the share links, or the people with access.
         asker = admin if any(part in path for part in FOR_ADMINS) else client
         answer = asker.get(path.format(**places), queries.get(path.rpartition("/")[2], {}))
         assert answer.status_code == 200, (path, answer.content[:300])
@@ -165,7 +165,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
 
 
 @pytest.mark.django_db
-def test_it_is_for_those_who_may_come_in(client: Client) -> None:
+def test_the_document_requires_authentication(client: Client) -> None:
     assert client.get("/api/schema").status_code == 401
     assert client.get("/api/docs").status_code == 302
     project = make_project()

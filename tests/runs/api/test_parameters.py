@@ -1,4 +1,4 @@
-"""Queries that cannot be used, and what the filters find."""
+"""Invalid query parameters, and the results of filters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_ID = ["abc", "", "01a1f86c1b1a72f0b8080c8f1390c3f4", "{01a1f86c-1b1a-72f0-b80
 NO_TIME = ["yesterday", "", "2026-11-20", "2026-11-20T12:00:00", "2026-02-30T00:00:00Z", "10000-01-01T00:00:00Z"]
 NO_TIME += ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-11-20T25:00:00Z", "1732104000", "２026"]
 NO_TIME += ["2026-11-20T12:00:00+99:99", "2026-06-30T23:59:60Z", "\x00"]
-# PostgreSQL takes no zone of sixteen hours; nor does either database know a year 0, or one before Christ.
+# PostgreSQL supports no UTC offset of 16 hours; neither database supports year 0 or years BC.
 NO_TIME += [
     f"2026-11-20T12:00:00{zone}" for zone in ("+16:00", "-16:00", "+23:59", "-23:59", "+24:00", "+15:60", " 16:00")
 ]
@@ -95,7 +95,7 @@ def url_of(path: str, run: AgentRun) -> str:
 
 
 def test_what_cannot_be_used_is_refused(run: AgentRun, client: Client) -> None:
-    """One code each, and no more than 64 characters of what was sent."""
+    """Each error has one code and quotes at most 64 characters of the input."""
     for path, query, code in REFUSED:
         answer = client.get(url_of(path, run), query)
         problem = answer.json()
@@ -109,7 +109,7 @@ def test_what_cannot_be_used_is_refused(run: AgentRun, client: Client) -> None:
         assert len(answer.content) < 2000, about
 
 
-def test_every_fault_is_told_at_once(run: AgentRun, client: Client) -> None:
+def test_all_invalid_parameters_are_reported_together(run: AgentRun, client: Client) -> None:
     problem = client.get(url_of(RUNS, run), {"limit": "0", "status": "bogus", "colour": "red"}).json()
 
     assert [(error["pointer"], error["code"]) for error in problem["errors"]] == [
@@ -119,13 +119,13 @@ def test_every_fault_is_told_at_once(run: AgentRun, client: Client) -> None:
     ]
 
 
-def test_more_parameters_than_anyone_needs(run: AgentRun, client: Client) -> None:
+def test_too_many_parameters_are_refused(run: AgentRun, client: Client) -> None:
     query = "&".join(f"a{number}=" for number in range(2000))
 
     assert client.get(f"{url_of(RUNS, run)}?{query}").status_code == 400
 
 
-# --- What the filters find ------------------------------------------------------------------------------------------
+# --- Results of filters -----------------------------------------------------------------------------------------------
 
 
 def found(client: Client, run: AgentRun, path: str = RUNS, **query: object) -> list[str]:
@@ -134,7 +134,7 @@ def found(client: Client, run: AgentRun, path: str = RUNS, **query: object) -> l
     return ids_of(answer.json())
 
 
-def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> None:
+def test_filters_select_runs(project: Project, run: AgentRun, client: Client) -> None:
     agent, other = make_agent(project, slug="reviewer"), make_agent(make_project("beta"), slug="stranger")
     [paused] = make_runs(project, 1, status="paused", agent=agent, source="import")
     [failed] = make_runs(project, 1, status="failed", completed_at=NOON, agent_config={"agent_id": "ghost"})
@@ -148,7 +148,7 @@ def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> Non
         ({"status": ["paused", "failed", "paused"]}, {paused, failed}),
         ({"agent_id": "reviewer"}, {paused}),
         ({"agent_id": "ghost"}, {failed}),
-        # Unknown, and another project's.
+        # Unknown, and of another project.
         ({"agent_id": "nobody"}, set()),
         ({"agent_id": "stranger"}, set()),
         ({"agent_id": "\x00 '; --"}, set()),
@@ -176,7 +176,7 @@ def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> Non
         assert set(found(client, run, **query)) == {str(one.pk) for one in runs}, query
 
 
-def test_a_run_that_is_being_removed_is_not_there(project: Project, run: AgentRun, client: Client) -> None:
+def test_a_run_that_is_being_deleted_is_not_listed(project: Project, run: AgentRun, client: Client) -> None:
     make_runs(project, 1, parent_run=run, removed_at=NOON)
     [gone] = make_runs(project, 1, removed_at=NOON, title="needle")
 
@@ -195,7 +195,7 @@ def test_a_tools_name_is_taken_literally(name: str, run: AgentRun, client: Clien
     assert found(client, run, f"{RUN}/tool-calls", tool_name=name) == [str(wanted.pk)]
 
 
-def test_calls_by_status(run: AgentRun, client: Client) -> None:
+def test_calls_can_be_filtered_by_status(run: AgentRun, client: Client) -> None:
     [failed] = add_calls(run, 1, status="error", starts=1)
     [denied] = add_calls(run, 1, status="denied")
     add_calls(run, 1)
@@ -207,7 +207,7 @@ def test_calls_by_status(run: AgentRun, client: Client) -> None:
 
 
 def test_events_after_a_number(run: AgentRun, client: Client) -> None:
-    """Beyond the last one there is nothing, and the answer says where the log stands."""
+    """Past the last event the page is empty; it contains the last sequence number of the log."""
     add_events(run, 5)
     url = url_of(f"{RUN}/events", run)
 

@@ -1,4 +1,4 @@
-"""`…/replay` and `…/snapshot`: the events again, each with the state after it, and the state at one of them."""
+"""`…/replay` and `…/snapshot`: each event with the state after it, and the state at one event."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask(run: AgentRun):
     return get
 
 
-def test_the_events_come_again_in_order(run: AgentRun, ask) -> None:
+def test_a_replay_returns_the_events_in_order(run: AgentRun, ask) -> None:
     events = ask("/events", limit=200)["results"]
     replayed = ask("/replay", limit=200)
 
@@ -50,7 +50,7 @@ def test_the_events_come_again_in_order(run: AgentRun, ask) -> None:
 
 
 def followed(ask, page: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a page and of those after it, by the links."""
+    """Return the events of a page and of all following pages."""
     events = page["results"]
     while page["next"]:
         page = ask("/replay" + page["next"].partition("/replay")[2])
@@ -58,7 +58,7 @@ def followed(ask, page: dict[str, Any]) -> list[dict[str, Any]]:
     return events
 
 
-def test_pages_follow_each_other(run: AgentRun, ask) -> None:
+def test_pages_join_to_the_whole_replay(run: AgentRun, ask) -> None:
     whole = ask("/replay", limit=200)["results"]
 
     assert followed(ask, ask("/replay", limit=7)) == whole
@@ -70,19 +70,19 @@ def test_pages_follow_each_other(run: AgentRun, ask) -> None:
     assert ask("/replay", afterSeq=9999) == {"results": [], "last_seq": len(whole), "next": None}
 
 
-def test_a_page_after_the_first_reads_its_own_events_alone(run: AgentRun, ask) -> None:
-    """Reading a log of any length page by page takes time in proportion to its length."""
+def test_a_later_page_reads_only_its_events(run: AgentRun, ask) -> None:
+    """The time to read a log in pages is proportional to its length."""
     first = ask("/replay", limit=7)
     with CaptureQueriesContext(connection) as queries:
         assert [event["seq"] for event in followed(ask, first)] == list(range(1, first["last_seq"] + 1))
-    # PostgreSQL names no text for a statement that a cursor has closed.
+    # PostgreSQL shows no text for a statement whose cursor is closed.
     reads = [query["sql"] for query in queries if "agent_run_events" in (query["sql"] or "")]
     assert len(reads) == first["last_seq"] // 7
     assert all(re.search(r'seq"? > ', sql) and " LIMIT 8" in sql for sql in reads), reads
 
 
 @pytest.mark.breaks_invariants("messages are rolled back in the log alone")
-def test_a_page_that_rolls_back_has_the_states_of_the_whole(run: AgentRun, ask) -> None:
+def test_pages_with_a_rollback_have_the_same_states_as_the_whole(run: AgentRun, ask) -> None:
     grow(run, 1)
     told(run, "run.rolled_back", {"positions": [run.messages.count()]})
     told(run, "message.added", {"role": "user", "position": 99})
@@ -91,7 +91,7 @@ def test_a_page_that_rolls_back_has_the_states_of_the_whole(run: AgentRun, ask) 
 
 
 @pytest.mark.breaks_invariants("a call is started in the log alone")
-def test_a_start_that_is_reported_again_is_of_the_same_call_on_each_page(run: AgentRun, ask) -> None:
+def test_a_repeated_start_event_refers_to_the_same_call_on_each_page(run: AgentRun, ask) -> None:
     call = run.tool_calls.latest("pk")
     started = {"call_id": call.call_id, "tool_name": call.tool_name}
     told(run, "tool.start", started, ref_id=call.pk, step=call.step_number)
@@ -106,7 +106,7 @@ def test_a_start_that_is_reported_again_is_of_the_same_call_on_each_page(run: Ag
         assert followed(ask, ask("/replay", limit=limit)) == whole
 
 
-def test_the_state_of_another_page_or_run_is_refused(run: AgentRun, ask) -> None:
+def test_a_state_of_another_page_or_run_is_refused(run: AgentRun, ask) -> None:
     query = {name: values[0] for name, values in parse_qs(urlsplit(ask("/replay", limit=7)["next"]).query).items()}
     assert ask("/replay", **query)["results"]
 
@@ -126,7 +126,7 @@ def test_a_snapshot_is_the_state_after_its_event(run: AgentRun, ask) -> None:
         assert len(messages) == snapshot["message_count"]
 
 
-def test_without_a_number_it_is_the_newest(run: AgentRun, ask) -> None:
+def test_a_snapshot_without_a_sequence_number_is_the_newest(run: AgentRun, ask) -> None:
     snapshot = ask("/snapshot")
 
     assert snapshot == ask("/snapshot", seq=len(log.read(run.pk, limit=1000)))
@@ -138,7 +138,7 @@ def test_without_a_number_it_is_the_newest(run: AgentRun, ask) -> None:
 
 
 @pytest.mark.parametrize("seq", ["0", "-1", "x", "1.0", "9999", str(2**63), ""])
-def test_a_number_without_an_event_is_refused(ask, seq: str) -> None:
+def test_an_invalid_sequence_number_is_refused(ask, seq: str) -> None:
     problem = ask("/snapshot", 400, seq=seq)
 
     assert problem["code"] == "invalid_seq"
@@ -147,7 +147,7 @@ def test_a_number_without_an_event_is_refused(ask, seq: str) -> None:
 
 @pytest.mark.breaks_invariants("an event of a message that has no row")
 def test_secrets_are_masked(run: AgentRun, ask) -> None:
-    """Of an event that was stored by a version with fewer detectors."""
+    """For an event stored by a version with fewer detectors."""
     secret = "ghp_" + "a1B2" * 9
     stored(run, "message.added", {"role": "user", "preview": f"use {secret}"})
     assert secret not in str(ask("/replay", limit=200))

@@ -1,4 +1,4 @@
-"""POST …/tool-calls/{call}/resolve: what came of a call whose outcome is unknown, as a program says it."""
+"""POST …/tool-calls/{call}/resolve: record the outcome of a call whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def address(run: AgentRun, call: object = None) -> str:
     ],
     ids=["done", "done without output", "failed", "failed without a message"],
 )
-def test_the_run_goes_on_with_what_was_said(
+def test_the_run_continues_with_the_recorded_outcome(
     alpha: Program, run: AgentRun, body: dict[str, Any], status: str, output: str | None
 ) -> None:
     call = lost_call(run)
@@ -63,7 +63,7 @@ def test_the_run_goes_on_with_what_was_said(
     check(run)
 
 
-def test_it_runs_again(alpha: Program, run: AgentRun) -> None:
+def test_retry_runs_the_call_again(alpha: Program, run: AgentRun) -> None:
     call = lost_call(run)
     shown = alpha.post(address(run), {"choice": "retry"}).json()
 
@@ -74,7 +74,7 @@ def test_it_runs_again(alpha: Program, run: AgentRun) -> None:
     check(run)
 
 
-def test_the_second_word_is_refused_and_hears_the_first(alpha: Program, run: AgentRun) -> None:
+def test_a_second_outcome_is_refused_and_names_the_first(alpha: Program, run: AgentRun) -> None:
     where = address(run)
     alpha.post(where, {"choice": "done"})
     another = program(alpha.project)
@@ -86,12 +86,12 @@ def test_the_second_word_is_refused_and_hears_the_first(alpha: Program, run: Age
     assert answer.json()["chosen"] == "done"
     assert answer.json()["call_status"] == "completed"
     assert answer.json()["detail"].endswith(" already resolved this call as done")
-    assert alpha.post(where, {"choice": "done"}).status_code == 200  # whoever said it may say it again
+    assert alpha.post(where, {"choice": "done"}).status_code == 200  # the same caller may repeat its choice
     assert refused(alpha.post(where, {"choice": "done", "output": "else"})) == (409, "call_not_unknown")
     assert counts() == before
 
 
-def test_a_repeat_with_its_key_is_the_first_answer(alpha: Program, run: AgentRun) -> None:
+def test_a_repeat_with_the_idempotency_key_gets_the_stored_response(alpha: Program, run: AgentRun) -> None:
     where = address(run)
     first = alpha.post(where, {"choice": "done", "output": "x"}, Idempotency_Key="one")
     before = counts()
@@ -117,7 +117,9 @@ def test_a_repeat_with_its_key_is_the_first_answer(alpha: Program, run: AgentRun
     ],
     ids=str,
 )
-def test_what_is_no_word(alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str) -> None:
+def test_an_invalid_outcome_is_refused(
+    alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str
+) -> None:
     before = counts()
     answer = alpha.post(address(run), body)
 
@@ -126,7 +128,7 @@ def test_what_is_no_word(alpha: Program, run: AgentRun, body: dict[str, Any], co
     assert counts() == before
 
 
-def test_a_call_of_another_run_is_an_unknown_one(alpha: Program, run: AgentRun) -> None:
+def test_a_call_of_another_run_is_unknown(alpha: Program, run: AgentRun) -> None:
     other = make_waiting(alpha.project)
 
     for call in (UNKNOWN, lost_call(other).pk):

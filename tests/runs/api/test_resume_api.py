@@ -1,4 +1,4 @@
-"""Resume through the API: budgets and the cap, once however often it is asked, the conversation, kill, and in bulk."""
+"""Resumes through the API: step budgets and limits, idempotency, conversations, kills, and bulk resumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.second_pass import cases
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source
 
-#: For what drives runs, or asks from several threads.
+#: For tests that drive runs or send requests from several threads.
 COMMITS = pytest.mark.django_db(transaction=True)
 pytestmark = pytest.mark.usefixtures("no_hints")
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
@@ -58,7 +58,7 @@ def resumed(alpha: Program, run: AgentRun, body: Any = None) -> AgentRun:
 
 @COMMITS
 def test_a_resumed_run_has_a_fresh_budget_and_the_steps_count_on(alpha: Program, tmp_path: Path) -> None:
-    """Paused at 9, resumed with 10: steps 10..19, and paused again."""
+    """Paused after step 9 and resumed with 10: steps 10 to 19, then paused again."""
     run = drive(endless_run(tmp_path, max_steps=9, project=alpha.project))
     answer = alpha.post(f"/{run.pk}/resume", {"max_steps": 10})
     new = drive(now(answer.json()["id"]))
@@ -74,7 +74,7 @@ def test_a_resumed_run_has_a_fresh_budget_and_the_steps_count_on(alpha: Program,
 @COMMITS
 @pytest.mark.parametrize(("at", "made"), [(480, 20), (495, 5), (499, 1), (500, 0), (501, 0)])
 def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int) -> None:
-    """Exactly 500, then a refusal and no row."""
+    """The lineage reaches exactly 500 steps; then a resume is refused and creates no run."""
     run = drive(endless_run(tmp_path, max_steps=1, project=alpha.project))
     AgentRun.objects.filter(pk=run.pk).update(step_count=at)
     before = counts()
@@ -84,7 +84,7 @@ def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int
         assert (new.step_count, new.status, new.status_reason) == (500, "paused", "max_steps")
         assert new.messages.filter(role="assistant").count() == made
         before, answer = counts(), alpha.post(f"/{new.pk}/resume", {"max_steps": 50})
-        # The older run of the chain answers with what already continued by, not with the cap.
+        # An older run of the chain answers with its existing successor instead of the limit.
         again = alpha.post(f"/{run.pk}/resume")
         assert (again.status_code, again.json()["id"], again.json()["already_resumed"]) == (200, str(new.pk), True)
 
@@ -95,7 +95,7 @@ def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_the_cap_is_a_setting(alpha: Program, paused: AgentRun, settings: Settings) -> None:
+def test_the_limit_of_total_steps_is_a_setting(alpha: Program, paused: AgentRun, settings: Settings) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 7
     assert refused(alpha.post(f"/{paused.pk}/resume", {"max_steps": 8})) == (422, "invalid_max_steps")
     AgentRun.objects.filter(pk=paused.pk).update(step_count=7)
@@ -121,12 +121,12 @@ def test_it_refuses_what_it_cannot_use(alpha: Program, paused: AgentRun) -> None
     assert alpha.post(f"/{paused.pk}/resume", {"message": None, "max_steps": None}).status_code == 201
 
 
-# --- Who can be resumed -------------------------------------------------------------------------------------------
+# --- Resumable runs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
-    """409 with what it is."""
+    """409 with the status of the run."""
     run = make_run(make_agent(alpha.project))
     if status == "stopped":
         inbox.stop(run.pk, by="test")
@@ -150,7 +150,7 @@ def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
 
 
 def test_another_projects_run_is_an_unknown_one(alpha: Program) -> None:
-    """404, and nothing said of it."""
+    """404, identical to the answer for an unknown run."""
     foreign = make_run(make_agent(make_project("beta")))
     inbox.pause(foreign.pk, by="test")
     answers = [alpha.post(f"/{run}/resume") for run in (foreign.pk, UNKNOWN)]
@@ -161,12 +161,12 @@ def test_another_projects_run_is_an_unknown_one(alpha: Program) -> None:
     assert refused(alpha.post("/not-a-run/resume"))[0] == 404
 
 
-# --- Once ---------------------------------------------------------------------------------------------------------
+# --- Idempotency --------------------------------------------------------------------------------------------------
 
 
 @COMMITS
 def test_fifty_at_once_make_one_run(alpha: Program, paused: AgentRun) -> None:
-    """By the API, by a page and by the command line."""
+    """Through the API, a page and the command line."""
     page = Client()
     page.force_login(make_person(alpha.project, Role.OPERATOR))
     gate = threading.Barrier(50)
@@ -207,7 +207,7 @@ def test_fifty_at_once_make_one_run(alpha: Program, paused: AgentRun) -> None:
 
 @COMMITS
 def test_a_resumed_run_continues_the_conversation(alpha: Program, tmp_path: Path) -> None:
-    """The old messages untouched, the new user message last, the caller's parent kept."""
+    """The old messages do not change, the new user message comes last, and the parent run is kept."""
     parent = make_run(make_agent(alpha.project))
     run = drive(endless_run(tmp_path, max_steps=2, project=alpha.project))
     AgentRun.objects.filter(pk=run.pk).update(parent_run=parent)
@@ -228,7 +228,7 @@ def test_a_resumed_run_continues_the_conversation(alpha: Program, tmp_path: Path
 
 
 @COMMITS
-def test_a_chain_of_three_has_every_message_once(alpha: Program, tmp_path: Path) -> None:
+def test_a_chain_of_three_resumes_has_every_message_once(alpha: Program, tmp_path: Path) -> None:
     chain = [drive(endless_run(tmp_path, max_steps=2, project=alpha.project))]
     for number in range(3):
         chain.append(drive(resumed(alpha, chain[-1], {"message": f"Again {number}."})))
@@ -241,18 +241,18 @@ def test_a_chain_of_three_has_every_message_once(alpha: Program, tmp_path: Path)
     ]
 
     assert calls == [(kind, f"call-{step}") for step in range(1, 9) for kind in ("tool-call", "tool-return")]
-    # What the model was sent last: one system turn, and for every step a request and a response.
+    # The last model request: one system message, and a request and a response for every step.
     [last] = (Path(f"{tmp_path}/ledger.calls").read_text().splitlines())[-1:]
     assert last.split(" ") == ["8", "15"]
     for run in chain:
         check(run)
 
 
-def test_append_false_begins_anew(alpha: Program, paused: AgentRun) -> None:
+def test_append_false_starts_a_new_conversation(alpha: Program, paused: AgentRun) -> None:
     new = resumed(alpha, paused, {"message": "Something else.", "append": False})
     assert (new.starts_fresh, new.prompt) == (True, "Something else.")
     inbox.pause(new.pk, by="test")
-    # Without a message there is nothing to begin anew with, so the session goes on.
+    # Without a message append=false has no effect, and the conversation continues.
     assert not resumed(alpha, new, {"append": False}).starts_fresh
 
 
@@ -266,8 +266,8 @@ def admin(alpha: Program) -> Program:
 
 @COMMITS
 @pytest.mark.parametrize("status", ["queued", "running", "waiting", "paused"])
-def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, status: str) -> None:
-    """Fenced, paused by the operator, resumed; one transaction, one entry of the trail for each."""
+def test_kill_takes_an_active_run_and_resumes_it(alpha: Program, admin: Program, status: str) -> None:
+    """One transaction fences, pauses and resumes the run, with one audit entry for each action."""
     run = make_run(make_agent(alpha.project))
     if status in ("running", "waiting"):
         claimed = transitions.claim(run.pk, "worker")
@@ -293,8 +293,8 @@ def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, st
     assert not transitions.renew(run.pk, epoch)
 
 
-def test_who_may_kill(alpha: Program, admin: Program) -> None:
-    """Admins and superusers; an operator, and any key, may not."""
+def test_only_admins_may_kill(alpha: Program, admin: Program) -> None:
+    """Admins and superusers may; operators and keys may not."""
     run = make_run(make_agent(alpha.project))
     operator = Program(alpha.project, signed_in(make_person(alpha.project, Role.OPERATOR)))
     before = counts()
@@ -309,8 +309,8 @@ def test_who_may_kill(alpha: Program, admin: Program) -> None:
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_a_kill_that_is_refused_leaves_the_run_alone(alpha: Program, admin: Program) -> None:
-    """All or nothing: with the cap used up the worker keeps its run."""
+def test_a_refused_kill_does_not_affect_the_run(alpha: Program, admin: Program) -> None:
+    """All or nothing: if the limit of total steps is reached, the worker keeps its run."""
     run = make_run(make_agent(alpha.project))
     assert transitions.claim(run.pk, "worker")
     AgentRun.objects.filter(pk=run.pk).update(step_count=500)
@@ -320,7 +320,7 @@ def test_a_kill_that_is_refused_leaves_the_run_alone(alpha: Program, admin: Prog
     assert (now(run).status, now(run).lease_epoch, transitions.renew(run.pk, 1)) == ("running", 1, True)
 
 
-# --- Many ---------------------------------------------------------------------------------------------------------
+# --- Bulk resumes -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -342,8 +342,8 @@ def names(crowd: dict[str, AgentRun], told: list[dict[str, Any]]) -> dict[str, A
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentRun]) -> None:
-    """S-109: one that refuses keeps no other from it, and none fails for having been asked."""
+def test_runs_in_a_bulk_resume_are_independent(alpha: Program, crowd: dict[str, AgentRun]) -> None:
+    """S-109: a run that cannot be resumed does not affect the others, and is only reported as skipped."""
     wanted = [*(str(run.pk) for run in crowd.values()), UNKNOWN]
     told = alpha.post("/resume", {"ids": wanted, "message": "Go on.", "max_steps": 3}).json()
 
@@ -361,7 +361,7 @@ def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentR
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_all_of_a_project_and_only_of_it(admin: Program, crowd: dict[str, AgentRun]) -> None:
+def test_all_resumes_the_runs_of_one_project_only(admin: Program, crowd: dict[str, AgentRun]) -> None:
     """S-108, S-109."""
     told = admin.post("/resume", {"all": True}).json()
     assert names(crowd, told["resumed"]).keys() == {"paused", "other"}
@@ -374,7 +374,7 @@ def test_all_of_a_project_and_only_of_it(admin: Program, crowd: dict[str, AgentR
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_a_filter_chooses(admin: Program, crowd: dict[str, AgentRun]) -> None:
+def test_a_filter_selects_the_runs(admin: Program, crowd: dict[str, AgentRun]) -> None:
     AgentRun.objects.filter(pk=crowd["other"].pk).update(status_reason="max_steps")
     slug = crowd["paused"].agent_config["agent_id"]
     for chosen, found in (
@@ -390,7 +390,7 @@ def test_a_filter_chooses(admin: Program, crowd: dict[str, AgentRun]) -> None:
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_a_dry_run_says_the_same_and_does_nothing(admin: Program, crowd: dict[str, AgentRun]) -> None:
+def test_a_dry_run_returns_the_same_result_and_changes_nothing(admin: Program, crowd: dict[str, AgentRun]) -> None:
     before = counts(), list(AgentRun.objects.order_by("pk").values())
     for body in ({"all": True}, {"all": True, "kill": True}, {"ids": [str(run.pk) for run in crowd.values()]}):
         told = admin.post("/resume", body | {"dry_run": True}).json()
@@ -415,13 +415,13 @@ MEANINGLESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_many_refuse(alpha: Program) -> None:
+def test_an_invalid_bulk_resume_is_refused(alpha: Program) -> None:
     for body, code in cases(MEANINGLESS):
         assert refused(alpha.post("/resume", body)) == (422, code), body
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_a_message_that_no_run_could_have_refuses_all(alpha: Program, crowd: dict[str, AgentRun]) -> None:
+def test_an_invalid_message_refuses_the_whole_bulk_resume(alpha: Program, crowd: dict[str, AgentRun]) -> None:
     before = counts()
     assert refused(alpha.post("/resume", {"ids": [str(crowd["paused"].pk)], "message": " "})) == (422, "message_empty")
     assert counts() == before

@@ -1,4 +1,4 @@
-"""Bodies that name a run, as the dialect of agents has it: the run of the address, or 409 `run_mismatch`."""
+"""Bodies that name a run, as in the agent dialect: the name must match the run in the URL, or 409 `run_mismatch`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def run(alpha: Program) -> AgentRun:
 
 @pytest.mark.parametrize("name", ["runId", "run_id"])
 @pytest.mark.parametrize(("path", "body"), ABOUT_A_RUN)
-def test_another_run_is_refused(path: str, body: dict[str, object], name: str, alpha: Program, run: AgentRun) -> None:
-    """Also one of the same project, and what is no id; nothing has happened then."""
+def test_another_run_in_the_body_is_refused(
+    path: str, body: dict[str, object], name: str, alpha: Program, run: AgentRun
+) -> None:
+    """Including another run of the same project and an invalid ID; the request has no effect."""
     other = make_run(make_agent(alpha.project))
     before = counts()
     for named in (str(other.pk), UNKNOWN, "cc-17", "\ud800"):
@@ -51,7 +53,9 @@ def test_another_run_is_refused(path: str, body: dict[str, object], name: str, a
 
 
 @pytest.mark.parametrize(("path", "body"), ABOUT_A_RUN)
-def test_the_run_itself_is_as_no_name_at_all(path: str, body: dict[str, object], alpha: Program, run: AgentRun) -> None:
+def test_the_run_of_the_url_is_accepted_in_the_body(
+    path: str, body: dict[str, object], alpha: Program, run: AgentRun
+) -> None:
     plain = alpha.post(f"/{run.pk}/{path}", body)
     twin = make_run(make_agent(alpha.project))
     named = alpha.post(f"/{twin.pk}/{path}", body | {"runId": str(twin.pk), "run_id": str(twin.pk).upper()})
@@ -60,21 +64,21 @@ def test_the_run_itself_is_as_no_name_at_all(path: str, body: dict[str, object],
     assert plain.status_code != 422 or path == "fork"
 
 
-def test_a_runners_own_name_of_it_will_do(alpha: Program, run: AgentRun) -> None:
+def test_the_runner_s_id_of_the_run_is_accepted(alpha: Program, run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(external_id="cc-17")
 
     assert alpha.post(f"/{run.pk}/pause", {"runId": "cc-17"}).status_code == 200
     assert refused(alpha.post(f"/{run.pk}/stop", {"runId": "cc-17", "run_id": "cc-18"})) == (409, "run_mismatch")
 
 
-def test_a_commands_payload_may_name_it_too(alpha: Program, run: AgentRun) -> None:
+def test_the_payload_of_a_command_may_name_the_run(alpha: Program, run: AgentRun) -> None:
     command = {"type": "send", "payload": {"message": "hello", "runId": str(run.pk)}}
     assert alpha.post(f"/{run.pk}/commands", command).status_code == 202
     command["payload"] = {"message": "hello", "runId": UNKNOWN}
     assert refused(alpha.post(f"/{run.pk}/commands", command)) == (409, "run_mismatch")
 
 
-def test_where_no_run_is_in_the_address_none_is_named(alpha: Program) -> None:
+def test_a_url_without_a_run_accepts_no_run_in_the_body(alpha: Program) -> None:
     answer = alpha.post("/resume", {"all": True, "runId": UNKNOWN})
 
     assert (refused(answer), pointers(answer)) == ((422, "unknown_field"), {"/runId": "unknown_field"})
@@ -82,7 +86,7 @@ def test_where_no_run_is_in_the_address_none_is_named(alpha: Program) -> None:
 
 @pytest.mark.django_db
 def test_only_bodies_about_the_run_of_the_url_may_name_a_run() -> None:
-    """An import was cancelled, a key revoked or a project archived with a run in the body: 500."""
+    """Regression test: an import, a key or a project with a run in the body answered 500."""
     views = [(path, view) for path, view in patterns(urls.urlpatterns) if issubclass(view, ActionView)]
     of_other_things = [(path, view) for path, view in views if "run_id" not in path]
     bodies = {path: view.serializer_class for path, view in of_other_things if view.serializer_class is not None}
@@ -91,7 +95,7 @@ def test_only_bodies_about_the_run_of_the_url_may_name_a_run() -> None:
     assert [path for path, body in bodies.items() if issubclass(body, RunBody)] == []
 
 
-def test_an_import_is_not_cancelled_for_a_run(run: AgentRun) -> None:
+def test_a_cancel_of_an_import_with_a_run_is_refused(run: AgentRun) -> None:
     client = Client()
     client.force_login(make_person(run.project))
     address = f"/api/projects/alpha/imports/{make_import(run).pk}/cancel"

@@ -1,4 +1,4 @@
-"""`q`: runs by what was said in them. Literally, whatever a database would read as a pattern."""
+"""The parameter `q` searches the text of runs, literally: characters of SQL patterns match themselves."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def found(client: Client, text: str, **query: object) -> list[str]:
         *("\\u00e9", "é", "日本", "🙂", "(a+)+$", "[a-z]*", "{{7*7}}", "<b>", "$.parts", "\x1b[2J"),
     ],
 )
-def test_it_is_taken_literally(text: str, project: Project, client: Client) -> None:
+def test_the_text_is_matched_literally(text: str, project: Project, client: Client) -> None:
     wanted = run_saying(project, f"before {text} after")
     run_saying(project, "a1b axb 1000 backslash quoted linebreak tabs e aaa 49 <i> before  after")
 
     assert found(client, text) == [str(wanted.pk)]
 
 
-def test_where_it_looks(project: Project, client: Client) -> None:
+def test_titles_and_texts_of_messages_are_searched(project: Project, client: Client) -> None:
     text = run_saying(project, "some Needle here")
     second = run_saying(project, "nothing", "a NEEDLE")
     listed = run_saying(project, ["look at this", "needle", IMAGE])
@@ -67,27 +67,29 @@ def test_where_it_looks(project: Project, client: Client) -> None:
     run_saying(make_project("beta"), "needle")
 
     assert found(client, "nEEdle") == [str(run.pk) for run in (titled, listed, second, text)]
-    # Names and values around what was said are nobody's words.
+    # Field names and metadata of messages are not searched.
     for word in ("part_kind", "user-prompt", "binary", "bmVlZGxl", "request"):
         assert found(client, word) == [], word
 
 
-def test_letters_beyond_ascii_have_one_case_on_both_databases(project: Project, client: Client) -> None:
+def test_non_ascii_letters_are_matched_case_sensitively_on_both_databases(project: Project, client: Client) -> None:
     run = run_saying(project, "Ärger")
 
     assert found(client, "ÄRGER") == [str(run.pk)]
     assert found(client, "ärger") == []
 
 
-def test_it_goes_with_other_filters(project: Project, client: Client) -> None:
+def test_a_search_can_be_combined_with_filters(project: Project, client: Client) -> None:
     run = run_saying(project, "needle", source="import")
     run_saying(project, "needle")
 
     assert found(client, "needle", source="import") == [str(run.pk)]
 
 
-def test_it_looks_through_a_part_at_a_time(project: Project, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page may be short or empty; the links lead through all runs, there and back."""
+def test_each_request_searches_a_limited_number_of_runs(
+    project: Project, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page may be short or empty; its links lead through all runs in both directions."""
     monkeypatch.setattr(search, "MAX_RUNS", 7)
     wanted = [run_saying(project, "needle") for _ in range(3) if make_runs(project, 10)]
     there = list(pages_of(client, f"{URL}?q=needle&limit=2"))
@@ -100,8 +102,10 @@ def test_it_looks_through_a_part_at_a_time(project: Project, client: Client, mon
     assert [id_ for page in reversed(back) for id_ in ids_of(page)] in (newest_first, newest_first[:-1])
 
 
-def test_long_runs_count_for_more(project: Project, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But always a whole one, however long."""
+def test_long_runs_count_more_towards_the_limit(
+    project: Project, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request searches at least one whole run of any length."""
     monkeypatch.setattr(search, "MAX_STEPS", 100)
     make_runs(project, 4, step_count=60)
     make_runs(project, 1, step_count=1000)
@@ -109,7 +113,7 @@ def test_long_runs_count_for_more(project: Project, client: Client, monkeypatch:
     assert len(list(pages_of(client, f"{URL}?q=needle"))) == 5
 
 
-def test_a_full_page_ends_where_it_is_full(project: Project, client: Client) -> None:
+def test_a_full_page_stops_the_search(project: Project, client: Client) -> None:
     runs = [run_saying(project, "needle") for _ in range(5)]
     pages = [ids_of(page) for page in pages_of(client, f"{URL}?q=needle&limit=2")]
 

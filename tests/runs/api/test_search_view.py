@@ -1,4 +1,4 @@
-"""`GET …/search`: what is found, in which order, in pages, and what is refused."""
+"""`GET …/search`: results, order, pages, and errors."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def seqs(client: Client, **query: Any) -> list[int]:
 
 
 def note_far_away(run: AgentRun, text: str) -> None:
-    """Index a text in another window than those before."""
+    """Index a text in a later window than the earlier texts."""
     SearchPosition.objects.update(entry_id=F("entry_id") + 5000)
     note(run, text)
     index_all()
 
 
-def test_a_result_says_what_it_is_and_where(client: Client, run: AgentRun) -> None:
+def test_a_result_has_its_kind_location_and_matches(client: Client, run: AgentRun) -> None:
     index_all()
     [row] = results(client, q='"slow  QUERY"', kind="message")
 
@@ -71,7 +71,7 @@ def test_a_result_says_what_it_is_and_where(client: Client, run: AgentRun) -> No
 
 
 @pytest.mark.every_database
-def test_pages_go_forward_and_back_and_stay_the_same_while_the_index_grows(client: Client, run: AgentRun) -> None:
+def test_pages_are_stable_in_both_directions_while_the_index_grows(client: Client, run: AgentRun) -> None:
     for number in range(9):
         note_far_away(run, f"needle {'needle ' * (number % 3)}number {number}")
     whole = {order: seqs(client, q="needle", order=order) for order in ("newest", "relevance")}
@@ -93,10 +93,10 @@ def test_pages_go_forward_and_back_and_stay_the_same_while_the_index_grows(clien
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("order", ["newest", "relevance"])
-def test_matches_that_are_masked_now_do_not_end_the_pages(client: Client, run: AgentRun, order: str) -> None:
+def test_matches_that_are_now_masked_do_not_end_the_pages(client: Client, run: AgentRun, order: str) -> None:
     note(run, *(f"needle number {number}" for number in range(12)))
     index_all()
-    # As an earlier version has indexed them, whose detectors did not know them.
+    # As indexed by an earlier version without these detectors.
     hidden = SearchEntry.objects.filter(text__regex="number (11|10|9|8|4|0)")
     assert hidden.update(text="a ghp_needle0123456789abcdefghijABCDEFGHIJ", folded=None) == 6
 
@@ -110,7 +110,7 @@ def test_matches_that_are_masked_now_do_not_end_the_pages(client: Client, run: A
 
 
 @pytest.mark.every_database
-def test_filters(client: Client, project: Project, run: AgentRun) -> None:
+def test_filters_limit_the_results(client: Client, project: Project, run: AgentRun) -> None:
     other = make_run(make_agent(project, slug="writer"), "A slow writer")
     inbox.stop(other.pk, by="test")
     note(run, "slow and wrong")
@@ -134,7 +134,7 @@ def test_filters(client: Client, project: Project, run: AgentRun) -> None:
 
 
 @pytest.mark.every_database
-def test_a_search_that_takes_long_stops_and_says_where(
+def test_a_slow_search_stops_and_returns_a_cursor(
     client: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note_far_away(run, "needle in an old text")
@@ -164,14 +164,14 @@ def test_a_search_that_takes_long_stops_and_says_where(
         ("q=a&nonsense=1", "unknown_parameter", None),
     ],
 )
-def test_what_is_refused(query: str, code: str, said: str | None, client: Client, run: AgentRun) -> None:
+def test_an_invalid_search_is_refused(query: str, code: str, said: str | None, client: Client, run: AgentRun) -> None:
     answer = client.get(f"{URL}?{query}")
 
     assert (answer.status_code, answer.json()["code"]) == (400, code)
     assert said is None or answer.json()["detail"] == said
 
 
-def test_no_text_is_an_error(client: Client, run: AgentRun) -> None:
+def test_no_text_causes_an_error(client: Client, run: AgentRun) -> None:
     index_all()
 
     for text in (
@@ -195,7 +195,7 @@ def test_no_text_is_an_error(client: Client, run: AgentRun) -> None:
         assert client.get(URL, {"q": text}).status_code == 200, text
 
 
-def test_a_cursor_is_for_one_search(client: Client, project: Project, run: AgentRun) -> None:
+def test_a_cursor_is_valid_for_one_search(client: Client, project: Project, run: AgentRun) -> None:
     note(run, "needle 1", "needle 2", "needle 3")
     index_all()
     cursor = client.get(f"{URL}?q=needle&limit=1").json()["next"].partition("cursor=")[2]
@@ -205,7 +205,7 @@ def test_a_cursor_is_for_one_search(client: Client, project: Project, run: Agent
         assert client.get(f"{URL}?{other}&cursor={cursor}").json()["code"] == "invalid_cursor"
 
 
-def test_results_of_another_project_are_never_shown(client: Client, project: Project, run: AgentRun) -> None:
+def test_results_of_another_project_never_appear(client: Client, project: Project, run: AgentRun) -> None:
     other = make_project("beta")
     foreign = make_run(make_agent(other), "Find the slow query")
     note(foreign, "secret plans")
@@ -224,7 +224,9 @@ def test_results_of_another_project_are_never_shown(client: Client, project: Pro
     }
 
 
-def test_more_matches_than_are_ranked(client: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ranked_matches_is_limited(
+    client: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search_results, "RANKED", 3)
     note(run, *(f"needle {number}" for number in range(5)))
     index_all()

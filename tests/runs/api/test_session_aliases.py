@@ -1,4 +1,4 @@
-"""Sessions and jobs: lines of output by PATCH, what is read back, and the events under the addresses of before."""
+"""Sessions and jobs: output lines by PATCH, reading them, and events under the older URLs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_lines_become_events_and_are_read_back(patch: Patch, reader: Client) -> 
     assert replay_check.differences(run.pk) == []
 
 
-def test_a_line_can_open_a_session_and_end_it(patch: Patch) -> None:
+def test_a_line_can_start_and_end_a_session(patch: Patch) -> None:
     answer = patch({**line("step", "Begin"), "status": "running", "changed_files": ["a", "b"]})
     ended = patch({**line("done"), "status": "completed"})
 
@@ -88,7 +88,7 @@ def test_a_line_can_open_a_session_and_end_it(patch: Patch) -> None:
     assert [type_ for type_, _ in events()] == ["file.changed", "file.changed", "run.phase", "run.completed"]
 
 
-def test_what_is_repeated_is_stored_once(patch: Patch, reader: Client) -> None:
+def test_repeated_files_are_stored_once(patch: Patch, reader: Client) -> None:
     for files in (["a"], ["a", "b"], ["a", "b"]):
         assert patch({"status": "running", "changed_files": files}).status_code == 200
 
@@ -103,7 +103,7 @@ def test_what_is_repeated_is_stored_once(patch: Patch, reader: Client) -> None:
         ("done", "completed"), ("error", "failed"), ("failed", "failed"), ("cancelled", "stopped"),
     ],
 )  # fmt: skip
-def test_statuses_are_those_of_runs(patch: Patch, sent: str, status: str) -> None:
+def test_session_statuses_map_to_run_statuses(patch: Patch, sent: str, status: str) -> None:
     patch({"status": "running"})
 
     assert patch({"status": sent}).json()["status"] == status
@@ -123,7 +123,7 @@ def test_statuses_are_those_of_runs(patch: Patch, sent: str, status: str) -> Non
         ({"lines": []}, "unknown_field"),
     ],
 )
-def test_bad_bodies_are_refused(patch: Patch, document: dict[str, Any], code: str) -> None:
+def test_invalid_bodies_are_refused(patch: Patch, document: dict[str, Any], code: str) -> None:
     patch({"status": "running"})
     answer = patch(document)
 
@@ -131,21 +131,21 @@ def test_bad_bodies_are_refused(patch: Patch, document: dict[str, Any], code: st
     assert events() == []
 
 
-def test_an_unknown_session_is_opened_by_its_status_only(patch: Patch, reader: Client) -> None:
+def test_an_unknown_session_is_only_created_by_its_status(patch: Patch, reader: Client) -> None:
     answers = [patch(line("info", "a")), patch({}), patch({"status": "completed"}), reader.get(SESSION)]
 
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(404, "run_not_found")] * 4
     assert not AgentRun.objects.exists()
 
 
-def test_a_run_of_a_worker_takes_no_lines(patch: Patch, project: Project) -> None:
+def test_a_native_run_accepts_no_lines(patch: Patch, project: Project) -> None:
     run = make_run(make_agent(project))
     answer = patch(line("info", "a"), f"/api/projects/outside/agent/sessions/{run.pk}")
 
     assert (answer.status_code, answer.json()["code"]) == (409, "run_is_native")
 
 
-def test_who_may_report(project: Project) -> None:
+def test_a_report_requires_the_scope_ingest_or_write(project: Project) -> None:
     person = Client()
     person.force_login(make_person(project))
     callers = {"read": 403, "ingest": 200, "write": 200}
@@ -156,7 +156,7 @@ def test_who_may_report(project: Project) -> None:
         assert sent.status_code == status
 
 
-def test_a_runner_secret_reports_too_and_reads_nothing(project: Project, settings: Settings) -> None:
+def test_a_runner_secret_may_report_but_not_read(project: Project, settings: Settings) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = ["the-secret-of-the-runner"], "outside"
     make_project("other")
     client = Client(headers={"x-agent-runner-secret": "the-secret-of-the-runner"})
@@ -175,7 +175,7 @@ def test_a_runner_secret_reports_too_and_reads_nothing(project: Project, setting
     assert AgentRun.objects.get().external.sender == "runner"
 
 
-def test_a_line_of_a_secret_s_sender_is_redacted_by_the_rules_of_the_project(
+def test_a_line_from_a_runner_secret_is_redacted_by_the_project_s_rules(
     project: Project, settings: Settings, django_capture_on_commit_callbacks: Any
 ) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = ["the-secret-of-the-runner"], "outside"
@@ -191,8 +191,8 @@ def test_a_line_of_a_secret_s_sender_is_redacted_by_the_rules_of_the_project(
     assert "[REDACTED:" in payload["message"]
 
 
-def test_lines_are_under_the_limits_of_ingest(patch: Patch, project: Project, settings: Settings) -> None:
-    """Those of a run, counted together with its other events, and those of a key."""
+def test_lines_count_towards_the_rate_limits_of_ingest(patch: Patch, project: Project, settings: Settings) -> None:
+    """The limit per run, shared with its other events, and the limit per key."""
     settings.AGENTOPS_RATE_RUN_EVENTS = 4
     patch({"status": "running"})
     other = {"runId": "s1", "type": "x.note"}
@@ -210,7 +210,7 @@ def test_lines_are_under_the_limits_of_ingest(patch: Patch, project: Project, se
     assert [patch({}).status_code for _ in range(3)][-1] == 429
 
 
-def test_a_report_is_stored_whole_or_not_at_all(patch: Patch, project: Project) -> None:
+def test_a_report_is_stored_completely_or_not_at_all(patch: Patch, project: Project) -> None:
     patch({"status": "running"})
     long = patch({**line("stdout", "\N{GRINNING FACE}" * 70_000), "changed_files": ["a"], "status": "paused"})
     native = make_run(make_agent(project))
@@ -224,10 +224,10 @@ def test_a_report_is_stored_whole_or_not_at_all(patch: Patch, project: Project) 
     assert not log.events_of(native.pk).filter(type="file.changed").exists()
 
 
-# --- Addresses ------------------------------------------------------------------------------------------------------
+# --- URLs -----------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_the_same_under_each_address(project: Project, reader: Client) -> None:
+def test_events_are_the_same_under_each_url(project: Project, reader: Client) -> None:
     run = drive(make_run(make_agent(project)))
     for query in ("?limit=5", "?limit=5&dialect=agent"):
         own = reader.get(f"/api/projects/outside/agent-runs/{run.pk}/events{query}").json()
@@ -238,7 +238,7 @@ def test_events_are_the_same_under_each_address(project: Project, reader: Client
             assert reader.get(page["next"]).status_code == 200
 
 
-def test_runs_are_found_by_the_id_of_their_runner(patch: Patch, reader: Client) -> None:
+def test_runs_can_be_named_by_the_id_of_their_runner(patch: Patch, reader: Client) -> None:
     patch({"status": "running"})
     for url in (f"{SESSION}/events", "/api/jobs/s1/events"):
         assert [event["type"] for event in reader.get(url).json()["results"]] == ["run.created", "run.started"]
@@ -254,7 +254,7 @@ def test_unknown_names_are_refused(reader: Client, patch: Patch, name: str) -> N
     assert patch(line("info"), f"/api/projects/outside/agent/sessions/{name}").status_code in (404, 422)
 
 
-def test_jobs_of_other_projects_are_unknown_and_ambiguous_ones_refused(project: Project, reader: Client) -> None:
+def test_jobs_of_other_projects_are_unknown_and_ambiguous_jobs_are_refused(project: Project, reader: Client) -> None:
     for one in (project, make_project("other")):
         record(Sender(one, "key:test"), [{"runId": "both", "type": "run.started"}])
     foreign = AgentRun.objects.get(project__slug="other")

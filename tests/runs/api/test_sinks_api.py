@@ -1,4 +1,4 @@
-"""The API of sinks and webhooks, as an admin uses it: secrets go in, and never come out again."""
+"""The API of sinks and webhooks for an admin: secrets can be written but never read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(project: Project) -> Call:
     return call
 
 
-def test_a_sink_is_added_changed_tested_and_deleted(call: Call, receiver: Receiver, project: Project) -> None:
+def test_a_sink_can_be_added_changed_tested_and_deleted(call: Call, receiver: Receiver, project: Project) -> None:
     body = {
         "name": "warehouse",
         "kind": "http",
@@ -82,7 +82,7 @@ def test_a_sink_is_added_changed_tested_and_deleted(call: Call, receiver: Receiv
     assert SECRET not in str(list(AuditEntry.objects.values_list("before", "after")))
 
 
-def test_the_secret_of_a_webhook_is_shown_once(call: Call, receiver: Receiver, project: Project) -> None:
+def test_the_secret_of_a_webhook_appears_once(call: Call, receiver: Receiver, project: Project) -> None:
     made = call("POST", "webhooks", {"name": "chat", "url": receiver.url, "event_types": ["x.note"]})
     assert made.status_code == 201, made.content
     secret, path = made.json()["secret"], made["Location"].removeprefix("/api/projects/shop/")
@@ -117,14 +117,14 @@ def test_the_secret_of_a_webhook_is_shown_once(call: Call, receiver: Receiver, p
         ("webhooks", {"name": "a", "url": "https://example.org/", "colour": "red"}, "unknown_field"),
     ],
 )
-def test_what_is_invalid_is_named_and_stores_nothing(call: Call, path: str, body: Any, fault: str) -> None:
+def test_an_invalid_sink_is_refused_and_not_stored(call: Call, path: str, body: Any, fault: str) -> None:
     answer = call("POST", path, body)
 
     assert (answer.status_code, answer.json()["code"]) == (422, fault), answer.content
     assert not Sink.objects.exists()
 
 
-def test_a_list_takes_a_constant_number_of_queries(call: Call) -> None:
+def test_a_list_needs_a_constant_number_of_queries(call: Call) -> None:
 
     counts = []
     for number in (1, 5):

@@ -1,4 +1,4 @@
-"""The filters that the API's list of runs shares with the page: values, pages without an index, and refusals."""
+"""Filters without an index, shared by the run list of the API and the page: values, paging, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 LIST, EXPORT = "/api/projects/alpha/agent-runs", "/api/projects/alpha/agent-runs/export"
 ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})"')
 SECRET = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
-#: Queries, and the numbers of the planted runs that match.
+#: Queries, and the numbers of the matching runs.
 SAME = [
     ("cost_min=0.5", {2, 3, 6, 7, 11}),
     ("cost_min=0.5&cost_max=0.7", {2, 6}),
@@ -71,7 +71,7 @@ def client(db: None) -> Client:
 
 
 def plant(project: Project) -> list[AgentRun]:
-    """Twelve runs, the oldest first: number n was created n seconds after noon and took n seconds."""
+    """Create twelve runs, the oldest first: run n was created n seconds after noon and took n seconds."""
     runs = []
     for n in range(12):
         costs = {"cost_usd": Decimal(n % 4) / 3} if n % 5 or n == 0 else {}
@@ -89,7 +89,7 @@ def plant(project: Project) -> list[AgentRun]:
 
 
 @pytest.mark.parametrize(("query", "numbers"), SAME)
-def test_the_page_the_list_and_the_file_find_the_same_runs(
+def test_the_page_the_list_and_the_file_contain_the_same_runs(
     query: str, numbers: set[int], project: Project, client: Client
 ) -> None:
     runs = plant(project)
@@ -105,7 +105,7 @@ def test_the_page_the_list_and_the_file_find_the_same_runs(
 
 
 @pytest.mark.parametrize(("name", "bad"), BAD)
-def test_a_bad_value_is_refused_by_name(name: str, bad: str, project: Project, client: Client) -> None:
+def test_an_invalid_value_is_refused_with_its_parameter(name: str, bad: str, project: Project, client: Client) -> None:
     for url in (LIST, EXPORT):
         answer = client.get(url, {name: bad})
         problem = answer.json()
@@ -115,7 +115,7 @@ def test_a_bad_value_is_refused_by_name(name: str, bad: str, project: Project, c
         assert problem["detail"].startswith(f"{name}: ")
 
 
-def test_a_refusal_shows_no_secret(project: Project, client: Client) -> None:
+def test_an_error_shows_no_secret(project: Project, client: Client) -> None:
     for url in (f"{LIST}?cost_min={SECRET}", f"{EXPORT}?cost_max={SECRET}", f"/p/alpha/runs?cost_min={SECRET}"):
         answer = client.get(url)
         assert answer.status_code == 400
@@ -123,7 +123,7 @@ def test_a_refusal_shows_no_secret(project: Project, client: Client) -> None:
         assert "REDACTED" in answer.content.decode()
 
 
-def test_the_page_names_a_parameter_that_it_refuses(project: Project, client: Client) -> None:
+def test_the_page_names_an_invalid_parameter(project: Project, client: Client) -> None:
     for name in ("source", "status", "created_after", "cost_max", "duration_max"):
         answer = client.get(f"/p/alpha/runs?{name}=!!")
         assert answer.status_code == 400
@@ -133,10 +133,10 @@ def test_the_page_names_a_parameter_that_it_refuses(project: Project, client: Cl
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_looks_through_a_window_and_goes_on(
+def test_a_page_searches_one_window_and_links_to_the_next(
     project: Project, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """45 runs in windows of 10, two of which match: empty pages lead on, forwards and backwards."""
+    """45 runs in windows of 10, two of which match: empty pages have links in both directions."""
     monkeypatch.setattr(run_windows, "WINDOW", 10)
     made = [make_runs(project, 1, created_at=NOON + timedelta(seconds=n))[0] for n in range(45)]
     AgentRun.objects.filter(pk__in=[made[3].pk, made[30].pk]).update(cost_usd=1)
@@ -155,7 +155,7 @@ def test_a_page_looks_through_a_window_and_goes_on(
     assert list(itertools.chain.from_iterable(reversed(back))) == before_the_last
 
 
-def test_a_cursor_belongs_to_its_filters(project: Project, client: Client) -> None:
+def test_a_cursor_is_valid_for_its_filters_only(project: Project, client: Client) -> None:
     make_runs(project, 5, cost_usd=1)
     following = client.get(f"{LIST}?cost_min=1&limit=2").json()["next"]
 
@@ -164,7 +164,7 @@ def test_a_cursor_belongs_to_its_filters(project: Project, client: Client) -> No
     assert (other.status_code, other.json()["code"]) == (400, "invalid_cursor")
 
 
-def test_a_search_by_text_stops_at_the_window_too(
+def test_a_text_search_also_stops_at_the_end_of_the_window(
     project: Project, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_windows, "WINDOW", 4)
@@ -176,7 +176,7 @@ def test_a_search_by_text_stops_at_the_window_too(
     assert list(met) == [str(made[7].pk), str(made[1].pk)]
 
 
-def test_the_number_of_queries_does_not_grow(project: Project, client: Client) -> None:
+def test_the_number_of_queries_is_constant(project: Project, client: Client) -> None:
     query = "cost_min=0.5&duration_max=9&reason=boom&root=1&label=even"
     fields = {"started_at": NOON, "completed_at": NOON, "cost_usd": 1, "error_type": "Boom", "labels": ["even"]}
     counts = []

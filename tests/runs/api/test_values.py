@@ -1,4 +1,4 @@
-"""The same rows give the same values on both databases: times, money, numbers and texts."""
+"""The same rows produce the same values on both databases: times, money, numbers and texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def client(db: None) -> Client:
 
 @pytest.fixture
 def golden(db: None) -> AgentRun:
-    """One of everything, with fixed ids and times."""
+    """Create one row of each kind, with fixed IDs and times."""
     project = make_project("alpha")
     agent = make_agent(project, slug="z-agent", provider="p", model="m", id=SECOND, tools=["t"], instructions=ODD)
     type(agent).objects.filter(pk=agent.pk).update(created_at=NOON, updated_at=NOON, settings=NESTED)
@@ -69,7 +69,7 @@ def body(client: Client, url: str) -> Any:
     return answer.json()
 
 
-def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
+def test_the_values_of_a_run_are_exact(golden: AgentRun, client: Client) -> None:
     row = {
         "id": str(FIRST), "agent_id": "z-agent", "title": ODD, "status": "failed", "status_reason": "",
         "waiting_for": None, "source": "native", "run_kind": "session", "labels": ["é", ODD], "parent_run_id": None,
@@ -96,7 +96,7 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
     assert body(client, f"{RUN}/{FIRST}") == detail
 
 
-def test_the_values_of_what_it_holds(golden: AgentRun, client: Client) -> None:
+def test_the_values_of_messages_calls_and_events_are_exact(golden: AgentRun, client: Client) -> None:
     message = {
         "id": str(FIRST), "position": 1, "role": "assistant", "step_number": 1, "model": "",
         "usage": {"input_tokens": 5}, "rolled_back_at": None, "is_copied": False,
@@ -121,7 +121,7 @@ def test_the_values_of_what_it_holds(golden: AgentRun, client: Client) -> None:
     assert events == {"results": [first | shared, second | shared], "last_seq": 2, "next": None}
 
 
-def test_the_values_of_the_rest(golden: AgentRun, client: Client) -> None:
+def test_the_values_of_usage_and_agents_are_exact(golden: AgentRun, client: Client) -> None:
     usage = body(client, f"{RUN}/{FIRST}/usage")
     assert (usage["totals"]["model_calls"], usage["totals"]["input_tokens"]) == (1, 0)
     [call] = usage["results"]
@@ -132,8 +132,8 @@ def test_the_values_of_the_rest(golden: AgentRun, client: Client) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "é", "\x1b", "\n", "日本"])
-def test_a_secret_is_masked_whatever_stands_before_it(before: str, golden: AgentRun, client: Client) -> None:
-    """As an escape, that ends in a letter or a digit: nothing of a word may hide a secret."""
+def test_a_secret_is_masked_after_any_character(before: str, golden: AgentRun, client: Client) -> None:
+    """An escape sequence may end in a letter or digit, which must not hide the start of the secret."""
     secret = TOKENS["github"]()
     add_events(golden, 1, payload={"text": before + secret})
     AgentRun.objects.filter(pk=golden.pk).update(labels=[before + secret], title=before + secret)

@@ -1,4 +1,4 @@
-"""Create, pause, stop and commands through the API: what they do, what they refuse, who may, what is written down."""
+"""Create, pause, stop and commands through the API: effects, errors, permissions, and audit entries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def trail() -> list[tuple[str, str, str]]:
 # --- Create -----------------------------------------------------------------------------------------------------
 
 
-def test_create(alpha: Program) -> None:
+def test_create_starts_a_run(alpha: Program) -> None:
     body = {"agent_id": "player", "prompt": "Go\non", "title": " A  title ", "labels": ["b", " a ", "b"]}
     answer = alpha.post("", body | {"max_steps": 7, "parent_run_id": None})
 
@@ -77,8 +77,8 @@ def test_create(alpha: Program) -> None:
     check(run)
 
 
-def test_what_is_left_out_has_its_default(alpha: Program) -> None:
-    """Null is the default."""
+def test_omitted_fields_get_their_defaults(alpha: Program) -> None:
+    """Null also selects the default."""
     for body in ({}, {"prompt": None, "max_steps": None, "title": "", "labels": []}):
         made = alpha.post("", {"agent_id": "player"} | body).json()
         assert (made["max_steps"], made["labels"]) == (40, [])
@@ -106,7 +106,7 @@ def test_what_is_left_out_has_its_default(alpha: Program) -> None:
     ],
     ids=lambda value: str(value)[:20].encode("unicode_escape").decode(),
 )
-def test_create_refuses(alpha: Program, field: str, value: Any, code: str) -> None:
+def test_an_invalid_run_is_refused(alpha: Program, field: str, value: Any, code: str) -> None:
     before = counts()
     answer = alpha.post("", {"agent_id": "player", field: value})
 
@@ -116,7 +116,7 @@ def test_create_refuses(alpha: Program, field: str, value: Any, code: str) -> No
 
 
 def test_an_agent_that_cannot_work_is_refused(alpha: Program) -> None:
-    """With the names."""
+    """The error contains the invalid name."""
     broken: dict[str, dict[str, Any]] = {
         "acme": {"provider": "acme"}, "rm_rf": {"tools": ["rm_rf"]}, "../../etc": {"fixture": "../../etc"},
     }  # fmt: skip
@@ -129,7 +129,7 @@ def test_an_agent_that_cannot_work_is_refused(alpha: Program) -> None:
 
 
 def test_a_parent_and_its_limits(alpha: Program) -> None:
-    """A foreign parent is an unknown one; two above, twenty below."""
+    """A foreign parent is unknown; at most two levels and twenty children."""
     foreign = make_run(make_agent(make_project("beta")))
     body = {"agent_id": "player", "prompt": "Go."}
 
@@ -149,7 +149,7 @@ def test_a_parent_and_its_limits(alpha: Program) -> None:
     for number in range(django_settings.AGENTOPS_MAX_CHILDREN - 1):
         made = child(top)
         assert made.status_code == 201, number
-    # A child that went on as another run is still one child.
+    # A child and the run that resumes it count as one child.
     inbox.pause(made.json()["id"], by="test")
     assert alpha.post(f"/{made.json()['id']}/resume").json()["parent_run_id"] == top
     assert refused(child(top)) == (422, "max_children_exceeded")
@@ -158,7 +158,7 @@ def test_a_parent_and_its_limits(alpha: Program) -> None:
 @pytest.mark.parametrize(
     ("lowered", "depth", "children"), [({"max_child_depth": 1}, 1, 9), ({"max_children": 1}, 2, 1)]
 )
-def test_an_agent_lowers_the_limits_of_its_children(
+def test_an_agent_can_lower_the_limits_of_its_children(
     alpha: Program, settings: Settings, lowered: dict[str, int], depth: int, children: int
 ) -> None:
     settings.AGENTOPS_MAX_CHILDREN = 9
@@ -170,8 +170,8 @@ def test_an_agent_lowers_the_limits_of_its_children(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_place_for_a_child_is_given_once(alpha: Program, settings: Settings) -> None:
-    """Eight at once."""
+def test_concurrent_creations_do_not_exceed_the_limit_of_children(alpha: Program, settings: Settings) -> None:
+    """Eight concurrent requests for one place."""
     settings.AGENTOPS_MAX_CHILDREN = 2
     parent = make_run(make_agent(alpha.project))
     body = {"agent_id": "player", "prompt": "Go.", "parent_run_id": str(parent.pk)}
@@ -195,7 +195,7 @@ def test_the_last_place_for_a_child_is_given_once(alpha: Program, settings: Sett
 
 
 def test_pause_and_stop(alpha: Program, run: AgentRun) -> None:
-    """Again is the same, and no event."""
+    """A repeated request has the same answer and writes no event."""
     for path, status in (("pause", "paused"), ("stop", "stopped")):
         first = alpha.post(f"/{run.pk}/{path}")
         before = counts()
@@ -206,7 +206,7 @@ def test_pause_and_stop(alpha: Program, run: AgentRun) -> None:
     check(run)
 
 
-def test_a_run_that_a_worker_has_is_asked(alpha: Program, run: AgentRun) -> None:
+def test_a_running_run_gets_a_command_for_its_worker(alpha: Program, run: AgentRun) -> None:
     assert transitions.claim(run.pk, "worker")
     for path in ("pause", "stop"):
         answer = alpha.post(f"/{run.pk}/{path}")
@@ -216,8 +216,8 @@ def test_a_run_that_a_worker_has_is_asked(alpha: Program, run: AgentRun) -> None
     ]
 
 
-def test_commands(alpha: Program, run: AgentRun) -> None:
-    """Recorded first: the answer is the command."""
+def test_commands_are_recorded(alpha: Program, run: AgentRun) -> None:
+    """The response is the recorded command."""
     sent = alpha.post(f"/{run.pk}/commands", {"type": "send", "message": "Hello\0", "key": "k-1"})
     replied = alpha.post(f"/{run.pk}/commands", {"type": "reply", "payload": {"message": "Yes"}})
     paused = alpha.post(f"/{run.pk}/commands", {"type": "pause", "key": "k-2"})
@@ -246,7 +246,7 @@ def test_commands(alpha: Program, run: AgentRun) -> None:
     check(new)
 
 
-def test_a_key_records_a_command_once(alpha: Program, run: AgentRun) -> None:
+def test_a_command_key_records_a_command_once(alpha: Program, run: AgentRun) -> None:
     command = {"type": "send", "message": "Hello", "key": "k"}
     first = alpha.post(f"/{run.pk}/commands", command)
     before = counts()
@@ -257,7 +257,7 @@ def test_a_key_records_a_command_once(alpha: Program, run: AgentRun) -> None:
         answer = alpha.post(f"/{run.pk}/commands", command | other)
         assert (refused(answer), pointers(answer)) == ((409, "command_key_conflict"), {"/key": "command_key_conflict"})
     assert counts() == before
-    # The keys of recordings are none that a caller could take away.
+    # Keys with the prefix of recordings stay available to callers.
     assert alpha.post(f"/{run.pk}/commands", command | {"key": "recorded:1"}).status_code == 202
     assert not RunCommand.objects.filter(key="recorded:1").exists()
 
@@ -287,7 +287,9 @@ def test_a_key_records_a_command_once(alpha: Program, run: AgentRun) -> None:
     ],
     ids=range(19),
 )
-def test_commands_refuse(alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str) -> None:
+def test_invalid_commands_are_refused(
+    alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str
+) -> None:
     before = counts()
     answer = alpha.post(f"/{run.pk}/commands", body)
     assert (refused(answer), pointers(answer)) == ((422, code), {pointer: code})
@@ -295,7 +297,7 @@ def test_commands_refuse(alpha: Program, run: AgentRun, body: dict[str, Any], co
 
 
 def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
-    """409 with what it is."""
+    """409 with the status of the run."""
     completed(run)
     before = counts()
     bodies = [{"type": kind, "message": "x"} for kind in ("send", "reply")] + [{"type": "stop"}, {"type": "pause"}]
@@ -309,13 +311,13 @@ def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_stop_races_with_completion(alpha: Program) -> None:
-    """One terminal event; a stop that was taken stops, one that comes too late is told."""
+    """There is one terminal event: an accepted stop stops the run, and a late stop is refused."""
 
     worker = Worker()
 
     def work(run: AgentRun) -> None:
         try:
-            # Finds nothing to do where the stop was faster than its claim.
+            # Does nothing if the stop comes before the claim.
             worker.drive(run.pk)
         finally:
             connections.close_all()
@@ -335,7 +337,7 @@ def test_stop_races_with_completion(alpha: Program) -> None:
     worker.close(5)
 
 
-# --- Who may ----------------------------------------------------------------------------------------------------
+# --- Permissions ------------------------------------------------------------------------------------------------
 
 WRITES: list[tuple[str, Any]] = [
     ("", {"agent_id": "player", "prompt": "Go."}),
@@ -352,8 +354,8 @@ def on(path: str, run: object) -> str:
 
 
 @pytest.mark.parametrize(("path", "body"), WRITES, ids=[path or "create" for path, _ in WRITES])
-def test_who_may(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
-    """Nobody but operators, admins, superusers and keys that may write."""
+def test_only_permitted_callers_may_write(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
+    """Operators, admins, superusers and keys with the scope write may."""
     beta = make_project("beta")
     body = {"ids": [str(run.pk)]} if "ids" in body else body
     inbox.pause(run.pk, by="test")
@@ -385,8 +387,10 @@ def test_who_may(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), WRITES, ids=[path or "create" for path, _ in WRITES])
-def test_a_session_needs_its_token_and_a_key_none(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
-    """403 without the token, or from another site; nothing is done by GET."""
+def test_a_session_requires_a_csrf_token_and_a_key_does_not(
+    alpha: Program, run: AgentRun, path: str, body: Any
+) -> None:
+    """403 without the token or from another site; GET changes nothing."""
     inbox.pause(run.pk, by="test")
     browser = Client(enforce_csrf_checks=True)
     person = make_person(alpha.project, Role.OPERATOR)
@@ -419,11 +423,11 @@ def test_an_unknown_parameter_is_refused(alpha: Program, run: AgentRun) -> None:
     assert now(run).status == "queued"
 
 
-# --- One trail for every door -------------------------------------------------------------------------------------
+# --- One audit log for every interface ----------------------------------------------------------------------------
 
 
-def test_every_door_writes_the_same_trail(alpha: Program) -> None:
-    """Whoever creates, resumes or stops a run, and by whichever door: one entry each, with the actor."""
+def test_every_interface_writes_the_same_audit_entries(alpha: Program) -> None:
+    """Creating, resuming or stopping a run writes one entry each, with the actor, for pages, API and commands."""
     page = Client()
     page.force_login(make_person(alpha.project, Role.OPERATOR))
     page.get("/p/alpha/runs/new")
@@ -457,12 +461,12 @@ def test_every_door_writes_the_same_trail(alpha: Program) -> None:
         assert trail()[0][2] == str(run.pk)
 
 
-# --- When a service is down ---------------------------------------------------------------------------------------
+# --- Unavailable services -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def read_only(transactional_db: None) -> Iterator[None]:
-    """The database takes no writes: a full disk, a standby, a read-only mount."""
+    """Make the database refuse writes, like a full disk, a standby or a read-only mount."""
     on_postgres = connection.vendor == "postgresql"
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on" if on_postgres else "PRAGMA query_only = ON")
@@ -473,7 +477,7 @@ def read_only(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def full(transactional_db: None) -> Iterator[None]:
-    """SQLite says by itself that it is full; PostgreSQL's own error for it, from the table that every write needs."""
+    """Make the disk full: SQLite limits its pages; on PostgreSQL, a trigger raises the server's error."""
     if connection.vendor == "sqlite":
         spoil, mend = ["PRAGMA max_page_count = 1"], ["PRAGMA max_page_count = 1073741823", "DROP TABLE ballast"]
         with connection.cursor() as cursor:
@@ -497,7 +501,7 @@ def full(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_full_disk_is_named(alpha: Program, request: pytest.FixtureRequest) -> None:
+def test_a_full_disk_is_reported(alpha: Program, request: pytest.FixtureRequest) -> None:
     before = counts()
     request.getfixturevalue("full")
 
@@ -514,7 +518,7 @@ def test_a_full_disk_is_named(alpha: Program, request: pytest.FixtureRequest) ->
 def test_storage_that_takes_no_writes(
     alpha: Program, run: AgentRun, request: pytest.FixtureRequest, path: str, body: Any
 ) -> None:
-    """503, told when to come again, and nothing half-written; with a key and without."""
+    """503 with Retry-After and nothing partly written, with and without an idempotency key."""
     inbox.pause(run.pk, by="test")
     body = {"ids": [str(run.pk)]} if "ids" in body else body
     before = counts()
@@ -531,7 +535,7 @@ def test_storage_that_takes_no_writes(
 
 @pytest.fixture
 def no_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis is gone: hints, wake-ups and caches go to a port where nobody listens."""
+    """Make Redis unavailable: hints, wake messages and caches go to a closed port."""
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     lost = Celery("lost", broker=settings.REDIS_URL, set_as_current=False)
     lost.conf.broker_transport_options = {"socket_connect_timeout": 1, "max_retries": 0}
@@ -541,7 +545,7 @@ def no_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_broker")
 def test_redis_down(alpha: Program) -> None:
-    """The database is the truth; a worker's sweep finds what no hint told of."""
+    """The database is authoritative; a worker's sweep selects runs whose hints were lost."""
     made = alpha.post("", {"agent_id": "player"}, Idempotency_Key="k")
     run = AgentRun.objects.get(pk=made.json()["id"])
     assert (made.status_code, alpha.post(f"/{run.pk}/pause").status_code) == (201, 200)

@@ -1,4 +1,4 @@
-"""A project with an agent that plays a recording, and the command line from Python."""
+"""Fixtures: a project with an agent that plays a recording, and the command line from Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def agent(project: Project) -> Agent:
 
 @pytest.fixture
 def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
-    """A run in any status, moved there as a worker and an operator would: `make_run(RunStatus.PAUSED)`."""
+    """Create a run in the given status, with the moves of a worker and an operator: `make_run(RunStatus.PAUSED)`."""
 
     def make(status: RunStatus = RunStatus.QUEUED, prompt: str = "Say hello", **options: Any) -> AgentRun:
         run = creation.create(project, agent, prompt, by="test", **options)
@@ -58,7 +58,7 @@ def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
 
 @pytest.fixture
 def command() -> Command:
-    """What a command prints: `command("agent", "ls")`."""
+    """Run a command and return its output: `command("agent", "ls")`."""
 
     def run(*words: str) -> str:
         out = io.StringIO()
@@ -70,7 +70,7 @@ def command() -> Command:
 
 @pytest.fixture
 def refused(command: Command) -> Callable[..., tuple[int, str]]:
-    """The exit code that a command ends with, and its one line."""
+    """Run a command that fails and return its exit code and message."""
 
     def run(*words: str) -> tuple[int, str]:
         with pytest.raises(CommandError) as refusal:

@@ -1,4 +1,4 @@
-"""Agent definitions: what is accepted, what each refusal points at, and the audit log."""
+"""Agent definitions: accepted fields, the location in each error, and the audit log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 # --- apply ------------------------------------------------------------------------------------------------------
-def test_it_works(project: Project) -> None:
+def test_apply_creates_and_changes_an_agent(project: Project) -> None:
     agent, outcome = agent_definitions.apply(project, DEFINITION, by="cli:alice")
     assert (outcome, agent.version, agent.max_steps, agent.tools) == ("created", 1, 50, [])
 
@@ -63,12 +63,12 @@ def test_it_works(project: Project) -> None:
     assert (second.before, second.after) == ({"max_steps": 50}, {"agent_id": "player", "version": 2, "max_steps": 9})
 
 
-def test_the_placement_is_part_of_a_definition_and_of_no_version(project: Project) -> None:
+def test_placement_is_part_of_a_definition_but_not_of_a_version(project: Project) -> None:
     placement = {"queue": "gpu", "priority": 0, "max_running": 2}
     agent, _ = agent_definitions.apply(project, DEFINITION | placement, by="cli:alice")
     assert agent.placement == placement
 
-    # A file without it leaves it as an operator has set it.
+    # A file without placement keeps the placement that an operator set.
     assert agent_definitions.apply(project, DEFINITION, by="cli:bob")[1] == "unchanged"
     agent, outcome = agent_definitions.apply(project, {**DEFINITION, "priority": 9}, by="cli:bob")
 
@@ -79,7 +79,7 @@ def test_the_placement_is_part_of_a_definition_and_of_no_version(project: Projec
     assert (last.before, last.after) == ({"priority": 0}, {"agent_id": "player", "version": 1, "priority": 9})
 
 
-def test_each_change_stores_a_version_in_its_transaction(project: Project) -> None:
+def test_each_change_stores_a_version_in_the_same_transaction(project: Project) -> None:
     agent, _ = agent_definitions.apply(project, DEFINITION, by="cli:alice")
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 9, "instructions": "Be brief."}, by="cli:bob")
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 9, "instructions": "Be brief."}, by="cli:bob")
@@ -95,7 +95,7 @@ def test_each_change_stores_a_version_in_its_transaction(project: Project) -> No
     assert agent_definitions.definition_at(agent, 3) is None
 
 
-def test_a_change_of_a_version_that_is_not_the_current_one_is_refused(project: Project) -> None:
+def test_a_change_based_on_an_old_version_is_refused(project: Project) -> None:
     agent_definitions.apply(project, DEFINITION, by="system", changes=0)
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)
 
@@ -103,12 +103,12 @@ def test_a_change_of_a_version_that_is_not_the_current_one_is_refused(project: P
         with pytest.raises(AgentChanged) as refusal:
             agent_definitions.apply(project, {**DEFINITION, "max_steps": 7}, by="system", changes=seen)
         assert refusal.value.data == {"version": 2}
-    # The same again is no change, so that a form that is sent twice saves once.
+    # The same definition again changes nothing, so a form that is submitted twice saves once.
     assert agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)[1] == "unchanged"
     assert (Agent.objects.get().version, AgentVersion.objects.count()) == (2, 2)
 
 
-def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
+def test_all_problems_are_reported_together(project: Project) -> None:
     wrong = {
         **DEFINITION, "model": "no-such-recording", "tools": ["nothing"], "max_steps": 50,
         "settings": {"budgets": {"tokens": -1}, "max_retries": "many", "root": "/proc"},
@@ -132,7 +132,7 @@ def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
     ]  # fmt: skip
 
 
-def test_the_current_version_of_earlier_agents_is_stored_by_a_migration(project: Project) -> None:
+def test_the_migration_stores_the_current_version_of_existing_agents(project: Project) -> None:
     agent, _ = agent_definitions.apply(project, DEFINITION, by="cli:alice")
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")
     AgentVersion.objects.all().delete()
@@ -148,7 +148,7 @@ def test_the_current_version_of_earlier_agents_is_stored_by_a_migration(project:
     assert stored.definition == agent.frozen()
 
 
-def test_what_is_left_out_goes_back_to_its_default(project: Project) -> None:
+def test_an_omitted_field_gets_its_default(project: Project) -> None:
     agent_definitions.apply(project, {**DEFINITION, "settings": {"pace": 2}, "instructions": "Be brief."}, by="system")
     agent, outcome = agent_definitions.apply(project, DEFINITION, by="system")
 
@@ -156,13 +156,13 @@ def test_what_is_left_out_goes_back_to_its_default(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(True, 1), (1, 1.5), ("1", 1), ([1, 2], [2, 1])])
-def test_values_that_only_look_alike_are_a_change(project: Project, old: object, new: object) -> None:
+def test_values_of_different_types_are_a_change(project: Project, old: object, new: object) -> None:
     agent_definitions.apply(project, {**DEFINITION, "settings": {"x": old}}, by="system")
 
     assert agent_definitions.apply(project, {**DEFINITION, "settings": {"x": new}}, by="system")[1] == "changed"
 
 
-def test_the_same_name_in_two_projects_is_two_agents(project: Project) -> None:
+def test_the_same_id_in_two_projects_names_two_agents(project: Project) -> None:
     other = create_project("beta", "Beta", actor=SYSTEM)
 
     assert (
@@ -171,7 +171,7 @@ def test_the_same_name_in_two_projects_is_two_agents(project: Project) -> None:
     )
 
 
-def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
+def test_the_audit_log_contains_no_secret(project: Project) -> None:
     secret = "ghp_" + "a1B2" * 9
     agent_definitions.apply(project, {**DEFINITION, "settings": {"headers": {"token": secret}}}, by="system")
 
@@ -219,7 +219,7 @@ def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
         ({"modle": "x"}, "/modle"),
     ],
 )
-def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Project) -> None:
+def test_an_error_names_the_field(change: dict[str, Any], pointer: str, project: Project) -> None:
     with pytest.raises(InvalidAgent) as refusal:
         agent_definitions.apply(project, {**DEFINITION, **change}, by="system")
 
@@ -229,20 +229,20 @@ def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Pro
     assert not AuditEntry.objects.filter(action__startswith="agent.").exists()
 
 
-def test_it_refuses_what_is_too_deep_too_large_or_no_object(project: Project) -> None:
+def test_a_definition_that_is_too_deep_or_too_large_or_not_an_object_is_refused(project: Project) -> None:
     big = {f"k{n}": "x" * 100_000 for n in range(6)}
     for definition in ({**DEFINITION, "settings": deep(100)}, {**DEFINITION, "settings": big}, [], "x", None):
         with pytest.raises(InvalidAgent):
             agent_definitions.apply(project, definition, by="system")  # type: ignore[arg-type]
 
 
-def test_policies_are_kept_as_they_are(project: Project) -> None:
+def test_policies_are_stored_unchanged(project: Project) -> None:
     policies = {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s"}]}
 
     assert agent_definitions.apply(project, {**DEFINITION, "policies": policies}, by="system")[0].policies == policies
 
 
-def test_many_at_once_are_one_agent(transactional_db: None) -> None:
+def test_concurrent_calls_create_one_agent(transactional_db: None) -> None:
     project = create_project("alpha", "Alpha", actor=SYSTEM)
 
     def one(number: int) -> str:
@@ -260,7 +260,7 @@ def test_many_at_once_are_one_agent(transactional_db: None) -> None:
 
 
 # --- agent apply ------------------------------------------------------------------------------------------------
-def test_toml_and_json_say_the_same(project: Project, command: Callable[..., str], tmp_path: Path) -> None:
+def test_toml_and_json_are_equivalent(project: Project, command: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(TOML)
     assert command("agent", "apply", str(tmp_path / "a.toml"), "--project", "alpha") == "created\tplayer\t1\n"
 
@@ -274,7 +274,7 @@ def test_toml_and_json_say_the_same(project: Project, command: Callable[..., str
 
 
 @pytest.mark.parametrize("text", [TOML, json.dumps(DEFINITION), "\n " + json.dumps(DEFINITION)])
-def test_standard_input(
+def test_a_definition_can_come_from_standard_input(
     project: Project, command: Callable[..., str], monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -303,7 +303,9 @@ def test_standard_input(
     ],
 )
 @pytest.mark.usefixtures("project")
-def test_exit_7_names_the_place(refused: Any, tmp_path: Path, name: str, content: bytes, text: str) -> None:
+def test_an_invalid_file_exits_with_7_and_names_the_location(
+    refused: Any, tmp_path: Path, name: str, content: bytes, text: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     code, line = refused("agent", "apply", str(tmp_path / name), "--project", "alpha")
 
@@ -313,8 +315,8 @@ def test_exit_7_names_the_place(refused: Any, tmp_path: Path, name: str, content
     assert not Agent.objects.exists()
 
 
-def test_exit_6_for_what_cannot_be_read(project: Project, refused: Any, tmp_path: Path) -> None:
-    """Row 105: a missing file, a directory, a FIFO that nobody writes to, an endless device, a huge file."""
+def test_an_unreadable_file_exits_with_6(project: Project, refused: Any, tmp_path: Path) -> None:
+    """Row 105: a missing file, a directory, a FIFO without a writer, an endless device, a huge file."""
     os.mkfifo(tmp_path / "fifo")
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(2 * 1024**3)
@@ -323,11 +325,11 @@ def test_exit_6_for_what_cannot_be_read(project: Project, refused: Any, tmp_path
         assert (code, str(path) in line) == (6, True)
 
 
-def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
+def test_an_unknown_project_exits_with_3(db: None, refused: Any) -> None:
     assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "project not found")
 
 
-def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
+def test_a_policy_with_an_unsupported_action_is_refused(project: Project) -> None:
     with pytest.raises(InvalidAgent, match="on_idle cannot resume") as refusal:
         agent_definitions.apply(project, {**DEFINITION, "policies": {"on_idle": {"action": "resume"}}}, by="system")
 
@@ -348,10 +350,10 @@ def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
         ("recorded", "AGENTOPS_GATE_COMMANDS"),
     ],
 )
-def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: str, says: str) -> None:
-    """Commands are off until the site lists their programs; a gate may be asked twice."""
+def test_an_invalid_gate_is_refused(project: Project, settings: Any, run: str, says: str) -> None:
+    """Commands are off until the site lists the programs; a gate must be safe to repeat."""
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
-    assert scripted_model.ledger_once.name == "ledger_once"  # registered where it is imported
+    assert scripted_model.ledger_once.name == "ledger_once"  # registered by the import
     rules = [{"action": "nudge"}, {"action": "gate", "run": run}]
 
     with pytest.raises(InvalidAgent, match=says) as refusal:
@@ -361,7 +363,9 @@ def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: s
 
 
 @pytest.mark.parametrize("run", ["true", "true --really 'and so on'", "read_file", 'read_file {"path": "x"}'])
-def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: Any, tmp_path: Path, run: str) -> None:
+def test_a_gate_can_be_a_tool_or_a_command_that_the_site_allows(
+    project: Project, settings: Any, tmp_path: Path, run: str
+) -> None:
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     definition = {**DEFINITION, "settings": {"root": str(tmp_path)}}
@@ -384,7 +388,7 @@ def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: A
         (True, None, ["read_file"], "no file root", "/settings/root"),
     ],
 )
-def test_a_root_that_the_site_does_not_allow_is_refused(
+def test_a_root_outside_the_allowed_directories_is_refused(
     project: Project,
     settings: Any,
     tmp_path: Path,
@@ -406,7 +410,7 @@ def test_a_root_that_the_site_does_not_allow_is_refused(
     assert not Agent.objects.filter(project=project).exists()
 
 
-def test_a_gate_that_could_read_nothing_is_refused(project: Project) -> None:
+def test_a_gate_with_a_file_tool_and_no_tool_roots_is_refused(project: Project) -> None:
     policy = {"on_dead": {"action": "gate", "run": 'read_file {"path": "x"}'}}
 
     with pytest.raises(InvalidAgent, match="AGENTOPS_TOOL_ROOTS") as refusal:
@@ -415,7 +419,7 @@ def test_a_gate_that_could_read_nothing_is_refused(project: Project) -> None:
     assert refusal.value.data["pointer"] == "/policies/on_dead/run"
 
 
-def test_recover_is_an_old_word_for_resume(project: Project) -> None:
+def test_recover_is_an_alias_of_resume(project: Project) -> None:
     agent, _ = agent_definitions.apply(project, {**DEFINITION, "policies": {"on_dead": "recover"}}, by="system")
 
     assert policies.parse(agent.policies).rules[policies.Trigger.ON_DEAD][0].action == "resume"

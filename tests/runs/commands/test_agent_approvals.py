@@ -1,4 +1,4 @@
-"""`agent approve`, `agent deny` and `approvals`: approvals and their rules at the command line."""
+"""Approvals and approval rules on the command line: `agent approve`, `agent deny` and `approvals`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Command = Callable[..., str]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_call_is_approved_with_other_arguments(command: Command, tmp_path: Path) -> None:
+def test_a_call_can_be_approved_with_changed_arguments(command: Command, tmp_path: Path) -> None:
     run = make_awaiting_approval()
     approval = Approval.objects.get(run=run)
     assert str(approval.call_id) in command("approvals", run.project.slug)
@@ -34,14 +34,14 @@ def test_a_call_is_approved_with_other_arguments(command: Command, tmp_path: Pat
     assert command("approvals", run.project.slug) == ""
 
 
-def test_without_a_project_all_are_listed(command: Command, refused: Any) -> None:
+def test_approvals_without_a_project_lists_all_projects(command: Command, refused: Any) -> None:
     runs = [make_awaiting_approval(), make_awaiting_approval()]
     rows = json.loads(command("approvals", "--json"))
     assert [(row["project"], row["run_id"]) for row in rows] == [(run.project.slug, str(run.pk)) for run in runs]
     assert refused("approvals", "--rules")[0] == 2
 
 
-def test_questions_and_unknown_outcomes_are_listed_and_settled(command: Command) -> None:
+def test_questions_and_unknown_outcomes_are_listed_and_can_be_resolved(command: Command) -> None:
     asking, lost, run = make_asking(), make_waiting(), make_awaiting_approval()
     rows = json.loads(command("approvals", "--json"))
     assert [(row["kind"], row["run_id"]) for row in rows] == [
@@ -54,7 +54,7 @@ def test_questions_and_unknown_outcomes_are_listed_and_settled(command: Command)
     assert [row["kind"] for row in json.loads(command("approvals", "--json"))] == ["approval"]
 
 
-def test_a_call_is_denied_and_the_run_goes_on(command: Command) -> None:
+def test_a_call_can_be_denied_and_the_run_continues(command: Command) -> None:
     run = make_awaiting_approval(tools="Read|Bash|Glob|Grep|LS|TodoWrite|Task|Edit|Write")
     call = Approval.objects.get(run=run).call
     shown = json.loads(command("agent", "deny", str(run.pk), call.call_id, "--message", "Not here.", "--json"))
@@ -64,7 +64,7 @@ def test_a_call_is_denied_and_the_run_goes_on(command: Command) -> None:
     assert drive(run).status in ("waiting", "completed")
 
 
-def test_what_is_refused(command: Command, refused: Any) -> None:
+def test_invalid_approvals_are_refused(command: Command, refused: Any) -> None:
     run = make_awaiting_approval()
     assert refused("agent", "approve", str(run.pk), "--arguments", "[1]")[0] == 7
     assert refused("agent", "approve", str(run.pk), "--arguments", "{")[0] == 7
@@ -73,7 +73,9 @@ def test_what_is_refused(command: Command, refused: Any) -> None:
     assert refused("agent", "approve", str(run.pk))[0] == 5
 
 
-def test_the_rules_of_a_project(command: Command, project: Project, tmp_path: Path, refused: Any) -> None:
+def test_the_rules_of_a_project_can_be_set_and_shown(
+    command: Command, project: Project, tmp_path: Path, refused: Any
+) -> None:
     file = tmp_path / "rules.toml"
     file.write_text('[[approvals]]\ntools = "write_.*"\naction = "ask"\n')
     assert command("approvals", project.slug, "--set-rules", str(file)) == "alpha: 1 rules\n"

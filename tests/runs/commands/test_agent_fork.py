@@ -1,4 +1,4 @@
-"""`agent fork`: another run from a checkpoint."""
+"""`agent fork`: start another run from a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = Callable[..., str]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_it_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: Path) -> None:
+def test_fork_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: Path) -> None:
     run = drive(make_run())
     words = tmp_path / "words.txt"
     words.write_text("Be brief.")
@@ -47,7 +47,7 @@ def test_it_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: Pa
     ],
     ids=str,
 )
-def test_what_it_refuses(make_run: MakeRun, refused: Any, words: list[str], code: int, text: str) -> None:
+def test_invalid_forks_are_refused(make_run: MakeRun, refused: Any, words: list[str], code: int, text: str) -> None:
     run = drive(make_run())
 
     ended, line = refused("agent", "fork", str(run.pk), *words)

@@ -1,4 +1,4 @@
-"""`agent outcome`: what came of a call whose outcome is unknown, said at the command line."""
+"""`agent outcome`: resolve a call with an unknown outcome on the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def lost_call(run: AgentRun) -> AgentRunToolCall:
     ],
     ids=["done", "failed", "retry"],
 )
-def test_the_run_goes_on(run: AgentRun, command: Command, words: list[str], status: str, told: str) -> None:
+def test_a_resolved_call_continues_the_run(
+    run: AgentRun, command: Command, words: list[str], status: str, told: str
+) -> None:
     call = lost_call(run)
 
     assert command("agent", "outcome", str(run.pk), str(call.pk), *words) == (
@@ -48,13 +50,13 @@ def test_the_run_goes_on(run: AgentRun, command: Command, words: list[str], stat
     assert drive(run).status == "completed"
 
 
-def test_a_call_may_be_named_as_the_model_named_it(run: AgentRun, command: Command) -> None:
+def test_a_call_can_be_named_by_the_call_id_of_the_model(run: AgentRun, command: Command) -> None:
     shown = json.loads(command("agent", "outcome", str(run.pk), lost_call(run).call_id, "--done", "", "--json"))
 
     assert (shown["id"], shown["status"]) == (str(run.pk), "queued")
 
 
-def test_what_is_refused(run: AgentRun, refused: Any, command: Command) -> None:
+def test_invalid_outcomes_are_refused(run: AgentRun, refused: Any, command: Command) -> None:
     call, events = str(lost_call(run).pk), Event.objects.count()
 
     assert refused("agent", "outcome", str(run.pk), "nothing", "--retry")[0] == 3

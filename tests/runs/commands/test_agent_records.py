@@ -1,4 +1,4 @@
-"""What a run left behind, and what runs are started with: `agent messages`, `calls`, `errors` and `defs`."""
+"""Records of a run and agent definitions: `agent messages`, `calls`, `errors` and `defs`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lines(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
 
-def test_messages(played: AgentRun, command: Command) -> None:
+def test_messages_are_listed(played: AgentRun, command: Command) -> None:
     told = json.loads(command("agent", "messages", str(played.pk), "--json"))
 
     assert [row["position"] for row in told] == [*range(1, played.messages.count() + 1)]
@@ -38,7 +38,7 @@ def test_messages(played: AgentRun, command: Command) -> None:
     assert [line[0] for line in newest] == [str(row["position"]) for row in told[-2:]]
 
 
-def test_calls(played: AgentRun, command: Command) -> None:
+def test_calls_are_listed(played: AgentRun, command: Command) -> None:
     told = json.loads(command("agent", "calls", str(played.pk)[:23], "--json"))
 
     assert len(told) == played.tool_calls.count() == 10
@@ -46,7 +46,7 @@ def test_calls(played: AgentRun, command: Command) -> None:
     assert [row["step_number"] for row in told] == sorted(row["step_number"] for row in told)
 
 
-def test_errors(played: AgentRun, command: Command) -> None:
+def test_errors_are_listed(played: AgentRun, command: Command) -> None:
     assert {line[1] for line in lines(command("agent", "errors", str(played.pk)))} == {"Edit"}
     RunError.objects.create(
         run=played, step_number=2, context="llm", error_type="rate_limited", created_at=timezone.now(),
@@ -59,8 +59,8 @@ def test_errors(played: AgentRun, command: Command) -> None:
     assert details == "status_code: 429"
 
 
-def test_errors_agree_with_the_page(played: AgentRun, command: Command) -> None:
-    """Also those of a runner's calls, which are no attempts. An error that both know is listed once."""
+def test_the_listed_errors_equal_the_errors_on_the_page(played: AgentRun, command: Command) -> None:
+    """Including errors of a runner's calls, which are not attempts. An error from two sources is listed once."""
     started = {"runId": "r1", "type": "run.started", "payload": {"agent": "coder"}}
     documents = [
         started,
@@ -86,7 +86,7 @@ def test_errors_agree_with_the_page(played: AgentRun, command: Command) -> None:
     assert len(json.loads(command("agent", "errors", str(run.pk), "--json", "--limit", "2"))) == 2
 
 
-def test_defs(agent: Agent, command: Command, refused: Any) -> None:
+def test_definitions_are_listed(agent: Agent, command: Command, refused: Any) -> None:
     [told] = json.loads(command("agent", "defs", "--project", "alpha", "--json"))
 
     assert (told["agent_id"], told["project"], told["version"]) == ("player", "alpha", 1)
@@ -95,5 +95,5 @@ def test_defs(agent: Agent, command: Command, refused: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["messages", "calls", "errors"])
-def test_a_run_that_is_not_there(what: str, agent: Agent, refused: Any) -> None:
+def test_an_unknown_run_exits_with_3(what: str, agent: Agent, refused: Any) -> None:
     assert refused("agent", what, "01a1f86c")[0] == 3

@@ -1,4 +1,4 @@
-"""`agentops agent resume --all`: who is meant, what is asked before live runs are taken, what is printed."""
+"""`agentops agent resume --all`: the selected runs, the confirmation before active runs are taken, and the output."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def lines(text: str) -> dict[str, tuple[str, str]]:
     return {cells[1]: (cells[0], cells[2]) for cells in (line.split("\t") for line in text.splitlines())}
 
 
-def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., AgentRun], command: Command) -> None:
-    """S-108: without --kill, live ones are skipped with a reason."""
+def test_all_paused_runs_are_resumed_and_the_others_are_listed(
+    make_run: Callable[..., AgentRun], command: Command
+) -> None:
+    """S-108: without --kill, active runs are skipped with a reason."""
     paused, live, _ = (make_run(status) for status in (P, Q, S))
     told = lines(command("agent", "resume", "--all", "--message", "Go on."))
 
@@ -40,7 +42,9 @@ def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., 
     assert list(lines(command("agent", "resume", "--all"))) == [str(live.pk), str(new.pk)]
 
 
-def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Command, refused: Any) -> None:
+def test_resume_all_can_be_limited_to_a_project(
+    make_run: Callable[..., AgentRun], command: Command, refused: Any
+) -> None:
     mine = make_run(P)
     beta = create_project("beta", "Beta", actor=SYSTEM)
     other = creation.create(beta, agent_definitions.apply(beta, DEFINITION, by="test")[0], "Hello", by="test")
@@ -56,13 +60,15 @@ def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Comm
     [[], ["--all", "0123"], ["--kill"], ["--project", "alpha", "0123"], ["--all", "--replace"], ["--dry-run"]],
     ids=" ".join,
 )
-def test_usage(db: None, refused: Any, words: list[str]) -> None:
-    """S-107: neither a run nor --all, both, or what belongs to the other."""
+def test_invalid_options_exit_with_2(db: None, refused: Any, words: list[str]) -> None:
+    """S-107: neither a run nor --all, both, or an option of the other form."""
     assert refused("agent", "resume", *words)[0] == 2
 
 
-def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], refused: Any) -> None:
-    """S-107: unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
+def test_unknown_and_ambiguous_ids_have_exit_codes(make_run: Callable[..., AgentRun], refused: Any) -> None:
+    """S-107: an unknown ID exits with 3; an ambiguous prefix, or a single character, exits with 4 and lists the
+    candidates.
+    """
     runs = [make_run(P) for _ in range(2)]
     shared = str(runs[0].pk)[:8]
     assert str(runs[1].pk).startswith(shared[:4])
@@ -75,10 +81,10 @@ def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], re
     assert AgentRun.objects.count() == 2
 
 
-def test_live_runs_are_taken_only_where_that_is_meant(
+def test_live_runs_are_taken_only_where_confirmed(
     make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-108: without a terminal it takes --yes; at one it is asked for."""
+    """S-108: without a terminal, --yes is required; on a terminal, the command asks."""
     live, running = make_run(Q), make_run(RunStatus.RUNNING)
     before = list(AgentRun.objects.order_by("pk").values())
 
@@ -95,7 +101,7 @@ def test_live_runs_are_taken_only_where_that_is_meant(
     assert AuditEntry.objects.filter(action="run.killed").count() == 2
 
 
-def test_ctrl_d_is_a_no(make_run: Callable[..., AgentRun], refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_d_cancels(make_run: Callable[..., AgentRun], refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -107,18 +113,18 @@ def test_ctrl_d_is_a_no(make_run: Callable[..., AgentRun], refused: Any, monkeyp
     assert AgentRun.objects.get(pk=run.pk).status == "running"
 
 
-def test_nothing_to_do(make_run: Callable[..., AgentRun], command: Command) -> None:
-    """S-108: both lists are empty, and that is no error."""
+def test_resume_all_without_paused_runs_succeeds(make_run: Callable[..., AgentRun], command: Command) -> None:
+    """S-108: both lists are empty, and this is not an error."""
     make_run(S)
 
     assert json.loads(command("agent", "resume", "--all", "--json")) == {"resumed": [], "skipped": []}
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_one_that_refuses_keeps_no_other_from_it_and_fails_nothing(
+def test_a_run_that_cannot_be_resumed_does_not_affect_the_others(
     make_run: Callable[..., AgentRun], command: Command
 ) -> None:
-    """S-108, S-109: a live run that cannot be resumed is not even taken from its worker."""
+    """S-108, S-109: an active run that cannot be resumed is not taken from its worker."""
     capped, live = make_run(RunStatus.RUNNING), make_run(RunStatus.RUNNING)
     AgentRun.objects.filter(pk=capped.pk).update(step_count=500)
     told = lines(command("agent", "resume", "--all", "--kill", "--yes"))
@@ -130,7 +136,7 @@ def test_one_that_refuses_keeps_no_other_from_it_and_fails_nothing(
     assert (capped.status, capped.lease_epoch) == ("running", before)
 
 
-def test_one_run_can_be_killed_too(make_run: Callable[..., AgentRun], command: Command) -> None:
+def test_a_single_run_can_be_killed(make_run: Callable[..., AgentRun], command: Command) -> None:
     run = make_run(RunStatus.RUNNING)
     [line] = command("agent", "resume", str(run.pk), "--kill", "--dry-run").splitlines()
     assert line == f"resumed\t{run.pk}\t-"
@@ -139,7 +145,7 @@ def test_one_run_can_be_killed_too(make_run: Callable[..., AgentRun], command: C
     assert str(AgentRun.objects.get(resumed_from=run).pk) == new
 
 
-def test_json(make_run: Callable[..., AgentRun], command: Command) -> None:
+def test_resume_all_prints_json(make_run: Callable[..., AgentRun], command: Command) -> None:
     paused, live = make_run(P), make_run(Q)
     told = json.loads(command("agent", "resume", "--all", "--json"))
 

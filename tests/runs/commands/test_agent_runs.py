@@ -1,4 +1,4 @@
-"""Starting runs and looking at them: `agent run`, `agent ls`, `agent show`."""
+"""Starting and viewing runs: `agent run`, `agent ls`, `agent show`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[..., Agent]:
-    """An agent that plays these calls: `fixture_agent([call, …])`."""
+    """Create an agent that plays these calls: `fixture_agent([call, …])`."""
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
 
     def make(calls: list[dict[str, Any]], slug: str = "own") -> Agent:
@@ -68,7 +68,7 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
 
 
 # --- agent run --------------------------------------------------------------------------------------------------
-def test_it_prints_the_id_alone(agent: Agent, command: Command) -> None:
+def test_run_prints_only_the_id(agent: Agent, command: Command) -> None:
     printed = command("agent", "run", "player", "--project", "alpha", "--prompt", "Say hello")
 
     run = only_run()
@@ -77,7 +77,7 @@ def test_it_prints_the_id_alone(agent: Agent, command: Command) -> None:
     assert re.fullmatch(r"cli:\S+", log.read(run.pk)[0].payload["by"])
 
 
-def test_its_options(agent: Agent, command: Command) -> None:
+def test_run_accepts_all_options(agent: Agent, command: Command) -> None:
     row = json.loads(
         command(
             *(
@@ -103,20 +103,22 @@ def test_its_options(agent: Agent, command: Command) -> None:
     assert (row["step_count"], row["step_limit"], row["duration"]) == (0, 3, None)
 
 
-def test_without_a_prompt_a_recording_says_its_own(agent: Agent, command: Command) -> None:
+def test_run_without_a_prompt_uses_the_prompt_of_the_recording(agent: Agent, command: Command) -> None:
     command("agent", "run", "player", "--project", "alpha")
 
     assert only_run().prompt == library.load("claude-code-5c").answers[0].input.prompt
 
 
-def test_without_a_prompt_others_are_refused(project: Project, fixture_agent: Any, refused: Any) -> None:
+def test_run_without_a_prompt_is_refused_if_the_recording_has_none(
+    project: Project, fixture_agent: Any, refused: Any
+) -> None:
     fixture_agent([{"input": {}, "output": ANSWER, "events": []}])
 
     assert refused("agent", "run", "own", "--project", "alpha")[0] == 2
     assert not AgentRun.objects.exists()
 
 
-def test_a_prompt_from_a_file_or_standard_input(
+def test_the_prompt_can_come_from_a_file_or_standard_input(
     agent: Agent, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "prompt").write_text("Zeile eins\nüber zwei\n")
@@ -140,7 +142,7 @@ def test_a_prompt_from_a_file_or_standard_input(
         (["player", "--prompt-file", "/dev/zero"], 6),
     ],
 )
-def test_what_it_refuses(agent: Agent, refused: Any, words: list[str], code: int) -> None:
+def test_invalid_runs_are_refused(agent: Agent, refused: Any, words: list[str], code: int) -> None:
     assert refused("agent", "run", *words, "--project", "alpha")[0] == code
     assert not AgentRun.objects.exists()
 
@@ -159,14 +161,16 @@ def test_what_it_refuses(agent: Agent, refused: Any, words: list[str], code: int
         ["--prompt-file", "x"],
     ],
 )
-def test_usage(agent: Agent, command: Command, words: list[str]) -> None:
+def test_invalid_options_are_refused(agent: Agent, command: Command, words: list[str]) -> None:
     with pytest.raises(CommandError, match="argument"):
         command("agent", "run", "player", "--project", "alpha", "--prompt", "x", *words)
     assert not AgentRun.objects.exists()
 
 
-def test_a_prompt_is_made_legible(agent: Agent, command: Command, refused: Any, tmp_path: Path) -> None:
-    """Row 78: what no database can store is replaced, whatever the way in."""
+def test_invalid_characters_of_a_prompt_are_replaced(
+    agent: Agent, command: Command, refused: Any, tmp_path: Path
+) -> None:
+    """Row 78: characters that no database can store are replaced, for every source of the prompt."""
     (tmp_path / "nul").write_bytes(b"a\0b")
     (tmp_path / "long").write_text("x" * 200_001)
     command("agent", "run", "player", "--project", "alpha", "--prompt", "caf\udce9 {{7*7}}")
@@ -179,7 +183,7 @@ def test_a_prompt_is_made_legible(agent: Agent, command: Command, refused: Any, 
 # --- agent run --wait -------------------------------------------------------------------------------------------
 @pytest.fixture
 def sweeping(transactional_db: None) -> Any:
-    """A worker of this process that takes up what is queued."""
+    """Run a worker in this process that drives queued runs."""
     worker = Worker()
     ended = threading.Event()
 
@@ -209,14 +213,14 @@ def asking() -> dict[str, Any]:
     return call(output={**ANSWER, "text": "", "message": ASKS}, tools={"1": {"output": "seen"}})
 
 
-def test_wait_follows_to_the_end(own: Any, command: Command) -> None:
+def test_wait_follows_the_run_to_its_end(own: Any, command: Command) -> None:
     own([call(input={"prompt": "Hi"})])
     printed = command("agent", "run", "own", "--project", "alpha", "--wait")
 
     assert printed == f"{only_run().pk}\ncompleted\n"
 
 
-def test_wait_says_that_a_run_pauses(own: Any, command: Command) -> None:
+def test_wait_reports_a_pause(own: Any, command: Command) -> None:
     own([asking(), call()])
     out = io.StringIO()
     with pytest.raises(CommandError, match=r"the run is paused \(step limit reached\)") as ended:
@@ -229,8 +233,8 @@ def test_wait_says_that_a_run_pauses(own: Any, command: Command) -> None:
     assert out.getvalue() == f"{only_run().pk}\npaused (step limit reached)\n"
 
 
-def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) -> None:
-    """Row 106: more model calls than the fixture has."""
+def test_a_run_pauses_when_its_recording_ends(own: Any, refused: Any) -> None:
+    """Row 106: the run makes more model calls than the fixture has."""
     own([asking()])
     code, line = refused("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--wait", "20")
 
@@ -240,14 +244,14 @@ def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) ->
     assert run.error_message == "No fixture for own call 1"
 
 
-def test_wait_gives_up_in_time_and_leaves_the_run_alone(agent: Agent, refused: Any) -> None:
+def test_wait_times_out_and_does_not_affect_the_run(agent: Agent, refused: Any) -> None:
     words = ("agent", "run", "player", "--project", "alpha", "--wait", "0.3", "--json")
 
     assert refused(*words) == (1, "the run is queued")
     assert only_run().status == "queued"
 
 
-def test_ctrl_c_ends_the_waiting_only(agent: Agent, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_only_ends_the_wait(agent: Agent, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
@@ -259,7 +263,7 @@ def test_ctrl_c_ends_the_waiting_only(agent: Agent, command: Command, monkeypatc
 
 
 # --- agent ls ---------------------------------------------------------------------------------------------------
-def test_ls_shows_the_newest_first(make_run: MakeRun, command: Command) -> None:
+def test_ls_lists_the_newest_run_first(make_run: MakeRun, command: Command) -> None:
     old = make_run(RunStatus.PAUSED, "Do this\nand that")
     new = make_run()
 
@@ -292,7 +296,7 @@ def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
             command("agent", "ls", *words)
 
 
-def test_ls_says_what_a_queued_run_waits_for(make_run: MakeRun, command: Command) -> None:
+def test_ls_shows_the_reason_why_a_run_is_queued(make_run: MakeRun, command: Command) -> None:
     running, waiting = make_run(), make_run()
     Agent.objects.update(max_running=1)
     assert transitions.claim(running.pk, "worker")
@@ -302,7 +306,7 @@ def test_ls_says_what_a_queued_run_waits_for(make_run: MakeRun, command: Command
     assert rows == {str(waiting.pk): "agent", str(running.pk): None}
 
 
-def test_ls_asks_the_database_the_same_number_of_times(
+def test_ls_needs_a_constant_number_of_queries(
     make_run: MakeRun, command: Command, django_assert_num_queries: Any
 ) -> None:
     for _ in range(5):
@@ -324,7 +328,7 @@ def test_nothing_that_was_written_steers_the_terminal(make_run: MakeRun) -> None
 
 
 # --- agent show -------------------------------------------------------------------------------------------------
-def test_show_of_a_fresh_run(make_run: MakeRun, command: Command) -> None:
+def test_show_describes_a_new_run(make_run: MakeRun, command: Command) -> None:
     run = make_run(labels=["a", "b"])
     facts = dict(line.split("\t") for line in command("agent", "show", str(run.pk)).splitlines())
 
@@ -335,7 +339,7 @@ def test_show_of_a_fresh_run(make_run: MakeRun, command: Command) -> None:
     assert re.match(r"2 message.added \S+Z ", facts["last event"])
 
 
-def test_show_of_a_run_that_was_worked_on(agent: Agent, command: Command, transactional_db: None) -> None:
+def test_show_describes_a_finished_run(agent: Agent, command: Command, transactional_db: None) -> None:
     command("agent", "run", "player", "--project", "alpha")
     run = only_run()
     worker = Worker()
@@ -353,7 +357,7 @@ def test_show_of_a_run_that_was_worked_on(agent: Agent, command: Command, transa
     assert facts["result"][:40].split("\n")[0] in lines
 
 
-def test_show_knows_the_family(make_run: MakeRun, command: Command) -> None:
+def test_show_lists_the_lineage(make_run: MakeRun, command: Command) -> None:
     first = make_run(RunStatus.PAUSED)
     second = UUID(command("agent", "resume", str(first.pk)).strip())
 
@@ -363,7 +367,7 @@ def test_show_knows_the_family(make_run: MakeRun, command: Command) -> None:
     assert new["lineage"] == {"root_run_id": str(first.pk), "resumed_from": str(first.pk)}
 
 
-def test_show_keeps_secrets_to_itself(make_run: MakeRun, command: Command) -> None:
+def test_show_and_ls_redact_secrets(make_run: MakeRun, command: Command) -> None:
     secret = "ghp_" + "a1B2" * 9
     run = make_run(RunStatus.PAUSED, f"Use {secret}")
     inbox.send(run.pk, f"and {secret}", by="test")
@@ -374,7 +378,7 @@ def test_show_keeps_secrets_to_itself(make_run: MakeRun, command: Command) -> No
         assert "[REDACTED:" in printed
 
 
-def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
+def test_show_aligns_columns_on_a_terminal(make_run: MakeRun) -> None:
     run = make_run()
     out = Terminal()
     call_command("agent", "show", str(run.pk), stdout=out)
@@ -382,7 +386,7 @@ def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
     assert out.getvalue().splitlines()[0] == f"run         {run.pk}"
 
 
-def test_who_acts_is_read_off_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_is_determined_by_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
     from agentops.accounts.management.base import operator
 
     monkeypatch.setenv("USER", "mallory")

@@ -1,4 +1,4 @@
-"""Which run is meant, and what may be done to it: `agent resume`, `pause`, `stop`, `send`."""
+"""Finding a run and controlling it: `agent resume`, `pause`, `stop`, `send`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = Callable[..., str]
 
 
 def with_id(run: AgentRun, text: str) -> UUID:
-    """A copy of the run's row under an id of our choice."""
+    """Copy the run's row with the given ID."""
     made = UUID(text)
     Log.objects.create(pk=made, project=run.project)
     copy = AgentRun.objects.get(pk=run.pk)
@@ -31,11 +31,11 @@ def with_id(run: AgentRun, text: str) -> UUID:
     return made
 
 
-# --- Which run? -------------------------------------------------------------------------------------------------
+# --- Finding a run ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
-def test_a_run_is_found_by_its_id_and_by_a_beginning_of_its_own(make_run: MakeRun, command: Command) -> None:
+def test_a_run_can_be_named_by_its_id_and_by_a_unique_prefix(make_run: MakeRun, command: Command) -> None:
     run = make_run()
     alone = with_id(run, "ab12cd34-0000-7000-8000-000000000001")
 
@@ -47,7 +47,7 @@ def test_a_run_is_found_by_its_id_and_by_a_beginning_of_its_own(make_run: MakeRu
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
 @pytest.mark.parametrize("verb", ["show", "resume", "pause", "stop"])
 def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun, refused: Any, verb: str) -> None:
-    """S-107: never the first one found."""
+    """S-107: the command never picks the first match."""
     run = make_run(RunStatus.PAUSED)
     twins = [with_id(run, f"ab12cd34-0000-7000-8000-00000000000{n}") for n in (1, 2)]
     events = Event.objects.count()
@@ -58,7 +58,7 @@ def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun
     assert (Event.objects.count(), AgentRun.objects.count()) == (events, 3)
 
 
-def test_a_beginning_that_is_too_short_is_ambiguous_even_with_one_run(make_run: MakeRun, refused: Any) -> None:
+def test_a_prefix_that_is_too_short_is_ambiguous_even_with_one_run(make_run: MakeRun, refused: Any) -> None:
     run = make_run()
     for short in (str(run.pk)[:1], str(run.pk)[:3]):
         code, line = refused("agent", "show", short)
@@ -66,7 +66,7 @@ def test_a_beginning_that_is_too_short_is_ambiguous_even_with_one_run(make_run: 
 
 
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
-def test_it_lists_ten_candidates_at_most(make_run: MakeRun, refused: Any) -> None:
+def test_at_most_ten_candidates_are_listed(make_run: MakeRun, refused: Any) -> None:
     run = make_run()
     for number in range(12):
         with_id(run, f"ab12cd34-0000-7000-8000-0000000000{number:02}")
@@ -92,8 +92,8 @@ def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str)
 
 
 # --- resume -----------------------------------------------------------------------------------------------------
-def test_resume_prints_the_new_run_alone(make_run: MakeRun, command: Command) -> None:
-    """The old run's messages are untouched, the new user turn comes last."""
+def test_resume_prints_only_the_id_of_the_new_run(make_run: MakeRun, command: Command) -> None:
+    """The old run's messages do not change, and the new user message comes last."""
     old = make_run(RunStatus.PAUSED, labels=["nightly"])
     before = list(AgentRunMessage.objects.values_list("pk", "sha256"))
     printed = command("agent", "resume", str(old.pk), "--message", "Go on, please", "--max-steps", "7")
@@ -107,7 +107,7 @@ def test_resume_prints_the_new_run_alone(make_run: MakeRun, command: Command) ->
     assert log.read(old.pk)[-1].payload["by"].startswith("cli:")
 
 
-def test_replace_begins_anew(make_run: MakeRun, command: Command, refused: Any) -> None:
+def test_replace_starts_a_new_conversation(make_run: MakeRun, command: Command, refused: Any) -> None:
     old = make_run(RunStatus.PAUSED)
     assert refused("agent", "resume", str(old.pk), "--replace")[0] == 2
 
@@ -115,7 +115,7 @@ def test_replace_begins_anew(make_run: MakeRun, command: Command, refused: Any) 
     assert (new.starts_fresh, new.prompt) == (True, "Anew")
 
 
-def test_a_second_resume_answers_with_the_successor(
+def test_a_second_resume_prints_the_existing_successor(
     make_run: MakeRun, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = make_run(RunStatus.PAUSED)
@@ -130,7 +130,7 @@ def test_a_second_resume_answers_with_the_successor(
     assert AgentRun.objects.count() == 2
 
 
-def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
+def test_concurrent_resumes_create_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
     """S-110."""
     old = make_run(RunStatus.PAUSED)
 
@@ -147,7 +147,7 @@ def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status: str) -> None:
-    """S-107: each names its own status."""
+    """S-107: the error names the status of the run."""
     run = make_run(RunStatus(status))
     events = Event.objects.count()
 
@@ -166,7 +166,7 @@ def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status
         (["--message", "x" * 200_001], 7),
     ],
 )
-def test_what_resume_refuses(make_run: MakeRun, refused: Any, words: list[str], code: int) -> None:
+def test_invalid_resumes_are_refused(make_run: MakeRun, refused: Any, words: list[str], code: int) -> None:
     """Rows 74, 77, 78."""
     run = make_run(RunStatus.PAUSED)
 
@@ -176,8 +176,8 @@ def test_what_resume_refuses(make_run: MakeRun, refused: Any, words: list[str], 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 @pytest.mark.parametrize(("steps", "limit"), [(45, 95), (480, 500), (499, 500)])
-def test_the_limit_of_the_new_run(make_run: MakeRun, command: Command, steps: int, limit: int) -> None:
-    """The budget that the new run is shown with."""
+def test_a_resumed_run_shows_its_step_limit(make_run: MakeRun, command: Command, steps: int, limit: int) -> None:
+    """The limit is the budget added to the steps so far, up to 500."""
     run = make_run(RunStatus.PAUSED)
     AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
     row = json.loads(command("agent", "resume", str(run.pk), "--json"))
@@ -187,7 +187,7 @@ def test_the_limit_of_the_new_run(make_run: MakeRun, command: Command, steps: in
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 @pytest.mark.parametrize("steps", [500, 501])
-def test_at_the_cap_no_run_is_made(make_run: MakeRun, refused: Any, steps: int) -> None:
+def test_no_run_is_created_at_the_limit_of_total_steps(make_run: MakeRun, refused: Any, steps: int) -> None:
     run = make_run(RunStatus.PAUSED)
     AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
 
@@ -196,8 +196,8 @@ def test_at_the_cap_no_run_is_made(make_run: MakeRun, refused: Any, steps: int) 
 
 
 # --- pause, stop, send ------------------------------------------------------------------------------------------
-def test_pause(make_run: MakeRun, command: Command) -> None:
-    """Row 84: a second pause is no event."""
+def test_pause_pauses_the_run(make_run: MakeRun, command: Command) -> None:
+    """Row 84: a second pause writes no event."""
     run = make_run()
     assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (by an operator)\n"
     events = Event.objects.count()
@@ -206,14 +206,14 @@ def test_pause(make_run: MakeRun, command: Command) -> None:
     assert log.read(run.pk)[-1].payload["by"].startswith("cli:")
 
 
-def test_stop(make_run: MakeRun, command: Command) -> None:
+def test_stop_stops_the_run(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.PAUSED)
     assert command("agent", "stop", str(run.pk)) == f"{run.pk} stopped (by an operator)\n"
     row = json.loads(command("agent", "stop", str(run.pk), "--json"))
     assert (row["id"], row["status"]) == (str(run.pk), "stopped")
 
 
-def test_what_a_running_run_has_still_to_do_is_said(make_run: MakeRun, command: Command) -> None:
+def test_the_output_says_when_a_running_run_applies_the_command(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.RUNNING)
 
     assert command("agent", "pause", str(run.pk)) == f"{run.pk} running; pauses after its current step\n"
@@ -225,7 +225,7 @@ def test_what_a_running_run_has_still_to_do_is_said(make_run: MakeRun, command: 
     assert list(RunCommand.objects.order_by("id").values_list("type", flat=True)) == ["pause", "stop", "send"]
 
 
-def test_send(make_run: MakeRun, command: Command) -> None:
+def test_send_stores_the_message(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.PAUSED)
 
     said = command("agent", "send", str(run.pk), "caf\udce9")
@@ -236,8 +236,8 @@ def test_send(make_run: MakeRun, command: Command) -> None:
 
 @pytest.mark.parametrize("status", ["completed", "failed", "stopped"])
 @pytest.mark.parametrize("verb", ["pause", "stop", "send"])
-def test_a_run_that_has_ended_takes_no_commands(make_run: MakeRun, refused: Any, status: str, verb: str) -> None:
-    """Row 81; stopping what is stopped is granted already."""
+def test_an_ended_run_accepts_no_commands(make_run: MakeRun, refused: Any, status: str, verb: str) -> None:
+    """Row 81; stopping a stopped run succeeds."""
     run = make_run(RunStatus(status))
     if (verb, status) == ("stop", "stopped"):
         return
@@ -251,15 +251,15 @@ def test_an_empty_message_is_refused(make_run: MakeRun, refused: Any) -> None:
     assert refused("agent", "send", str(make_run().pk), " ")[0] == 7
 
 
-def test_a_resumed_run_takes_no_commands(make_run: MakeRun, command: Command, refused: Any) -> None:
+def test_a_resumed_run_accepts_no_commands(make_run: MakeRun, command: Command, refused: Any) -> None:
     run = make_run(RunStatus.PAUSED)
     command("agent", "resume", str(run.pk))
 
     assert refused("agent", "pause", str(run.pk)) == (5, "a resumed run accepts no commands")
 
 
-def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command: Command) -> None:
-    """The command decides by the row under its lock, not by what was looked up before."""
+def test_a_claim_between_the_lookup_and_the_command_is_respected(make_run: MakeRun, command: Command) -> None:
+    """The command decides with the locked row, not with the row of the earlier lookup."""
     run = make_run()
     transitions.claim(run.pk, "a worker")
 
@@ -267,7 +267,7 @@ def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command:
 
 
 @pytest.mark.parametrize(("verb", "affected"), [("stop", [0, 1, 2, 3]), ("pause", [0, 1, 3])])
-def test_a_dry_run_lists_what_a_stop_or_a_pause_takes_along(
+def test_a_dry_run_lists_all_runs_that_a_stop_or_pause_affects(
     make_run: MakeRun, command: Command, verb: str, affected: list[int]
 ) -> None:
     top = make_run()

@@ -1,4 +1,4 @@
-"""`agentops agent tail`: every event once and in order, until the run has said its last word."""
+"""`agentops agent tail`: every event once and in order, up to the end of the run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def seqs(printed: str) -> list[int]:
 
 
 def tail_of(out: io.StringIO, *words: str) -> tuple[int, str]:
-    """Exit code and last words of a tail that prints to `out`."""
+    """Run a tail that prints to `out`; return its exit code and message."""
     try:
         call_command("agent", "tail", *words, stdout=out)
     except CommandError as error:
@@ -54,7 +54,7 @@ def tail_of(out: io.StringIO, *words: str) -> tuple[int, str]:
     return 0, ""
 
 
-def test_it_works(make_run: MakeRun, command: Command) -> None:
+def test_tail_prints_every_event(make_run: MakeRun, command: Command) -> None:
     run = drive(make_run())
     events = log.read(run.pk)
     printed = command("agent", "tail", str(run.pk))
@@ -70,7 +70,7 @@ def test_it_works(make_run: MakeRun, command: Command) -> None:
     assert "{" in asked[4], "what the tool was called with"
 
 
-def test_it_begins_after_the_seq_that_was_seen(make_run: MakeRun, command: Command) -> None:
+def test_tail_starts_after_the_given_sequence_number(make_run: MakeRun, command: Command) -> None:
     run = drive(make_run())
     last = log.read(run.pk)[-1].seq
 
@@ -79,7 +79,7 @@ def test_it_begins_after_the_seq_that_was_seen(make_run: MakeRun, command: Comma
 
 
 @pytest.mark.parametrize("stdout", [io.StringIO, Terminal])
-def test_json_is_one_event_a_line_as_it_travels(make_run: MakeRun, stdout: type[io.StringIO]) -> None:
+def test_json_prints_one_event_per_line_in_the_wire_format(make_run: MakeRun, stdout: type[io.StringIO]) -> None:
     run = make_run(prompt="\x1b[2J\u2028 end")
     append(run, Entry(LlmTextDelta(text="\x1b]0;pwned\x07")))
     out = stdout()
@@ -90,9 +90,9 @@ def test_json_is_one_event_a_line_as_it_travels(make_run: MakeRun, stdout: type[
     assert not CONTROL.search(out.getvalue())
 
 
-# --- For people -------------------------------------------------------------------------------------------------
+# --- Readable output --------------------------------------------------------------------------------------------
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_on_a_terminal_text_flows_on(make_run: MakeRun) -> None:
+def test_text_deltas_are_joined_on_a_terminal(make_run: MakeRun) -> None:
     run = make_run()
     append(
         run,
@@ -106,7 +106,7 @@ def test_on_a_terminal_text_flows_on(make_run: MakeRun) -> None:
     out = Terminal()
     call_command("agent", "tail", str(run.pk), "--after", "2", "--no-follow", stdout=out)
 
-    # Each line begins with the time of its first event.
+    # Each line starts with the time of its first event.
     lines = [line[len("12:03:07Z  ") :] for line in out.getvalue().splitlines()]
     assert lines == [
         "step 1    llm.thinking.delta    Hm, a greeting.",
@@ -120,7 +120,7 @@ def test_on_a_terminal_text_flows_on(make_run: MakeRun) -> None:
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 @pytest.mark.parametrize("stdout", [io.StringIO, Terminal])
-def test_nothing_that_was_written_steers_the_terminal(make_run: MakeRun, stdout: type[io.StringIO]) -> None:
+def test_control_characters_of_events_are_not_printed(make_run: MakeRun, stdout: type[io.StringIO]) -> None:
     nasty = "\x1b]0;pwned\x07 clear\x9b2J\r\b\x00"
     run = make_run(prompt=nasty)
     append(
@@ -129,14 +129,14 @@ def test_nothing_that_was_written_steers_the_terminal(make_run: MakeRun, stdout:
     out = stdout()
     call_command("agent", "tail", str(run.pk), "--no-follow", stdout=out)
 
-    # In a pipe the tabs between the columns are ours.
+    # In a pipe, the tabs separate the columns.
     assert not CONTROL.search(out.getvalue().replace("\t", ""))
     assert "pwned" in out.getvalue()
 
 
-# --- Until it is over -------------------------------------------------------------------------------------------
-def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two events and the end come while it waits; the end is printed though the run was over when it looked."""
+# --- Up to the end ----------------------------------------------------------------------------------------------
+def test_tail_follows_up_to_the_last_event(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two events and the end arrive during the waits; the end is printed although the next query finds an ended run."""
     run = make_run(RunStatus.RUNNING)
     waits = iter(range(10))
 
@@ -156,7 +156,7 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
     assert out.getvalue().splitlines()[-1].split("\t")[3] == "run.completed"
 
 
-def test_more_events_than_it_reads_at_once(make_run: MakeRun, command: Command) -> None:
+def test_tail_prints_more_events_than_a_batch(make_run: MakeRun, command: Command) -> None:
     run = make_run()
     append(run, *[Entry(LlmTextDelta(text=str(n))) for n in range(2 * tail.BATCH)])
 
@@ -164,7 +164,7 @@ def test_more_events_than_it_reads_at_once(make_run: MakeRun, command: Command) 
 
 
 @pytest.mark.parametrize("status", [RunStatus.PAUSED, RunStatus.STOPPED])
-def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunStatus) -> None:
+def test_an_end_other_than_completion_exits_with_1(make_run: MakeRun, status: RunStatus) -> None:
     run, out = make_run(status), io.StringIO()
 
     code, said = tail_of(out, str(run.pk))
@@ -172,7 +172,7 @@ def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunSt
     assert len(out.getvalue().splitlines()) == len(log.read(run.pk))
 
 
-def test_a_failure_is_said(make_run: MakeRun) -> None:
+def test_the_reason_of_a_failure_is_printed(make_run: MakeRun) -> None:
     run = make_run(RunStatus.RUNNING)
     failed = RunFailed(error_type="boom")
     transitions.move(run, RunStatus.FAILED, failed, source=Source.WORKER, reason="boom", error_message="no\x1b way")
@@ -180,7 +180,7 @@ def test_a_failure_is_said(make_run: MakeRun) -> None:
     assert tail_of(io.StringIO(), str(run.pk)) == (1, "the run is failed (boom): no\N{REPLACEMENT CHARACTER} way")
 
 
-def test_it_says_as_what_a_run_went_on(make_run: MakeRun) -> None:
+def test_the_run_that_continues_a_resumed_run_is_printed(make_run: MakeRun) -> None:
     run = make_run(RunStatus.PAUSED)
     new = resuming.resume(run.pk, by="test").run
 
@@ -190,12 +190,12 @@ def test_it_says_as_what_a_run_went_on(make_run: MakeRun) -> None:
     assert out.getvalue().splitlines()[-1].split("\t")[3] == "run.resumed"
 
 
-def test_without_following_every_run_is_exit_0(make_run: MakeRun, command: Command) -> None:
+def test_tail_without_following_exits_with_0(make_run: MakeRun, command: Command) -> None:
     for status in (RunStatus.QUEUED, RunStatus.STOPPED, RunStatus.PAUSED):
         assert command("agent", "tail", str(make_run(status).pk), "--no-follow")
 
 
-def test_ctrl_c_ends_it(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_tail(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_it(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> N
     assert out.getvalue().endswith("half a\n")
 
 
-def test_a_run_is_named_as_everywhere(make_run: MakeRun, refused: Any, command: Command) -> None:
+def test_a_run_can_be_named_by_a_prefix(make_run: MakeRun, refused: Any, command: Command) -> None:
     run = make_run()
     assert command("agent", "tail", str(run.pk)[:35], "--no-follow")
     make_run()
@@ -220,14 +220,14 @@ def test_a_run_is_named_as_everywhere(make_run: MakeRun, refused: Any, command: 
 
 
 @pytest.mark.parametrize("seq", ["-1", "x", "1.5", "1_0", "٣", "9" * 19])
-def test_it_refuses_what_is_no_seq(seq: str, make_run: MakeRun) -> None:
+def test_an_invalid_sequence_number_is_refused(seq: str, make_run: MakeRun) -> None:
     with pytest.raises(CommandError, match="--after"):
         call_command("agent", "tail", str(make_run().pk), f"--after={seq}")
 
 
-# --- As a process -----------------------------------------------------------------------------------------------
+# --- In a separate process --------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_another_process_sees_them_come(process_env: dict[str, str], make_run: MakeRun) -> None:
+def test_events_of_another_process_are_printed_as_they_arrive(process_env: dict[str, str], make_run: MakeRun) -> None:
     run = make_run(RunStatus.RUNNING)
     words = [*MANAGE, "agent", "tail", str(run.pk)]
     with subprocess.Popen(words, env=process_env, stdout=subprocess.PIPE, text=True) as tail:

@@ -1,4 +1,4 @@
-"""`agentops budget`: what a project may use in a day, shown, changed and audited."""
+"""`agentops budget`: the daily limits of a project, shown, changed and audited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def changes() -> list[tuple[object, object]]:
     return [(entry.before, entry.after) for entry in entries]
 
 
-def test_it_is_set_shown_and_lifted(project: Project) -> None:
+def test_a_budget_can_be_set_shown_and_removed(project: Project) -> None:
     assert run("alpha") == ""
     assert run("alpha", "--tokens-per-day", "5000", "--cost-usd-per-day", "1.50") == (
         "cost_usd_per_day\t1.50\ntokens_per_day\t5000\n"
@@ -40,7 +40,7 @@ def test_it_is_set_shown_and_lifted(project: Project) -> None:
     ]
 
 
-def test_other_settings_stay(project: Project) -> None:
+def test_a_budget_does_not_change_other_settings(project: Project) -> None:
     project.settings = {"other": 1}
     project.save()
 
@@ -51,7 +51,7 @@ def test_other_settings_stay(project: Project) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "", "9" * 30])
-def test_what_is_no_budget_is_refused(project: Project, value: str) -> None:
+def test_an_invalid_budget_is_refused(project: Project, value: str) -> None:
     with pytest.raises(CommandError, match="tokens_per_day must be a whole number above 0") as refused:
         run("alpha", f"--tokens-per-day={value}")
 
@@ -60,7 +60,7 @@ def test_what_is_no_budget_is_refused(project: Project, value: str) -> None:
     assert (project.settings, changes()) == ({}, [])
 
 
-def test_what_nobody_can_read_is_said_and_can_be_replaced(project: Project) -> None:
+def test_an_invalid_stored_budget_is_reported_and_can_be_replaced(project: Project) -> None:
     project.settings = {"budgets": 5}
     project.save()
     with pytest.raises(CommandError, match="must be an object"):
@@ -69,7 +69,7 @@ def test_what_nobody_can_read_is_said_and_can_be_replaced(project: Project) -> N
     assert run("alpha", "--tokens-per-day", "7") == "tokens_per_day\t7\n"
 
 
-def test_an_unknown_project(db: None) -> None:
+def test_an_unknown_project_exits_with_3(db: None) -> None:
     with pytest.raises(CommandError, match="project not found") as refused:
         run("nobody")
 

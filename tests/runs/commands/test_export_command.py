@@ -1,4 +1,4 @@
-"""`agentops export`: the files of the page and the API, written to standard output, files and directories."""
+"""`agentops export`: the same files as the page and the API, written to standard output, files and directories."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(project: Project) -> AgentRun:
 
 
 @pytest.mark.parametrize("file_format", ["json", "events", "messages", "tool-calls"])
-def test_a_run_is_the_file_of_the_api(file_format: str, run: AgentRun, reader: Client) -> None:
+def test_the_export_of_a_run_equals_the_file_of_the_api(file_format: str, run: AgentRun, reader: Client) -> None:
     text = export(str(run.pk)[:18], "--format", file_format)
 
     assert text == answer(reader, f"/api/projects/alpha/agent-runs/{run.pk}/export?format={file_format}")
@@ -60,7 +60,7 @@ def test_a_run_is_the_file_of_the_api(file_format: str, run: AgentRun, reader: C
     assert export(run.pk) == export(run.pk, "--format", "json")
 
 
-def test_a_report_is_the_one_of_the_page(run: AgentRun, reader: Client) -> None:
+def test_the_html_export_equals_the_report_of_the_page(run: AgentRun, reader: Client) -> None:
     report = export(run.pk, "--format", "html")
 
     assert "Grüße [REDACTED" in report
@@ -69,7 +69,7 @@ def test_a_report_is_the_one_of_the_page(run: AgentRun, reader: Client) -> None:
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "csv"])
-def test_the_list_is_the_file_of_the_api(
+def test_the_export_of_the_list_equals_the_file_of_the_api(
     file_format: str, run: AgentRun, project: Project, reader: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_files, "BATCH", 2)
@@ -92,7 +92,7 @@ def test_the_list_is_the_file_of_the_api(
     assert json.loads(export("--project", "alpha", "--q", run.pk))["id"] == str(run.pk)
 
 
-def test_files_and_directories(run: AgentRun, tmp_path: Path) -> None:
+def test_exports_can_be_written_to_files_and_directories(run: AgentRun, tmp_path: Path) -> None:
     other = drive(make_run(make_agent(run.project)))
     one, folder = tmp_path / "one.json", tmp_path / "new" / "folder"
 
@@ -107,7 +107,7 @@ def test_files_and_directories(run: AgentRun, tmp_path: Path) -> None:
     assert (folder / names[1]).read_text() == export(other.pk, "--format", "events")
 
 
-def test_an_existing_file_is_replaced_by_force_alone(run: AgentRun, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_with_force(run: AgentRun, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text("before")
 
@@ -134,7 +134,7 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused(run: AgentRun) -> None:
+def test_invalid_exports_are_refused(run: AgentRun) -> None:
     for words, code, text in REFUSED:
         told = refusal(*(str(run.pk) if word == "RUN" else word for word in words))
 
@@ -152,7 +152,7 @@ def test_what_is_refused(run: AgentRun) -> None:
         (f"--source={SECRET}", "--source: must be one of native, external, import, otlp, not '[REDACTED"),
     ],
 )
-def test_a_filter_with_a_bad_value_is_named(option: str, text: str, project: Project) -> None:
+def test_the_error_names_the_filter_with_an_invalid_value(option: str, text: str, project: Project) -> None:
     with pytest.raises(CommandError, match="argument") as refused:
         export("--project", "alpha", option)
 
@@ -160,19 +160,19 @@ def test_a_filter_with_a_bad_value_is_named(option: str, text: str, project: Pro
     assert SECRET not in str(refused.value)
 
 
-def test_ambiguous_prefixes_have_their_code(run: AgentRun) -> None:
+def test_an_ambiguous_prefix_exits_with_4(run: AgentRun) -> None:
     make_run(make_agent(run.project))
 
-    # IDs begin with the time: those of some weeks have four digits in common.
+    # IDs start with the time: IDs created within a few weeks share four digits.
     assert refusal(str(run.pk)[:4])[0] == 4
 
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_the_process_writes_utf8_and_ends_with_its_codes(
+def test_the_process_writes_utf8_and_has_the_documented_exit_codes(
     run: AgentRun, tmp_path: Path, process_env: dict[str, str]
 ) -> None:
-    """Where the encoding is ASCII; into a pipe that closes, a device that is full, and a file that may not grow."""
+    """The locale is ASCII; the outputs are a pipe that closes, a full device, and a file with a size limit."""
     env = {**process_env, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     path = tmp_path / "one.json"
     path.write_text("before")

@@ -29,8 +29,8 @@ def refused_in_full(words: list[str], capsys: pytest.CaptureFixture[str], refuse
 
 
 # --- verify -----------------------------------------------------------------------------------------------------
-def test_verify_counts_what_is_in_them(command: Command) -> None:
-    """Both commands check the same."""
+def test_verify_counts_calls_and_tool_calls(command: Command) -> None:
+    """`fixture verify` and `verify_fixtures` check the same rules."""
     files = [str(SHIPPED / f"claude-code-{name}.json") for name in ("5c", "7e")]
 
     lines = [f"{files[0]}\t5\t10\tFalse\texact", f"{files[1]}\t24\t21\tFalse\texact"]
@@ -41,7 +41,7 @@ def test_verify_counts_what_is_in_them(command: Command) -> None:
     ]
 
 
-def test_verify_accepts_the_plain_form_as_it_is(command: Command) -> None:
+def test_verify_accepts_the_plain_form(command: Command) -> None:
     folder = str(recording("fixtures-format"))
 
     task, verifier = json.loads(command("verify_fixtures", folder, "--json"))
@@ -57,7 +57,9 @@ def test_verify_accepts_the_plain_form_as_it_is(command: Command) -> None:
 def test_exit_1_for_a_missing_result_and_for_a_secret(
     refused: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Row 107: a secret is named by its place and kind, and not repeated. The exit code is the highest of all files."""
+    """Row 107: the error names the place and kind of a secret, not its value. The exit code is the highest of all
+    files.
+    """
     asked = {
         "type": "tool_call",
         "callId": "c1",
@@ -113,7 +115,7 @@ def broken(**output: Any) -> dict[str, Any]:
         ('{"calls": NaN}', "$"),
     ],
 )
-def test_exit_7_names_the_json_path(refused: Any, tmp_path: Path, content: str, path: str) -> None:
+def test_verify_exits_with_7_and_names_the_json_path(refused: Any, tmp_path: Path, content: str, path: str) -> None:
     """Row 106."""
     file = tmp_path / "f.json"
     file.write_text(content)
@@ -124,7 +126,7 @@ def test_exit_7_names_the_json_path(refused: Any, tmp_path: Path, content: str, 
     assert "\n" not in line
 
 
-def test_exit_6_for_what_cannot_be_read(refused: Any, tmp_path: Path) -> None:
+def test_verify_and_convert_exit_with_6_for_an_unreadable_file(refused: Any, tmp_path: Path) -> None:
     """Row 105."""
     os.mkfifo(tmp_path / "fifo")
     with (tmp_path / "huge").open("wb") as huge:
@@ -137,7 +139,7 @@ def test_exit_6_for_what_cannot_be_read(refused: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_every_file_is_looked_at(refused: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_checks_every_file(refused: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.json").write_text("{}")
     good = str(SHIPPED / "claude-code-5c.json")
     files = [str(tmp_path / "bad.json"), good, str(tmp_path / "none.json")]
@@ -148,7 +150,7 @@ def test_every_file_is_looked_at(refused: Any, tmp_path: Path, capsys: pytest.Ca
 
 
 # --- convert ----------------------------------------------------------------------------------------------------
-def test_convert_makes_fixtures_that_verify_accepts(command: Command, refused: Any, tmp_path: Path) -> None:
+def test_convert_creates_fixtures_that_verify_accepts(command: Command, refused: Any, tmp_path: Path) -> None:
     (tmp_path / "chats.json").write_text(json.dumps(CHAT * 2))
     out = tmp_path / "new" / "out"
     words = ["fixture", "convert", str(tmp_path / "chats.json"), "--output", str(out)]
@@ -167,7 +169,7 @@ def test_convert_makes_fixtures_that_verify_accepts(command: Command, refused: A
     assert json.loads(command(*words, "--force", "--json"))[1]["file"] == f"{out}/tau-bench-1.json"
 
 
-def test_convert_is_all_or_nothing(refused: Any, tmp_path: Path) -> None:
+def test_convert_writes_all_files_or_none(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "good.json").write_text(json.dumps(CHAT))
     (tmp_path / "bad.json").write_text(json.dumps([{"traj": [{"role": "nobody", "content": "x"}]}]))
     good, bad, out = str(tmp_path / "good.json"), str(tmp_path / "bad.json"), str(tmp_path / "out")
@@ -179,7 +181,7 @@ def test_convert_is_all_or_nothing(refused: Any, tmp_path: Path) -> None:
     assert not Path(out).exists()
 
 
-def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command, tmp_path: Path) -> None:
+def test_convert_gives_a_session_a_name_that_the_provider_accepts(command: Command, tmp_path: Path) -> None:
     recorded = recording("claude-code/b0-be9accda39-0.jsonl")
     session = tmp_path / ".my session (1).jsonl"
     session.write_bytes(recorded.read_bytes())
@@ -188,14 +190,14 @@ def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command
     assert row["file"] == f"{tmp_path}/my-session-1-.json"
 
 
-def test_an_output_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_exits_with_6(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "chats.json").write_text(json.dumps(CHAT))
 
     code, line = refused("fixture", "convert", str(tmp_path / "chats.json"), "--output", str(tmp_path / "chats.json"))
     assert (code, str(tmp_path / "chats.json") in line) == (6, True)
 
 
-def test_convert_says_which_answers_it_leaves_out(command: Command, tmp_path: Path) -> None:
+def test_convert_lists_the_answers_that_it_leaves_out(command: Command, tmp_path: Path) -> None:
     source = recording("claude-code/7e-d4051c8a85-0.jsonl")
     words = ["fixture", "convert", str(source), "--output", str(tmp_path)]
 
@@ -207,7 +209,7 @@ def test_convert_says_which_answers_it_leaves_out(command: Command, tmp_path: Pa
 
 
 # --- schema -----------------------------------------------------------------------------------------------------
-def test_schema_is_the_published_one(command: Command) -> None:
+def test_schema_prints_the_published_schema(command: Command) -> None:
     printed = json.loads(command("fixture", "schema"))
 
     assert printed == json.loads((ROOT / "docs/reference/fixture.schema.json").read_text())

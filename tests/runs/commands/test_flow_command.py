@@ -1,4 +1,4 @@
-"""`agentops flow`: define, run and control flows; and the example of the guide, which runs to its end."""
+"""`agentops flow`: define, run and control flows; and a complete run of the example in the guide."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def written(folder: Path, definition: Any, name: str = "flow.json") -> str:
     return str(path)
 
 
-def test_a_flow_is_applied_exported_run_and_controlled(project: Project, command: Command, tmp_path: Path) -> None:
+def test_a_flow_can_be_applied_exported_run_and_controlled(project: Project, command: Command, tmp_path: Path) -> None:
     file = written(tmp_path, TOML, "flow.toml")
     assert command("flow", "apply", file, "--project", "alpha", "--dry-run").strip() == "valid"
     assert command("flow", "apply", file, "--project", "alpha").split() == ["created", "ask", "1"]
@@ -78,7 +78,7 @@ def test_a_flow_is_applied_exported_run_and_controlled(project: Project, command
         (["send", "{run}", "a", "hello"], 5, "a completed flow run accepts no commands"),
     ],
 )
-def test_what_is_refused(
+def test_invalid_flow_commands_are_refused(
     refused: Callable[..., tuple[int, str]],
     command: Command,
     tmp_path: Path,
@@ -96,7 +96,7 @@ def test_what_is_refused(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_hints")
-def test_the_example_of_the_guide_runs_to_its_end(
+def test_the_example_in_the_guide_runs_to_its_end(
     command: Command, tmp_path: Path, settings: Settings, worker: Worker
 ) -> None:
     guide = (ROOT / "docs" / "guides" / "flows.md").read_text()

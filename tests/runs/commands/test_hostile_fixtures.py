@@ -1,4 +1,4 @@
-"""Fixture files that nobody should read, rows 105 and 106: links out of the folder, compressed ones, other prompts."""
+"""Malicious fixture files, rows 105 and 106: links out of the folder, compressed files, wrong prompts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.flows.flow_runs import make_flow_run, make_writer, run_of
 
 @pytest.fixture
 def folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
-    """A folder of fixtures, beside which lies a file that is none of theirs."""
+    """Create a folder of fixtures, and a private file outside it."""
     folder = tmp_path / "fixtures"
     (folder / "shop").mkdir(parents=True)
     settings.AGENTOPS_FIXTURES = [str(folder)]
@@ -50,7 +50,7 @@ def recording(*texts: str, prompt: str = "Go.") -> str:
 # --- Links ----------------------------------------------------------------------------------------------------------
 
 
-def test_links_that_lead_out_of_the_folder_are_refused(folder: Path) -> None:
+def test_links_out_of_the_folder_are_refused(folder: Path) -> None:
     (folder / "linked.json").symlink_to(folder.parent / "private.json")
     (folder / "shop/clerk.json").symlink_to("../../private.json")
     (folder / "outside").symlink_to(folder.parent)
@@ -72,14 +72,14 @@ def test_links_within_the_folder_are_followed(folder: Path, tmp_path: Path, sett
     (folder / "inside.json").symlink_to("plain.json")
     (folder / "shop/clerk.json").symlink_to("../plain.json")
     assert library.load("inside") == library.load("plain") == library.load("shop", "clerk")
-    # The folder itself may be a link: it is what the site names.
+    # The configured folder may itself be a link.
     (tmp_path / "link").symlink_to(folder)
     settings.AGENTOPS_FIXTURES = [str(tmp_path / "link")]
     library.load.cache_clear()
     assert library.load("plain").answers[0].output.text == "open"
 
 
-def test_verify_refuses_links_that_lead_out_of_the_folder(folder: Path, refused: Any) -> None:
+def test_verify_refuses_links_out_of_the_folder(folder: Path, refused: Any) -> None:
     (folder / "shop/clerk.json").symlink_to("../../private.json")
     code, last = refused("verify_fixtures", str(folder))
     assert code == 6
@@ -89,8 +89,8 @@ def test_verify_refuses_links_that_lead_out_of_the_folder(folder: Path, refused:
 # --- Compressed files -----------------------------------------------------------------------------------------------
 
 
-def test_a_compressed_file_is_refused_and_never_grows(folder: Path, refused: Any) -> None:
-    """One of 200 KB would have 200 MB, more than a file may have."""
+def test_a_compressed_file_is_refused_without_decompression(folder: Path, refused: Any) -> None:
+    """A file of 200 KB would expand to 200 MB, more than the limit."""
     bomb = folder / "bomb.json"
     with gzip.open(bomb, "wb") as file:
         for _ in range(200):
@@ -111,7 +111,7 @@ def test_a_compressed_file_is_refused_and_never_grows(folder: Path, refused: Any
 # --- Prompts --------------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_that_contradicts_the_user_turn_before_it_is_refused(folder: Path, refused: Any) -> None:
+def test_a_prompt_that_contradicts_the_previous_user_turn_is_refused(folder: Path, refused: Any) -> None:
     fitting = {"calls": [call("a", "Go.", user="And now?"), call("b", "And now?")]}
     assert len(parse(json.dumps(fitting)).answers) == 2
     file = folder / "other.json"
@@ -124,7 +124,7 @@ def test_a_prompt_that_contradicts_the_user_turn_before_it_is_refused(folder: Pa
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("prompt", "status"), [("Go.", "completed"), ("Stop.", "paused")])
-def test_a_run_with_another_prompt_has_no_fixture_if_its_agent_checks_prompts(
+def test_a_run_with_a_wrong_prompt_has_no_fixture_if_its_agent_checks_prompts(
     folder: Path, prompt: str, status: str
 ) -> None:
     run = played("plain", prompt, check_prompt=True)
@@ -148,7 +148,7 @@ def test_later_turns_are_checked_and_calls_after_tools_are_not(folder: Path) -> 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_prompts_of_a_flow_are_checked_against_the_plain_form(folder: Path, worker: Worker) -> None:
-    """Each call is for a visit of the node: the second one has another prompt than the recorded."""
+    """Each call belongs to a visit of the node; the second visit has a different prompt from the recording."""
     plain = [{"input": {"prompt": f"Write {n}", "options": {}}, "output": {"text": f"text {n}"}} for n in (1, 2)]
     (folder / "writer.json").write_text(json.dumps({"calls": plain}))
     project = make_project()
@@ -170,7 +170,7 @@ def test_the_prompts_of_a_flow_are_checked_against_the_plain_form(folder: Path, 
     assert second.error_message.startswith("No fixture for second call 0: the prompt is not the recorded one")
 
 
-def test_the_setting_is_a_flag(folder: Path) -> None:
+def test_check_prompt_must_be_a_boolean(folder: Path) -> None:
     with pytest.raises(ProviderUnusable, match=r"settings\.check_prompt must be true or false"):
         provider_of("fixture").check("plain", {"check_prompt": "yes"})
 

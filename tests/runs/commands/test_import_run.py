@@ -1,4 +1,4 @@
-"""`agentops import_run`: what it prints, what it stores, and its exit codes."""
+"""`agentops import_run`: output, stored rows and exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def session(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project: Project, session: Path) -> None:
+def test_the_output_has_a_line_for_each_run_with_its_state(command: Command, project: Project, session: Path) -> None:
     Project.objects.update(retention_days=None)
     first = command("import_run", str(session), "--project", "alpha").split("\t")
     again = command("import_run", str(session), "--project", "alpha").split("\t")
@@ -67,8 +67,8 @@ def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project
     assert (run.source, run.status) == ("import", "waiting")
 
 
-def test_what_an_imported_run_does_not_have_is_not_shown(command: Command, project: Project, session: Path) -> None:
-    """Neither a version of an agent and its provider, nor a limit of steps."""
+def test_facts_that_an_imported_run_lacks_are_left_out(command: Command, project: Project, session: Path) -> None:
+    """The version of an agent, the provider, and the step limit."""
     command("import_run", str(session), "--project", "alpha")
     run = AgentRun.objects.get()
 
@@ -86,7 +86,7 @@ def test_a_dry_run_stores_nothing(command: Command, project: Project, session: P
     assert not AgentRun.objects.exists()
 
 
-def test_damaged_lines_are_named_or_the_file_is_refused(
+def test_damaged_lines_are_reported_or_the_file_is_refused(
     command: Command, project: Project, session: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session.write_text(session.read_text() + '{"type": "us\n' + line("user", "u2", "Go on") + '{"type":')
@@ -103,7 +103,7 @@ def test_damaged_lines_are_named_or_the_file_is_refused(
     ]
 
 
-def test_each_file_is_imported_on_its_own(
+def test_each_file_is_imported_separately(
     project: Project, session: Path, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.jsonl"
@@ -134,7 +134,7 @@ def test_the_exit_code_names_the_kind_of_error(
     assert not AgentRun.objects.exists()
 
 
-def test_a_format_that_does_not_fit_is_refused(project: Project, session: Path, refused: Refused) -> None:
+def test_a_format_that_does_not_match_is_refused(project: Project, session: Path, refused: Refused) -> None:
     code, text = refused("import_run", str(session), "--project", "alpha", "--format", "codex")
 
     assert code == 7
@@ -142,7 +142,7 @@ def test_a_format_that_does_not_fit_is_refused(project: Project, session: Path, 
     assert text == f"one.jsonl: no session_meta line with an id; {reason}"
 
 
-def test_a_run_that_is_being_deleted_is_named(
+def test_an_import_into_a_run_that_is_being_deleted_is_refused(
     command: Command, project: Project, session: Path, refused: Refused
 ) -> None:
     command("import_run", str(session), "--project", "alpha")
@@ -156,7 +156,7 @@ def test_a_run_that_is_being_deleted_is_named(
 
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
-def test_of_two_imports_that_open_a_run_at_once_the_second_continues_it(
+def test_two_concurrent_imports_of_a_session_create_one_run(
     command: Command, transactional_db: None, session: Path
 ) -> None:
     project, file = make_project("alpha"), ImportFile.open(session)
@@ -176,7 +176,7 @@ def test_of_two_imports_that_open_a_run_at_once_the_second_continues_it(
     assert AgentRun.objects.get().external_id == "claude-code:s1"
 
 
-def test_import_is_another_name_of_it() -> None:
+def test_import_is_an_alias() -> None:
     done = subprocess.run(
         [*MANAGE, "import", "--help"], capture_output=True, text=True, timeout=60, check=True, env=os.environ
     )

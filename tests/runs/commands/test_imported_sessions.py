@@ -1,4 +1,4 @@
-"""Sessions of other programs in statistics, lists, Compare and Imports: their agents, and how long they took."""
+"""Imported sessions in statistics, lists, Compare and Imports: agents and durations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def project() -> Project:
 
 
 def store_session(project: Project, name: str, *, agents: Sequence[str] = ()) -> AgentRun:
-    """Store a session at once that began 40 minutes ago and has just ended, and sub-agents of it."""
+    """Store a session in one request: it began 40 minutes ago and has just ended, with subagents."""
     end = timezone.now()
     times = [end - SESSION, end - SESSION / 2, end]
     events = [
@@ -44,7 +44,7 @@ def store_session(project: Project, name: str, *, agents: Sequence[str] = ()) ->
     return AgentRun.objects.get(external_id=name)
 
 
-def test_an_imported_session_has_its_agent_and_the_time_that_it_took(project: Project) -> None:
+def test_an_imported_session_has_its_agent_and_duration(project: Project) -> None:
     run = store_session(project, "s1")
     drive(make_run(make_agent(project, slug="fixer")))
     assert run.status == "completed"
@@ -57,7 +57,7 @@ def test_an_imported_session_has_its_agent_and_the_time_that_it_took(project: Pr
     assert total_row("all", window.runs).p95 == "40 min 00 s"
 
 
-def test_runs_of_an_agent_and_of_its_name_are_one_row(project: Project) -> None:
+def test_runs_of_an_agent_and_sessions_with_its_name_share_a_row(project: Project) -> None:
     store_session(project, "s1")
     drive(make_run(make_agent(project, slug="claude-code")))
 
@@ -66,7 +66,7 @@ def test_runs_of_an_agent_and_of_its_name_are_one_row(project: Project) -> None:
     assert (row.name, row.runs) == ("claude-code", "2")
 
 
-def test_compare_names_no_version_and_no_budget_that_it_does_not_have(project: Project) -> None:
+def test_compare_omits_a_missing_version_and_budget(project: Project) -> None:
     one, other = store_session(project, "s1"), drive(make_run(make_agent(project, slug="fixer")))
     client = Client()
     client.force_login(make_person(project))
@@ -78,7 +78,7 @@ def test_compare_names_no_version_and_no_budget_that_it_does_not_have(project: P
     assert facts["Duration"][0].startswith("40 min")
 
 
-def test_the_list_offers_its_agent_as_a_filter(project: Project) -> None:
+def test_the_agent_of_a_session_is_a_filter_of_the_list(project: Project) -> None:
     run = store_session(project, "s1")
     drive(make_run(make_agent(project, slug="fixer")))
     client = Client()
@@ -92,7 +92,7 @@ def test_the_list_offers_its_agent_as_a_filter(project: Project) -> None:
 
 
 @pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
-def test_the_agents_of_each_source_are_offered_however_many_runs_another_has(project: Project) -> None:
+def test_the_agents_of_each_source_are_listed_for_any_number_of_runs(project: Project) -> None:
     make_runs(project, 501, source="external", agent_config={"agent_id": "reviewer"})
     make_runs(project, 1, source="otlp", agent_config={"agent_id": "tracer"})
     store_session(project, "s1")
@@ -102,7 +102,7 @@ def test_the_agents_of_each_source_are_offered_however_many_runs_another_has(pro
     assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "reviewer", "tracer"]
 
 
-def test_what_commands_import_is_listed(project: Project, command: Command, tmp_path: Path) -> None:
+def test_imports_by_commands_are_listed(project: Project, command: Command, tmp_path: Path) -> None:
     message = {"role": "user", "content": "Hello"}
     path = tmp_path / "one.jsonl"
     path.write_text(json.dumps({"type": "user", "uuid": "u1", "sessionId": "s1", "message": message}) + "\n")

@@ -1,4 +1,4 @@
-"""`agentops --help`, `--version` and `completion`: what a newcomer asks first, and how fast it is answered."""
+"""`agentops --help`, `--version` and `completion`: output and start time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from agentops.accounts.management import overview
 from agentops.accounts.management.commands.completion import SHELLS
 from tests.support.command_line import MANAGE, Command
 
-#: Django REST framework's, whose document `/api/schema` replaces, and the one of developers that writes docs/reference.
+#: A command of Django REST framework that `/api/schema` replaces, and a developer command that writes docs/reference.
 NOT_LISTED = {"generateschema", "write_reference"}
-#: What the overview and a list of runs have to do without. Each costs a tenth of a second or more.
-#: Celery is not among them: the models of django-celery-beat import it.
+#: Modules that the overview and a list of runs must not import. Each takes 0.1 s or more. The models of
+#: django-celery-beat import Celery.
 HEAVY = ("django_eventstream", "pydantic", "pydantic_ai", "redis", "rest_framework.views")
 
 
@@ -39,7 +39,7 @@ def test_the_overview_needs_no_settings(words: list[str]) -> None:
     assert told.index("Django's commands:") < told.index("changepassword") < told.index("makemigrations")
 
 
-def test_the_version() -> None:
+def test_version_prints_the_versions() -> None:
     assert run(["--version"], DATABASE_URL="bad").startswith(f"agentops {version('agentops')} (Django ")
 
 
@@ -48,8 +48,10 @@ def test_the_version() -> None:
     "module",
     ["agentops.accounts.management.commands.key", "runs.management.commands.agent", "runs.management.agent.run_table"],
 )
-def test_commands_that_need_no_model_library_load_none(module: str, process_env: dict[str, str]) -> None:
-    """Set-up and the command's module, in a process of their own. Completion, `--help` and `agent ls` live on this."""
+def test_commands_that_need_no_model_library_do_not_import_it(module: str, process_env: dict[str, str]) -> None:
+    """Set-up and the command's module, in a separate process. Completion, `--help` and `agent ls` depend on a fast
+    start.
+    """
     code = f"import sys, django; django.setup(); import {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
     env = {name: value for name, value in process_env.items() if name != "REDIS_URL"}
     env["DJANGO_SETTINGS_MODULE"] = "agentops.settings"
@@ -59,7 +61,7 @@ def test_commands_that_need_no_model_library_load_none(module: str, process_env:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion(shell: str, command: Command, tmp_path: Path) -> None:
+def test_completion_prints_a_valid_script(shell: str, command: Command, tmp_path: Path) -> None:
     script = command("completion", shell)
 
     for word in ("agentops", "agent", "resume", "dry-run", "check_invariants", "migrate"):
@@ -78,7 +80,7 @@ def test_bash_completes_commands_options_and_values(command: Command, tmp_path: 
         typed = " ".join(f"'{word}'" for word in words)
         tab = f"COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _shtab_agentops; echo ${{COMPREPLY[*]}}"
         shell = ["bash", "-c", f"source {file}; {tab}"]
-        # Where nothing fits, its exit code is 1.
+        # The exit code is 1 if nothing matches.
         return set(subprocess.run(shell, check=False, capture_output=True, text=True, timeout=60).stdout.split())
 
     assert completed("agentops", "check_") == {"check_runs", "check_invariants"}

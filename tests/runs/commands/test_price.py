@@ -1,4 +1,4 @@
-"""`agentops price`: prices of a project for models, shown, changed and audited."""
+"""`agentops price`: model prices of a project, shown, changed and audited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(*words: str) -> str:
     return out.getvalue()
 
 
-def test_a_price_is_set_shown_replaced_and_removed(project: Project) -> None:
+def test_a_price_can_be_set_shown_replaced_and_removed(project: Project) -> None:
     project.settings = {"budgets": {"tokens_per_day": 7}}
     project.save()
     assert run("alpha") == ""
@@ -37,7 +37,7 @@ def test_a_price_is_set_shown_replaced_and_removed(project: Project) -> None:
     assert entries[3].after == {"prices": left}
 
 
-def test_prices_of_tiers_and_sizes_stand_beside_each_other(project: Project) -> None:
+def test_prices_of_tiers_and_context_sizes_are_separate(project: Project) -> None:
     run("alpha", "opus*", "--input", "5", "--output", "25", "--cache-write", "6.25", "--cache-write-1h", "10")
     run("alpha", "opus*", "--input", "30", "--output", "150", "--tier", "fast")
     run("alpha", "opus*", "--input", "10", "--output", "37.5", "--above", "200000")
@@ -64,7 +64,7 @@ def test_prices_of_tiers_and_sizes_stand_beside_each_other(project: Project) -> 
         (["m", "--input", "-1", "--output", "1"], "greater than or equal to 0"),
     ],
 )
-def test_it_refuses(project: Project, words: list[str], error: str) -> None:
+def test_invalid_prices_are_refused(project: Project, words: list[str], error: str) -> None:
     with pytest.raises((CommandError, InvalidPrices), match=error):
         run("alpha", *words)
     assert not AuditEntry.objects.filter(action="project.changed").exists()

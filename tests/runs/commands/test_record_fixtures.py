@@ -1,4 +1,4 @@
-"""`agentops record_fixtures`: a new run of an agent, or stored ones."""
+"""`agentops record_fixtures`: record a new run of an agent, or stored runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Command = Callable[..., str]
 NEW = ("record_fixtures", "--agent", "player", "--project", "alpha", "--output")
 
 
-def test_an_agent_is_run_here_and_recorded(agent: Agent, command: Command, refused: Any, tmp_path: Path) -> None:
+def test_a_new_run_is_driven_and_recorded(agent: Agent, command: Command, refused: Any, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "fixtures"
 
     printed = command(*NEW, str(folder))
@@ -35,17 +35,17 @@ def test_an_agent_is_run_here_and_recorded(agent: Agent, command: Command, refus
     assert len(load(folder / "player.json").answers) == 5
     assert command("verify_fixtures", str(folder)).endswith("\texact\n")
 
-    # Refused before a model is called.
+    # The command fails before it calls a model.
     problem = f"{folder}/player.json already exists; pass --force to overwrite it"
     assert refused(*NEW, str(folder)) == (5, problem)
     assert AgentRun.objects.count() == 1
 
 
 @pytest.mark.usefixtures("agent")
-def test_stored_runs_get_a_file_each(
+def test_each_stored_run_gets_a_file(
     project: Project, command: Command, tmp_path: Path, make_run: Callable[..., AgentRun]
 ) -> None:
-    """Runs of one agent are told apart by their IDs; what a fixture does not carry is printed."""
+    """File names of runs of one agent contain the run ID; data that a fixture cannot contain is printed."""
     first, second = drive(make_run()), drive(make_run())
     [imported] = import_path(project, recording("claude-agent-sdk/golden-tool-use-roundtrip.json")).runs
     runs = [str(run.pk) for run in (first, second, imported, first)]
@@ -60,7 +60,7 @@ def test_stored_runs_get_a_file_each(
 
 
 @pytest.mark.usefixtures("agent")
-def test_what_is_not_finished_is_not_written(
+def test_an_unfinished_run_is_not_recorded(
     project: Project, refused: Any, make_run: Callable[..., AgentRun], tmp_path: Path
 ) -> None:
     rules = {"approvals": [{"tools": ".*", "action": "ask", "reason": "It reads."}]}

@@ -1,4 +1,4 @@
-"""`agentops record_fixtures` of flows, and flows on what it has recorded."""
+"""`agentops record_fixtures` for flows, and flows that play the recorded fixtures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FLOW: dict[str, Any] = {
 
 
 def recorded_call(text: str, **tools: str) -> dict[str, Any]:
-    """A call of a model that says `text` and calls these tools, with their results."""
+    """Return a model call that answers `text` and calls these tools, with their results."""
     parts = [
         {"part_kind": "text", "content": text},
         *({"part_kind": "tool-call", "tool_name": name, "args": {}, "tool_call_id": f"id-{name}"} for name in tools),
@@ -74,10 +74,10 @@ def without_ids(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_recorded_flow_run_plays_to_the_same_snapshot(
+def test_a_recorded_flow_run_replays_to_the_same_snapshot(
     project: Project, worker: Worker, command: Command, refused: Any, tmp_path: Path
 ) -> None:
-    """Loops and items have different numbers of calls, one visit ends with a tool, one item is skipped."""
+    """Loops and items have different numbers of calls, one visit ends with a tool, and one item is skipped."""
     calls = [recorded_call("I look.", look="7"), recorded_call("Draft 7"), recorded_call("Draft 8", save="saved")]
     (tmp_path / "words.json").write_text(json.dumps({"calls": [*calls, {"end": True}]}))
     calls = [recorded_call("I read.", read="x"), recorded_call("Part one"), recorded_call("I.", read="y")]
@@ -127,7 +127,7 @@ def test_a_recorded_flow_run_plays_to_the_same_snapshot(
     assert run_of(longer, "draft#2").error_message == "No fixture for draft call 3"
 
 
-def test_a_flow_is_run_here_and_recorded(
+def test_a_new_flow_run_is_driven_and_recorded(
     project: Project, command: Command, refused: Any, tmp_path: Path, settings: Settings
 ) -> None:
     (tmp_path / "words.json").write_text(json.dumps({"calls": [recorded_call("Fine, sk-ant-api03-" + "a1B2" * 24)]}))

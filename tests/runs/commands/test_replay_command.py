@@ -1,4 +1,4 @@
-"""`agentops replay`: the stored events again, at their pace, and nothing else."""
+"""`agentops replay`: print the stored events at their recorded pace, without side effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from timeline.models import Source
 MakeRun = Callable[..., AgentRun]
 
 
-def test_it_works(make_run: MakeRun, command: Command) -> None:
+def test_replay_prints_every_event(make_run: MakeRun, command: Command) -> None:
     run = drive(make_run())
     lines = [line.split("\t") for line in command("replay", str(run.pk), "--at-once").splitlines()]
 
@@ -35,7 +35,7 @@ def test_it_works(make_run: MakeRun, command: Command) -> None:
     assert {len(cells) for cells in lines} == {6}
 
 
-def test_json_is_what_the_api_gives(make_run: MakeRun, command: Command) -> None:
+def test_json_output_equals_the_api(make_run: MakeRun, command: Command) -> None:
     run = drive(make_run())
     lines = [json.loads(line) for line in command("replay", str(run.pk)[:13], "--at-once", "--json").splitlines()]
 
@@ -44,7 +44,7 @@ def test_json_is_what_the_api_gives(make_run: MakeRun, command: Command) -> None
     assert lines[-1]["state"]["status"] == "completed"
 
 
-def test_a_part_has_the_states_of_the_whole(make_run: MakeRun, command: Command) -> None:
+def test_a_range_has_the_same_states_as_the_whole(make_run: MakeRun, command: Command) -> None:
     run = drive(make_run())
     whole = command("replay", str(run.pk), "--at-once").splitlines()
 
@@ -78,7 +78,7 @@ def told_at(run: AgentRun, *seconds: float) -> None:
         log.append(run.pk, entries, source=Source.INGEST)
 
 
-def test_it_keeps_the_recorded_pace_and_shortens_long_pauses(make_run: MakeRun) -> None:
+def test_replay_keeps_the_recorded_pace_and_shortens_long_pauses(make_run: MakeRun) -> None:
     run = make_run()
     told_at(run, 1.6, 1.6, 3600)
     out, err = io.StringIO(), io.StringIO()
@@ -99,9 +99,9 @@ def test_it_keeps_the_recorded_pace_and_shortens_long_pauses(make_run: MakeRun) 
         (["--from", "5", "--to", "4"], "--to 4 is before --from 5"),
     ],
 )
-def test_it_refuses_what_cannot_be(make_run: MakeRun, refused, words: list[str], about: str) -> None:
+def test_invalid_options_are_refused(make_run: MakeRun, refused, words: list[str], about: str) -> None:
     assert refused("replay", str(make_run().pk), *words) == (2, about)
 
 
-def test_it_refuses_a_run_that_is_not_there(db: None, refused) -> None:
+def test_an_unknown_run_exits_with_3(db: None, refused) -> None:
     assert refused("replay", "0123456789")[0] == 3

@@ -1,4 +1,4 @@
-"""`agentops search_index`: how far the index is, and writing it anew."""
+"""`agentops search_index`: the state of the search index, and rebuilding it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def answer(*words: str) -> dict[str, Any]:
     return read
 
 
-def test_the_index_is_shown_and_rebuilt(db: None) -> None:
+def test_the_index_can_be_inspected_and_rebuilt(db: None) -> None:
     project = make_project()
     run = make_run(make_agent(project), "needle")
     index_all()

@@ -1,4 +1,4 @@
-"""`agentops sink`: as an operator uses it, from adding to sending again."""
+"""`agentops sink`: the steps of an operator, from adding a sink to resending a delivery."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sink(*arguments: str) -> Any:
     return json.loads(out.getvalue())
 
 
-def test_from_adding_to_sending_again(settings: Any, tmp_path: Path) -> None:
+def test_a_sink_can_be_added_tested_and_its_deliveries_resent(settings: Any, tmp_path: Path) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     run = make_run(make_agent(make_project("shop")))
     secrets = tmp_path / "secrets.json"
@@ -73,7 +73,7 @@ def test_from_adding_to_sending_again(settings: Any, tmp_path: Path) -> None:
         (["add", "shop", "http", "a", "--secrets", "/dev/zero"], 6),
     ],
 )
-def test_what_is_refused_has_its_exit_code(arguments: list[str], code: int) -> None:
+def test_an_invalid_sink_has_an_exit_code(arguments: list[str], code: int) -> None:
     make_project("shop")
     with pytest.raises(CommandError) as refused:
         sink(*arguments)
@@ -91,10 +91,8 @@ NOT_STRICT = {
 
 
 @pytest.mark.parametrize("case", NOT_STRICT)
-def test_json_on_the_command_line_and_in_files_is_strict(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A line and an exit code, as for all input: no traceback, no sink."""
+def test_json_in_options_and_files_is_strict(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error is one line with an exit code, as for all input: no traceback, no sink."""
     make_project("shop")
     add = ["add", "shop", "http", "lake"]
     with pytest.raises(SystemExit) as ended:
@@ -112,7 +110,7 @@ def test_json_on_the_command_line_and_in_files_is_strict(
     assert not Sink.objects.exists()
 
 
-def test_an_option_is_json_or_a_text() -> None:
+def test_an_option_is_json_or_plain_text() -> None:
     make_project("shop")
     sink("add", "shop", "http", "lake", "--option", "url=https://example.org/[1", "--option", "batch_size=7")
     assert Sink.objects.get().config == {"url": "https://example.org/[1", "batch_size": 7}

@@ -1,4 +1,4 @@
-"""Commits of several runs in one transaction of PostgreSQL: which of them share it, and what a failure does to each."""
+"""Commits of several runs in one PostgreSQL transaction: which runs share it, and the effect of a failure on each."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ pytestmark = [
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no thread stop waiting for the leader of a group, however busy the machine is."""
+    """Raise the timeout of threads that wait for the leader of a group, for busy machines."""
     monkeypatch.setattr(group_commit, "PATIENCE_S", 60)
 
 
 def claimed_run() -> Commit:
-    """Return the commit of a message to a run that is claimed."""
+    """Return the commit of a message to a claimed run."""
     run = make_run()
     claimed = transitions.claim(run.pk, "owner")
     assert claimed is not None
@@ -54,7 +54,7 @@ def claimed_run() -> Commit:
 
 
 class Threads:
-    """Threads that commit. Alone, they wait for a locked row for up to a minute."""
+    """Threads that commit. A thread that commits alone waits up to a minute for a locked row."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -82,7 +82,7 @@ def threads() -> Iterator[Threads]:
 
 @contextmanager
 def locked(run_id: UUID) -> Iterator[None]:
-    """The log of a run, locked by a connection of its own."""
+    """Lock the log of a run from a separate connection."""
     settings = connection.get_connection_params()
     keys = ("host", "port", "user", "password", "dbname")
     with psycopg.connect(**{key: settings[key] for key in keys if settings.get(key)}) as other:
@@ -91,7 +91,7 @@ def locked(run_id: UUID) -> Iterator[None]:
 
 
 def behind_a_leader(threads: Threads, *others: Callable[[], object]) -> list[Future[object]]:
-    """Let others wait behind a commit that waits for a row, until all of them are there; then let it go on."""
+    """Start the other commits while a leader waits for a locked row; unlock the row once all of them wait."""
     first = claimed_run()
     with locked(first.run_id):
         led = threads.start(partial(writes.write, first))
@@ -103,7 +103,7 @@ def behind_a_leader(threads: Threads, *others: Callable[[], object]) -> list[Fut
 
 
 def transactions(*commits: Commit) -> list[str]:
-    """Return the transaction that has stored the message of each commit."""
+    """Return the transaction that stored the message of each commit."""
     with connection.cursor() as cursor:
         found = []
         for commit in commits:
@@ -120,7 +120,7 @@ def stored(commit: Commit) -> bool:
 
 
 @pytest.mark.usefixtures("patient")
-def test_what_comes_during_a_commit_is_committed_together(threads: Threads) -> None:
+def test_commits_that_arrive_during_a_commit_share_the_next_one(threads: Threads) -> None:
     commits = [claimed_run() for _ in range(4)]
 
     futures = behind_a_leader(threads, *(partial(writes.write, commit) for commit in commits))
@@ -131,7 +131,7 @@ def test_what_comes_during_a_commit_is_committed_together(threads: Threads) -> N
 
 
 @pytest.mark.usefixtures("patient")
-def test_one_that_was_taken_over_is_refused_and_the_others_are_stored(threads: Threads) -> None:
+def test_a_commit_that_lost_its_lease_is_refused_and_the_others_are_stored(threads: Threads) -> None:
     commits = [claimed_run() for _ in range(3)]
     assert commits[1].epoch is not None
     log.raise_epoch(commits[1].run_id, commits[1].epoch + 1)
@@ -145,7 +145,7 @@ def test_one_that_was_taken_over_is_refused_and_the_others_are_stored(threads: T
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_locked_row_holds_up_its_own_run_only(threads: Threads) -> None:
+def test_a_locked_row_delays_only_its_run(threads: Threads) -> None:
     commits = [claimed_run() for _ in range(3)]
     with locked(commits[1].run_id):
         before, held, after = behind_a_leader(threads, *(partial(writes.write, commit) for commit in commits))
@@ -156,7 +156,7 @@ def test_a_locked_row_holds_up_its_own_run_only(threads: Threads) -> None:
     assert all(stored(commit) for commit in commits)
 
 
-def test_nobody_waits_long_for_a_leader_that_waits(threads: Threads) -> None:
+def test_waiting_for_a_leader_has_a_timeout(threads: Threads) -> None:
     first, other = claimed_run(), claimed_run()
     with locked(first.run_id):
         led = threads.start(partial(writes.write, first))
@@ -170,7 +170,7 @@ def test_nobody_waits_long_for_a_leader_that_waits(threads: Threads) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_leader_that_is_refused_lets_another_lead(threads: Threads) -> None:
+def test_after_a_refused_leader_another_thread_leads(threads: Threads) -> None:
     first, *others = [claimed_run() for _ in range(3)]
     assert first.epoch is not None
     log.raise_epoch(first.run_id, first.epoch + 1)
@@ -187,10 +187,8 @@ def test_a_leader_that_is_refused_lets_another_lead(threads: Threads) -> None:
     eventually(lambda: not GROUP.has_leader, why="somebody still leads", within_s=20)
 
 
-def test_a_thread_that_is_interrupted_while_it_waits_never_leads(
-    threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "PATIENCE_S", 1)  # an interrupt comes after it
+def test_an_interrupted_waiting_thread_never_leads(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 1)  # an interrupt arrives only after this timeout
     first, other = claimed_run(), claimed_run()
     idents: list[int] = []
 
@@ -214,7 +212,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_never_leads(
 
 @pytest.fixture
 def sleeping() -> Iterator[None]:
-    """The first message that is inserted with others takes half a minute."""
+    """Delay the first insert of several messages by half a minute."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -238,7 +236,7 @@ def sleeping() -> Iterator[None]:
 
 
 def safely(commit: Commit) -> bool:
-    """Write a commit as a step does."""
+    """Run a commit as a step does."""
     assert commit.epoch is not None
     row = commit.messages[0]
     return commit_safely(
@@ -259,7 +257,7 @@ def backend_of_the_group() -> int | None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_after_a_lost_connection_each_looks_for_its_own_rows(
+def test_after_a_lost_connection_each_thread_looks_for_its_rows(
     threads: Threads, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     commits = [claimed_run() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Outputs above 256 KiB: size and digest beside them, whole in a download, and not read by lists and pages."""
+"""Outputs above 256 KiB: stored with size and digest, downloadable in full, and not read by lists and pages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MIDDLE = "«the middle of it»"
 
 
 def close(run: AgentRun, output: Any) -> AgentRunToolCall:
-    """Give the waiting call of a run its output, as a worker does."""
+    """Store the output of the waiting call of a run, as a worker does."""
     call = AgentRunToolCall.objects.get(run=run, result_message=None, status="unknown")
     result = CallResult(ToolStatus.COMPLETED, output)
     position = transcript.last_position(run.pk) + 1
@@ -58,7 +58,7 @@ def test_size_and_digest_are_stored_with_the_whole_output() -> None:
 
 
 @pytest.mark.parametrize("output", cases(["x" * LIMIT, "ä" * (LIMIT // 2), [], ["short"], None]))
-def test_others_have_neither(output: Any) -> None:
+def test_shorter_outputs_have_neither_size_nor_digest(output: Any) -> None:
     assert facts_of(output) is None
 
 
@@ -72,8 +72,8 @@ def test_lists_and_odd_texts_are_measured_too() -> None:
 
 
 @pytest.mark.every_database
-def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
-    """A page shows the beginning, without reading more of it than that."""
+def test_the_api_returns_size_and_digest_and_users_download_the_output() -> None:
+    """A page shows the beginning and reads no more of it than that."""
     run = make_waiting(make_project("alpha"))
     text = f"{LONG}{MIDDLE}{LONG}"
     call = close(run, text)
@@ -111,12 +111,12 @@ def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
 
 @pytest.mark.slow
 @pytest.mark.every_database
-def test_a_download_is_sent_in_pieces_and_secrets_across_their_borders_are_masked() -> None:
-    """By the server under ASGI: each piece is one read of bounded size, and nothing is joined."""
+def test_a_download_is_sent_in_parts_and_secrets_across_their_borders_are_masked() -> None:
+    """By the ASGI server: each part is one read of bounded size, and parts are never joined."""
     run = make_waiting(make_project("alpha"))
     line, secret = "é\u202e\x1b[31mred\x1b[0m\r\n", "sk-ant-api03-" + "Ab1" * 30
     text = line * (2 * PIECE // len(line))
-    # Across the border of two pieces: a secret, an escape sequence, and the end of a line.
+    # Across the border of two parts: a secret, an escape sequence, and a line end.
     text = f"{text[: PIECE - 40]} {secret} {text[PIECE:]}"
     text = f"{text[: 2 * PIECE - 30].ljust(2 * PIECE - 2)}\x1b[32mgreen\r\n{secret}\x1b]0;"
     call = close(run, "x" * (LIMIT + 1))
@@ -137,12 +137,12 @@ def test_a_download_is_sent_in_pieces_and_secrets_across_their_borders_are_maske
 
 
 def sent(path: str, headers: Mapping[str, str]) -> list[str]:
-    """The pieces of an answer, as the ASGI application sends them."""
+    """Return the parts of a response, as the ASGI application sends them."""
     messages: list[dict[str, Any]] = []
     asked = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        # A client that stays says nothing after its request.
+        # A connected client sends nothing after its request.
         return asked.pop() if asked else await asyncio.Future()
 
     async def send(message: dict[str, Any]) -> None:

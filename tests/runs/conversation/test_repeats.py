@@ -1,4 +1,4 @@
-"""The repeat guard as a table: what counts as the same call again, and what begins the count anew."""
+"""The repeat guard: which calls count as the same call again, and which reset the count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ B: Call = ("search", {"q": "y", "n": 1})
 
 
 def conversation(*answers: list[Call] | str) -> list[ModelMessage]:
-    """Answers that ask for calls, with their results, and in between what a user says."""
+    """Return answers that request calls, with their results, and user messages in between."""
     rows: list[ModelMessage] = [messages.request(UserPromptPart("Go."))]
     for turn, answer in enumerate(answers):
         if isinstance(answer, str):
@@ -58,18 +58,18 @@ def last(history: list[ModelMessage]) -> int:
          "another tool", "keys in another order", "as text", "no JSON is itself", "no arguments", "broken alike",
          "broken otherwise", "asked for by a user", "resumed", "more than anybody has to know"],
 )  # fmt: skip
-def test_how_often_in_a_row(history: list[ModelMessage], expected: int) -> None:
+def test_count_of_consecutive_repeats(history: list[ModelMessage], expected: int) -> None:
     assert last(history) == expected
 
 
-def test_the_calls_of_one_answer_are_counted_one_by_one() -> None:
+def test_the_calls_of_one_answer_are_counted_separately() -> None:
     history = conversation([A], [A, A, B])
 
     assert [streak(reversed(history), f"1.{place}") for place in range(3)] == [2, 3, 1]
 
 
 def test_ids_of_earlier_answers_do_not_matter() -> None:
-    """Vendors use an id again in later answers."""
+    """Vendors reuse IDs in later answers."""
     rows = [ModelResponse(parts=[ToolCallPart("search", {"q": q}, "call")]) for q in ("x", "y", "y")]
 
     assert streak(reversed(rows), "call") == 2
@@ -78,6 +78,6 @@ def test_ids_of_earlier_answers_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("length", "left"), [(WARN_AT, "5 more calls end the run"), (STOP_AT - 1, "One more call ends the run")]
 )
-def test_the_warning_says_what_comes(length: int, left: str) -> None:
+def test_the_warning_announces_the_next_consequence(length: int, left: str) -> None:
     assert f"call {length} in a row" in warning(length)
     assert left in warning(length)

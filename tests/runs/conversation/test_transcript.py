@@ -1,4 +1,4 @@
-"""The conversation: what is stored is what was sent, and what is sent can be rebuilt from what is stored."""
+"""The conversation: stored rows equal the requests sent, and requests can be rebuilt from the rows."""
 
 from __future__ import annotations
 
@@ -63,21 +63,21 @@ def whole(message: ModelMessage) -> object:
     ],
     ids=["answer", "empty answer", "system", "image", "media result", "empty result"],
 )
-def test_a_message_comes_back_whole(message: ModelMessage) -> None:
-    """Ids, names, exact arguments, thinking with its signature, images, unicode."""
+def test_a_message_survives_storing(message: ModelMessage) -> None:
+    """IDs, names, exact arguments, thinking with its signature, unicode, images."""
     stored = json.loads(json.dumps(messages.dump(message)))
     assert whole(messages.load(stored)) == whole(message)
     assert messages.sha256(stored) == messages.sha256(messages.dump(message))
 
 
-def test_the_stored_form_leaves_out_what_reading_fills_in() -> None:
+def test_the_stored_form_omits_defaults() -> None:
     stored = messages.dump(ANSWER)
     assert "state" not in stored
     assert None not in stored.values()
     assert stored["usage"] == {"input_tokens": 10, "output_tokens": 3, "cache_read_tokens": 4, "details": {"x": 2}}
 
 
-def test_neighbouring_requests_are_one() -> None:
+def test_neighbouring_requests_are_merged() -> None:
     rows = [
         messages.request(SystemPromptPart("s")),
         messages.request(UserPromptPart("u")),
@@ -93,8 +93,8 @@ def test_neighbouring_requests_are_one() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_every_request_is_what_its_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request of each step, kept as it was sent, equals the one rebuilt from the rows."""
+def test_every_request_matches_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded request of each step equals the one rebuilt from the rows."""
     sent: list[bytes] = []
 
     provider = providers.get("fixture")
@@ -114,7 +114,7 @@ def test_every_request_is_what_its_rows_say(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.django_db
-def test_what_we_send_is_redacted_and_what_the_model_said_is_not() -> None:
+def test_our_messages_are_redacted_and_model_output_is_not() -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     run = make_run(prompt=f"use {secret}")
     row = run.messages.get(role="user")
@@ -128,8 +128,8 @@ def test_what_we_send_is_redacted_and_what_the_model_said_is_not() -> None:
 
 
 @pytest.mark.django_db
-def test_numbers_are_stored_as_they_come_back() -> None:
-    """jsonb keeps 1e16 as a whole number and -0.0 as 0.0: what is stored, hashed and sent must be the same."""
+def test_numbers_are_stored_as_they_are_read_back() -> None:
+    """jsonb stores 1e16 as an integer and -0.0 as 0.0; the values stored, hashed and sent must be equal."""
     run = make_run()
     asked = ToolCallPart("sum", {"big": 1e16, "zero": -0.0, "small": 1e-7, "text": "1e+16", "n": 2.0}, "c1")
     answer = ModelResponse(parts=[asked])
@@ -158,8 +158,8 @@ def test_the_database_refuses_a_second_answer_in_a_step() -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_that_was_taken_over_makes_no_checkpoint() -> None:
-    """The one write of a step that appends nothing is fenced as well."""
+def test_a_worker_that_lost_its_lease_creates_no_checkpoint() -> None:
+    """The only write of a step that appends no event is fenced too."""
     run = make_run()
     assert transitions.claim(run.pk, "one") is not None
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")

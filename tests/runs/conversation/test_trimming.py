@@ -1,4 +1,4 @@
-"""Context trimming: what leaves a request, and that what stays is a conversation that providers take."""
+"""Context trimming: messages that a request omits, and that providers accept the remaining conversation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ History = list[ModelMessage]
 
 @dataclass(frozen=True)
 class Turn:
-    """An answer of so many characters that asks for so many calls, and what a user says after it."""
+    """An answer of `text` characters with some tool calls, and the user message after it."""
 
     text: int = 30
     calls: int = 1
@@ -42,7 +42,7 @@ class Turn:
 
 
 def rows_of(turns: Sequence[Turn]) -> list[ModelMessage]:
-    """One message per row, as they are stored."""
+    """Return one message per row, as stored."""
     rows: list[ModelMessage] = [messages.request(SystemPromptPart("Be good.")), messages.request(UserPromptPart("Go."))]
     for number, turn in enumerate(turns):
         parts = [ToolCallPart("look", {"n": place}, f"{number}.{place}") for place in range(turn.calls)]
@@ -57,7 +57,7 @@ def rows_of(turns: Sequence[Turn]) -> list[ModelMessage]:
 def requests_of(
     rows: Sequence[ModelMessage], window: int | None
 ) -> list[tuple[list[ModelMessage], list[ModelMessage]]]:
-    """The history before each model call, with what was sent of it, as one worker does it."""
+    """Return the history before each model call, and the request sent, as one worker does."""
     context, made = Context(window), []
     history: list[ModelMessage] = []
     for row in rows:
@@ -85,7 +85,7 @@ def users(sent: Sequence[ModelMessage]) -> list[Any]:
 
 
 def assert_valid(sent: Sequence[ModelMessage]) -> None:
-    """Turns alternate, and every call is answered once, in order, right after the answer that asked for it."""
+    """Check that turns alternate, and that every call is answered once, in order, right after its answer."""
     kinds = [type(message) for message in sent]
     assert kinds == [ModelRequest, ModelResponse] * (len(sent) // 2) + [ModelRequest] * (len(sent) % 2)
     assert not answered(sent[0])
@@ -107,7 +107,7 @@ TURNS = st.lists(
 
 
 def usable(turns: Sequence[Turn]) -> list[Turn]:
-    """An answer without calls is followed by a user turn, or it is the last."""
+    """Return the turns so that an answer without calls is followed by a user turn or is the last."""
     return [turn if turn.calls or turn.user else Turn(turn.text, 1, turn.result, turn.reported) for turn in turns]
 
 
@@ -124,14 +124,14 @@ def test_every_request_stays_valid(turns: list[Turn], window: int) -> None:
         begins = history.index(first) if first is not None else 0
         assert begins >= sent_before, "what has left does not come back"
         sent_before = begins
-    # What is sent is what the rows that stay come to, by the one function that builds requests.
+    # The request equals the remaining rows, merged by the function that builds requests.
     stay = [row for row in rows if any(part is row.parts[0] for m in sent for part in m.parts)]
     assert plain(messages.merge(stay)) == plain(sent)
 
 
 @given(TURNS, st.integers(20, 2_000), st.integers(0, 14))
-def test_a_worker_that_takes_over_sends_the_same(turns: list[Turn], window: int, place: int) -> None:
-    """Nothing is stored of what left: it follows from the conversation alone."""
+def test_a_worker_that_takes_over_sends_the_same_requests(turns: list[Turn], window: int, place: int) -> None:
+    """Nothing is stored about omitted turns: they follow from the conversation alone."""
     made = requests_of(rows_of(usable(turns)), window)
     history, sent = made[min(place, len(made) - 1)]
 
@@ -146,8 +146,8 @@ def test_without_a_window_everything_is_sent() -> None:
     assert context.newly_omitted == 0
 
 
-def test_turns_leave_at_80_percent_and_then_not_for_a_while() -> None:
-    """Each turn is about 150 tokens; the beginning of the request, which providers cache, changes now and then only."""
+def test_turns_are_dropped_at_80_percent_and_then_not_for_several_steps() -> None:
+    """Each turn is about 150 tokens. The beginning of the request, which providers cache, changes only occasionally."""
     context, left, sizes = Context(2_000), list[int](), list[int]()
     history: list[ModelMessage] = []
     for row in rows_of([Turn(text=60, result=360)] * 40):
@@ -165,8 +165,8 @@ def test_turns_leave_at_80_percent_and_then_not_for_a_while() -> None:
     assert min(size for size, count in zip(sizes, left, strict=True) if count) <= 2_000 * ROOMY
 
 
-def test_it_is_told_again_until_the_answer_has_come() -> None:
-    """The event is committed with the answer: a second attempt of the same request has to say it too."""
+def test_newly_omitted_turns_are_reported_until_the_answer_is_stored() -> None:
+    """The event is committed with the answer, so a second attempt of the same request has to report it too."""
     history = messages.merge(rows_of([Turn(result=900)] * 3))
     context = Context(900)
     context.fit(history)
@@ -179,8 +179,8 @@ def test_it_is_told_again_until_the_answer_has_come() -> None:
     assert context.newly_omitted == 0
 
 
-def test_what_the_provider_said_counts_more_than_our_guess() -> None:
-    """Texts of a few characters, and a provider that says: 1,900 tokens."""
+def test_token_counts_of_the_provider_override_our_estimate() -> None:
+    """Texts of only three characters, but the provider reports 1,900 tokens."""
     turns = [Turn(text=3, result=3)] * 3
     told = [*turns[:-1], Turn(text=3, result=3, reported=1_900)]
 
@@ -188,7 +188,7 @@ def test_what_the_provider_said_counts_more_than_our_guess() -> None:
     assert len(requests_of(rows_of(told), 2_000)[-1][1]) == 3
 
 
-def test_an_old_user_turn_leaves_when_there_is_a_newer_one() -> None:
+def test_an_old_user_turn_is_dropped_when_there_is_a_newer_one() -> None:
     turns = [Turn(user="Second."), Turn(), Turn(user="Third."), Turn(), Turn(), Turn()]
 
     sent = requests_of(rows_of(turns), 500)[-1][1]
@@ -197,7 +197,7 @@ def test_an_old_user_turn_leaves_when_there_is_a_newer_one() -> None:
     assert_valid(sent)
 
 
-def test_the_last_turn_stays_however_large_it_is() -> None:
+def test_the_last_turn_is_kept_however_large() -> None:
     sent = requests_of(rows_of([Turn(), Turn(result=9_000)]), 100)[-1][1]
 
     assert asked(sent[1]) == ["1.0"] == answered(sent[2])
@@ -217,20 +217,20 @@ def test_pictures_and_thinking_count() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "8000", [], 10**12])
-def test_no_such_window(value: object) -> None:
+def test_invalid_windows_are_refused(value: object) -> None:
     with pytest.raises(InvalidWindow):
         window_of({"context_window": value})
 
 
 @pytest.mark.parametrize(("settings", "window"), [({}, None), ({"context_window": None}, None),
                                                   ({"context_window": 8_000}, 8_000)])  # fmt: skip
-def test_a_window(settings: dict[str, Any], window: int | None) -> None:
+def test_valid_windows(settings: dict[str, Any], window: int | None) -> None:
     assert window_of(settings) == window
 
 
 @pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-5", "openai:gpt-5", "openai:no-such", "nobody:x", "bare"])
-def test_a_model_that_nobody_here_knows_has_no_window(model: str) -> None:
-    """What is known of a vendor's models comes with its library, which is optional: without it nothing breaks."""
+def test_an_unknown_model_has_no_window(model: str) -> None:
+    """Window sizes of a vendor's models come with its optional library; without it, nothing fails."""
     window = providers.get("llm").context_window(model)
 
     assert window is None or window > 8_000

@@ -1,4 +1,4 @@
-"""Fixtures of the engine's tests: a model that does what the test says, and workers that die where it says."""
+"""Fixtures of the engine's tests: a scripted model, and workers that die at a crash point."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ from tests.support.factories import make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Move, Play
 
 _numbers = itertools.count(1)
-#: One crash window at a time; test_calls_ahead.py is about calls that run at the same time.
+#: One crash window at a time; test_calls_ahead.py tests concurrent calls.
 ONE_BY_ONE = {"parallel_tools": 1}
 Told = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
 def quick(quick_retries: None) -> None:
-    """Every test of this directory."""
+    """Shorten the retry delays for every test in this directory."""
 
 
 @pytest.fixture
 def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
-    """Drives a run until it comes to a crash point for the `hit`th time, and lets its lease run out; False where it
-    never came there. Each time as a process that holds the run and nothing else; with `alone`, it is seen to die."""
+    """Drive a run to the `hit`th pass of a crash point and expire its lease; return False if it was never reached.
+
+    Each drive uses a new process name that holds only this run; with `alone`, that process is recorded as dead.
+    """
     parent, numbers = worker.owner, count(1)
 
     def go(run: AgentRun, name: str, *, hit: int = 1, alone: bool = False) -> bool:
@@ -76,7 +78,7 @@ def ledger(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scripted(ledger: Path) -> Iterator[MakeScripted]:
-    """A queued run whose model follows `calls`, or a function that gives the moves of each call."""
+    """Create a queued run whose model follows `calls`, or a function that returns the moves of each call."""
     mine: list[str] = []
 
     def make(
@@ -104,7 +106,7 @@ def scripted(ledger: Path) -> Iterator[MakeScripted]:
 
 @pytest.fixture
 def effects(ledger: Path) -> Callable[[], list[str]]:
-    """The ids of the calls that had an effect, in order."""
+    """Return the IDs of the calls that had an effect, in order."""
 
     def read() -> list[str]:
         return [line.split(" ")[1] for line in ledger.read_text().splitlines()] if ledger.exists() else []
@@ -114,7 +116,7 @@ def effects(ledger: Path) -> Callable[[], list[str]]:
 
 @pytest.fixture
 def model_calls(ledger: Path) -> Callable[[], list[int]]:
-    """The numbers of the model calls that were made, in order."""
+    """Return the numbers of the model calls, in order."""
 
     def read() -> list[int]:
         path = Path(f"{ledger}.calls")
@@ -125,7 +127,7 @@ def model_calls(ledger: Path) -> Callable[[], list[int]]:
 
 @pytest.fixture
 def told(settings: Settings) -> Iterator[Told]:
-    """Say what the hooks of `hook_samples` do: name → function of the context."""
+    """Set the decisions of the hooks in `hook_samples`: name → function of the context."""
     settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine.hook_samples"]
     hook_catalogue.reload()
 
@@ -140,7 +142,7 @@ def told(settings: Settings) -> Iterator[Told]:
 
 @pytest.fixture
 def helper() -> Iterator[MakeHelper]:
-    """An agent of the run's project whose model makes these turns, or plays one function."""
+    """Create an agent in the run's project whose model makes these turns, or plays one function."""
     names: list[str] = []
 
     def make(run: AgentRun, slug: str, *turns: list[Move] | Play, **fields: Any) -> Agent:
@@ -160,7 +162,7 @@ def helper() -> Iterator[MakeHelper]:
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
-    """The runs for which messages would be sent, in order."""
+    """Collect the IDs of the runs for which wake messages would be sent, in order."""
     ids: list[UUID] = []
     monkeypatch.setattr(places, "wake", lambda run: ids.append(run.pk))
     return ids

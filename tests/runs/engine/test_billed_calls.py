@@ -1,4 +1,4 @@
-"""Every model call that a provider bills is counted, also one that came to no answer: in the totals, and apart."""
+"""Every billed model call is counted, also without an answer: in the totals and in separate figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client_of(run: AgentRun) -> Client:
 
 
 def rows(run: AgentRun) -> list[tuple[int, int, str, bool, int]]:
-    """Step, attempt, outcome, whether its usage is complete, and tokens of each model call, in order."""
+    """Return step, attempt, outcome, completeness of the usage, and input tokens of each model call, in order."""
     found = TurnUsage.objects.filter(run=run).order_by("id")
     return list(found.values_list("step_number", "attempt", "outcome", "usage_complete", "input_tokens"))
 
@@ -44,7 +44,7 @@ def usage_of(run: AgentRun) -> dict[str, Any]:
     return totals["totals"]
 
 
-def test_an_attempt_that_broke_off_is_counted(scripted: MakeScripted) -> None:
+def test_an_interrupted_attempt_is_counted(scripted: MakeScripted) -> None:
     left = [ConnectionResetError("by peer"), ModelHTTPError(529, "m")]
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -56,7 +56,7 @@ def test_an_attempt_that_broke_off_is_counted(scripted: MakeScripted) -> None:
 
     run = drive(scripted(play))
 
-    # The second attempt was refused before anything came: nobody bills it.
+    # The second attempt failed before any output, so it is not billed.
     assert rows(run) == [(1, 0, "abandoned", False, 100), (1, 2, "answered", True, 100)]
     assert (run.input_tokens, run.output_tokens) == (200, 20)
     totals = usage_of(run)
@@ -69,12 +69,12 @@ def test_an_attempt_that_broke_off_is_counted(scripted: MakeScripted) -> None:
     check(run)
 
 
-def test_a_call_whose_answer_was_lost_in_a_crash_is_counted_as_repeated(
+def test_a_call_whose_answer_a_crash_lost_is_counted_as_repeated(
     scripted: MakeScripted, worker: Worker, die_at: DieAt
 ) -> None:
-    """What the provider counted for it nobody can say any more: that is said, and no number is made up."""
+    """Its usage is unknown; the page says so, and no number is invented."""
     run = scripted(lambda _: ["Done."])
-    # The answer was there, and its commit was not.
+    # The answer had arrived but was not committed.
     assert die_at(run, "model.answered")
     run = drive(run, worker)
 
@@ -87,9 +87,7 @@ def test_a_call_whose_answer_was_lost_in_a_crash_is_counted_as_repeated(
     check(run)
 
 
-def test_an_answer_that_was_rolled_back_is_counted_as_repeated(
-    scripted: MakeScripted, worker: Worker, die_at: DieAt
-) -> None:
+def test_a_rolled_back_answer_is_counted_as_repeated(scripted: MakeScripted, worker: Worker, die_at: DieAt) -> None:
     run = scripted(calls=[["ledger_idempotent"]])
     run.agent_config["policies"] = {"on_crash": "roll_back"}
     run.save()
@@ -102,13 +100,13 @@ def test_an_answer_that_was_rolled_back_is_counted_as_repeated(
     check(run)
 
 
-def test_a_call_that_was_stopped_is_counted(scripted: MakeScripted) -> None:
+def test_a_stopped_call_is_counted(scripted: MakeScripted) -> None:
     def stop() -> None:
         inbox.stop(run.pk, by="ann")
         connections.close_all()
 
     def play(_: ModelCall) -> Iterable[Move]:
-        # From a thread of its own, as a door would: the model's loop is no place for the ORM.
+        # In a separate thread, as in a web request: the model's event loop must not use the ORM.
         yield from [PIECE, threading.Thread(target=stop).start, 30.0]
 
     run = scripted(play)
@@ -119,7 +117,7 @@ def test_a_call_that_was_stopped_is_counted(scripted: MakeScripted) -> None:
     check(run)
 
 
-def test_a_call_that_was_killed_is_counted(scripted: MakeScripted, die_at: DieAt) -> None:
+def test_a_killed_call_is_counted(scripted: MakeScripted, die_at: DieAt) -> None:
     run = scripted(lambda _: [PIECE])
     assert die_at(run, "model.before_call")
     run.refresh_from_db()
@@ -127,7 +125,7 @@ def test_a_call_that_was_killed_is_counted(scripted: MakeScripted, die_at: DieAt
     assert rows(run) == [(1, 0, "abandoned", False, 0)]
 
 
-def test_budgets_count_what_was_abandoned(scripted: MakeScripted) -> None:
+def test_budgets_count_abandoned_calls(scripted: MakeScripted) -> None:
     left = [ConnectionResetError("by peer")] * 2
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -142,15 +140,15 @@ def test_budgets_count_what_was_abandoned(scripted: MakeScripted) -> None:
     assert [event.payload["used"] for event in warned] == ["330"]
 
 
-def test_a_page_says_what_the_cache_saved(scripted: MakeScripted) -> None:
+def test_the_page_shows_the_savings_of_the_prompt_cache(scripted: MakeScripted) -> None:
     run = drive(scripted(lambda _: ["Done."]))
     TurnUsage.objects.filter(run=run).update(cache_saved_usd=Decimal("0.0123"))
     assert "prompt cache saved $0.0123" in client_of(run).get(f"/runs/{run.pk}").content.decode()
     assert usage_of(run)["cache_saved_usd"] == "0.01230000"
-    # A first call writes the cache, which costs more.
+    # The first call writes the cache, which costs more.
     none = facts.DiscardedCalls()
     assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1, model_ms=1).cache_saving == "cost $0.5000 more so far"
-    # What has notes takes the room of two facts.
+    # A billing fact with notes takes the space of two facts.
     assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1, model_ms=1).has_notes
     assert facts.Billing(none, none, 1, None, calls=1, model_ms=1).has_notes
     assert not facts.Billing(none, none, 0, None, calls=1, model_ms=1).has_notes

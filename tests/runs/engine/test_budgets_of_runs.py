@@ -1,4 +1,4 @@
-"""Budgets in runs: warned of once at 80 %, paused when used up, and the same after crashes as without."""
+"""Budgets of runs: one warning at 80 %, a pause when exhausted, and the same result with and without crashes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.run_checks import check, events, transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)
-#: A call of the scripted model uses 110 tokens, and nobody knows its price.
+#: A call of the scripted model uses 110 tokens; its price is unknown.
 READS = [["ledger_read"]] * 12
 ModelCalls = Callable[[], list[int]]
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Died(BaseException):
-    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
+    """Simulates the end of the process; no error handling of the worker may run after it."""
 
 
 def warnings(run: AgentRun) -> list[tuple[int | None, str, str | None]]:
-    """Step, budget and use of each warning in the run's log."""
+    """Return step, budget and use of each warning in the run's log."""
     told = [event for event in events(run) if event.type == "budget.warning"]
     return [(event.step, event.payload["budget"], event.payload.get("used")) for event in told]
 
@@ -48,7 +48,7 @@ def detail(run: AgentRun) -> str:
     return str([event for event in events(run) if event.type == "run.paused"][-1].payload["detail"])
 
 
-def test_tokens(scripted: MakeScripted, model_calls: ModelCalls) -> None:
+def test_a_run_pauses_when_its_token_budget_is_exhausted(scripted: MakeScripted, model_calls: ModelCalls) -> None:
     run = drive(scripted(calls=READS, budgets={"tokens": 500}))
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "budget", 5)
@@ -59,13 +59,13 @@ def test_tokens(scripted: MakeScripted, model_calls: ModelCalls) -> None:
     check(run)
 
 
-def test_within_its_budget_a_run_is_left_alone(scripted: MakeScripted) -> None:
+def test_a_run_within_its_budget_is_not_affected(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=READS[:3], budgets={"tokens": 10_000, "wall_s": 3_600}))
 
     assert (run.status, warnings(run)) == (RunStatus.COMPLETED, [])
 
 
-def test_a_finished_answer_comes_before_a_budget(scripted: MakeScripted) -> None:
+def test_a_final_answer_completes_the_run_despite_an_exhausted_budget(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=READS[:2], budgets={"tokens": 330}))
 
     assert (run.status, run.input_tokens + run.output_tokens) == (RunStatus.COMPLETED, 330)
@@ -82,10 +82,10 @@ def test_a_finished_answer_comes_before_a_budget(scripted: MakeScripted) -> None
         "checkpoint.before",
     ],
 )
-def test_a_crash_neither_resets_a_budget_nor_counts_twice(
+def test_a_crash_neither_resets_a_budget_nor_counts_usage_twice(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls, point: str
 ) -> None:
-    """A worker dies in every second step. Usage, warnings and the end are those of a run without."""
+    """The worker dies in every second step. Usage, warnings and end are the same as without deaths."""
     undisturbed = drive(scripted(calls=READS, budgets={"tokens": 500}))
     calls = len(model_calls())
     run = scripted(calls=READS, budgets={"tokens": 500})
@@ -115,7 +115,7 @@ def test_a_crash_neither_resets_a_budget_nor_counts_twice(
     check(run)
 
 
-def test_each_slice_goes_on_counting(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+def test_a_budget_continues_in_the_next_slice(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
     settings.AGENTOPS_SLICE_S = 0.0
     run = drive(scripted(calls=READS, budgets={"tokens": 500}), worker)
 
@@ -123,7 +123,7 @@ def test_each_slice_goes_on_counting(scripted: MakeScripted, worker: Worker, set
     assert warnings(run) == [(4, "tokens", "440")]
 
 
-def test_a_resumed_run_has_the_same_budget_again(scripted: MakeScripted) -> None:
+def test_a_resumed_run_starts_with_the_full_budget(scripted: MakeScripted) -> None:
     first = drive(scripted(calls=READS, budgets={"tokens": 500}))
 
     second = drive(resume(first.pk, by="test").run)
@@ -134,8 +134,8 @@ def test_a_resumed_run_has_the_same_budget_again(scripted: MakeScripted) -> None
     check(second)
 
 
-def test_cost(worker: Worker) -> None:
-    """A recording of a model whose prices are published."""
+def test_a_run_pauses_when_its_cost_budget_is_exhausted(worker: Worker) -> None:
+    """The recording uses a model with published prices."""
     whole = drive(make_run(make_agent()), worker)
     assert whole.cost_usd is not None
     limit = whole.cost_usd / 2
@@ -151,8 +151,8 @@ def test_cost(worker: Worker) -> None:
     check(run)
 
 
-def test_an_unknown_cost_is_said_once(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
-    """It is not taken for nothing silently; a restart does not say it again."""
+def test_an_unknown_cost_is_warned_about_once(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+    """It is not silently counted as zero; a restart does not repeat the warning."""
     settings.AGENTOPS_SLICE_S = 0.0
     run = drive(scripted(calls=READS[:4], budgets={"cost_usd": 5}), worker)
 
@@ -162,8 +162,10 @@ def test_an_unknown_cost_is_said_once(scripted: MakeScripted, worker: Worker, se
     assert "The cost of a model call is unknown" in event.payload["message"]
 
 
-def test_time_at_work(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
-    """The time of earlier holders counts, the time between them does not."""
+def test_a_run_pauses_when_its_working_time_is_exhausted(
+    scripted: MakeScripted, worker: Worker, settings: Settings
+) -> None:
+    """The time of earlier lease holders counts; the time between them does not."""
     settings.AGENTOPS_SLICE_S = 0.0
     run = scripted(calls=READS, budgets={"wall_s": 3_600})
     worker.drive(run.pk)
@@ -179,13 +181,13 @@ def test_time_at_work(scripted: MakeScripted, worker: Worker, settings: Settings
     run = drive(run, worker)
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "budget", 3)
-    # The seconds that the machine took are counted too.
+    # The limit also counts the seconds that the machine took.
     assert re.fullmatch(r"3,6\d\d of 3,600 seconds of execution, exceeded", detail(run))
     assert [(step, budget) for step, budget, _ in warnings(run)] == [(3, "wall_s")]
 
 
 def test_the_time_of_a_lost_worker_ends_with_its_last_event(scripted: MakeScripted, worker: Worker) -> None:
-    """Not when somebody noticed: that may be hours later."""
+    """Not when the loss was detected, which may be hours later."""
     run = drive(scripted(calls=READS[:1]), worker)
     claimed = timezone.now() - timedelta(seconds=5)
     Attempt.objects.filter(run=run).update(claimed_at=claimed, ended_at=claimed + timedelta(hours=3), end_reason="died")
@@ -193,10 +195,10 @@ def test_the_time_of_a_lost_worker_ends_with_its_last_event(scripted: MakeScript
     assert 0 < seconds_at_work(run) <= 5.1
 
 
-# --- Of a project and a day -------------------------------------------------------------------------------------------
+# --- Budgets per project and day --------------------------------------------------------------------------------------
 
 
-def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> None:
+def test_the_runs_of_a_project_share_its_daily_budget(worker: Worker, ledger: Any) -> None:
     agent = _agent(ledger, {"tokens_per_day": 400})
     first = drive(make_run(agent, "Go."), worker)
     second = drive(make_run(agent, "Go."), worker)
@@ -214,8 +216,8 @@ def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> Non
 
 
 @pytest.mark.breaks_invariants("what a turn has cost is set by hand")
-def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what another process has used is seen: it is read again now and then."""
+def test_usage_of_yesterday_does_not_count(worker: Worker, ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usage by another process counts too, because the total of the day is reread regularly."""
     monkeypatch.setattr(spending, "DAY_REFRESH_S", 0.0)
     agent = _agent(ledger, {"tokens_per_day": 400, "cost_usd_per_day": "5"})
     drive(make_run(agent, "Go."), worker)
@@ -231,9 +233,7 @@ def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatc
 
 
 @pytest.mark.parametrize("settings_of_project", [{"budgets": {"tokens_per_day": "many"}}, {"budgets": 5}, []], ids=str)
-def test_a_project_s_budget_that_nobody_can_read_stops_nothing_for_good(
-    worker: Worker, ledger: Any, settings_of_project: Any
-) -> None:
+def test_an_invalid_budget_of_a_project_pauses_its_runs(worker: Worker, ledger: Any, settings_of_project: Any) -> None:
     agent = _agent(ledger, None)
     agent.project.settings = settings_of_project
     agent.project.save()
@@ -245,7 +245,7 @@ def test_a_project_s_budget_that_nobody_can_read_stops_nothing_for_good(
 
 
 def _agent(ledger: Any, budgets: dict[str, Any] | None) -> Any:
-    """Of a project of its own: two steps with a tool, and an answer; 330 tokens."""
+    """Return an agent in a new project: two steps with a tool, then an answer; 330 tokens."""
     settings = {"ledger": str(ledger), "calls": READS[:2]}
     agent = make_agent(provider="scripted", model="scripted-model", tools=["ledger_read"], settings=settings)
     if budgets is not None:
@@ -254,7 +254,7 @@ def _agent(ledger: Any, budgets: dict[str, Any] | None) -> Any:
     return agent
 
 
-# --- What it costs ----------------------------------------------------------------------------------------------------
+# --- Cost of the checks -----------------------------------------------------------------------------------------------
 
 
 def test_a_budget_costs_no_query_per_step(scripted: MakeScripted, worker: Worker) -> None:
@@ -269,5 +269,5 @@ def test_a_budget_costs_no_query_per_step(scripted: MakeScripted, worker: Worker
         2, budgets={"tokens": 10**6, "wall_s": 600}
     )
 
-    # A look into the inbox about once a second may come in between.
+    # The inbox check, about once a second, may add a query.
     assert limited - plain < 6

@@ -1,4 +1,4 @@
-"""Workers that die in one step, and workers that hand a long run back: simulated in this process."""
+"""Steps that kill their workers, and slices of long runs: simulated in this process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("point", ["model.before_call", "turn.committed", "tool.running"])
 def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
-    """Seen to end three processes that held nothing else, the run pauses, and no process is lost to it any more.
-    The project is notified. A person may resume the run, and it is still under suspicion then."""
+    """After three deaths of processes that held only this run, the run pauses and no further process takes it.
+
+    The project is notified. A person may resume the run, which then is still a suspect.
+    """
     run = scripted(calls=[["ledger_read"], ["ledger_read"]])
     for _ in range(3):
         assert die_at(run, point, alone=True)
         if point == "turn.committed":
-            point = "tool.running"  # the turn is committed: from now on its tool is what kills
+            point = "tool.running"  # the turn is committed, so the tool kills from now on
 
     run = drive(run)
 
@@ -50,8 +52,8 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
 
 
 @pytest.mark.slow
-def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, die_at: DieAt) -> None:
-    """Thirty restarts of the whole site in the same step: the run waits longer before each try, and goes on."""
+def test_a_death_with_several_runs_in_the_process_makes_no_run_poison(scripted: MakeScripted, die_at: DieAt) -> None:
+    """The whole site restarts thirty times in the same step: the run waits longer before each try, then completes."""
     undisturbed = transcript(drive(scripted(calls=[["ledger_read"]])))
     run = scripted(calls=[["ledger_read"]])
     for deaths in range(1, 31):
@@ -67,7 +69,7 @@ def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, 
     check(run)
 
 
-def test_a_stop_goes_before_the_pause_of_a_poisoned_run(scripted: MakeScripted, die_at: DieAt) -> None:
+def test_a_stop_takes_precedence_over_the_pause_of_a_poisoned_run(scripted: MakeScripted, die_at: DieAt) -> None:
     run = scripted(calls=[["ledger_read"]])
     for _ in range(3):
         assert die_at(run, "model.before_call", alone=True)
@@ -80,7 +82,7 @@ def test_a_stop_goes_before_the_pause_of_a_poisoned_run(scripted: MakeScripted, 
     assert not Notification.objects.exists()
 
 
-def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at: DieAt) -> None:
+def test_deaths_in_different_steps_do_not_make_a_run_poison(scripted: MakeScripted, die_at: DieAt) -> None:
     undisturbed = transcript(drive(scripted(calls=[["ledger_read"]] * 5)))
     run = scripted(calls=[["ledger_read"]] * 5)
     for _ in range(5):
@@ -95,9 +97,9 @@ def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at:
 
 
 def test_a_step_later_than_the_claim_is_poison_after_three_deaths(scripted: MakeScripted, die_at: DieAt) -> None:
-    """The first of the three held the run since an earlier step."""
+    """The first worker has held the run since an earlier step."""
     run = scripted(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
-    assert die_at(run, "tool.next", alone=True)  # in the second step, by the worker that claimed at the first
+    assert die_at(run, "tool.next", alone=True)  # in the second step, by the worker that claimed the run at the first
     for _ in range(2):
         assert die_at(run, "tool.running", alone=True)
 
@@ -107,7 +109,7 @@ def test_a_step_later_than_the_claim_is_poison_after_three_deaths(scripted: Make
     check(run)
 
 
-def test_a_slice_ends_and_the_run_goes_on(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+def test_a_run_continues_after_its_slice_ends(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
     undisturbed = transcript(drive(scripted(calls=[["ledger_read", "ledger_read"]] * 3)))
     settings.AGENTOPS_SLICE_S = 0.0
     run = scripted(calls=[["ledger_read", "ledger_read"]] * 3)
@@ -118,7 +120,7 @@ def test_a_slice_ends_and_the_run_goes_on(scripted: MakeScripted, worker: Worker
         run.refresh_from_db()
         claims += 1
         assert claims < 20, "the run does not go on"
-        settings.AGENTOPS_SLICE_S = 0.02  # nobody waits, so this one is never over
+        settings.AGENTOPS_SLICE_S = 0.02  # no other run waits, so this slice never ends
 
     assert run.status == RunStatus.COMPLETED
     assert claims >= 2
@@ -130,7 +132,7 @@ def test_a_slice_ends_and_the_run_goes_on(scripted: MakeScripted, worker: Worker
 
 
 def test_every_slice_makes_at_least_one_step(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
-    """A slice that is over before its first step would hand the run round for ever."""
+    """Ending a slice before its first step would requeue the run forever."""
     settings.AGENTOPS_SLICE_S = 0.0
     run = scripted(calls=[["ledger_read"]] * 3)
     for _ in range(8):

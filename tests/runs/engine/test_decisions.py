@@ -1,4 +1,4 @@
-"""What the driver does next, as a table."""
+"""The next action of the driver, as a table."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ IDLE = View(
         ({"is_cooling_down": True, "pending": {"pause"}}, Next.PAUSE),
     ],
 )
-def test_the_order_is_the_rule(change: dict[str, object], expected: Next) -> None:
+def test_the_first_matching_condition_decides(change: dict[str, object], expected: Next) -> None:
     assert next_action(replace(IDLE, **change)) is expected  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The server ends the session of a worker after any statement of a step: the step waits, and goes on with a new one."""
+"""The server ends a worker's session after any statement of a step: the step waits and continues in a new session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 300
 
 
 @pytest.mark.parametrize(("idle", "every"), [(True, 4), (False, 7), pytest.param(False, 1, marks=pytest.mark.slow)])
-def test_step_survives_the_end_of_its_session_after_any_statement(
+def test_a_step_survives_the_end_of_its_session_after_any_statement(
     scripted: MakeScripted,
     worker: Worker,
     server: Server,
@@ -42,7 +42,7 @@ def test_step_survives_the_end_of_its_session_after_any_statement(
         ended += session.has_ended
         run.refresh_from_db()
         if run.status == "queued":
-            # In the claim, which the next sweep repeats.
+            # The claim failed; the next sweep repeats it.
             worker.drive(run.pk)
             run.refresh_from_db()
 

@@ -1,4 +1,4 @@
-"""What a run says when it ends or pauses: an error event before its last one, a summary, and a node in every event."""
+"""Ends and pauses of runs: an error event before the last event, a summary, and a node in every event."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_that_cannot_be_loaded_has_an_error_event() -> None:
     assert last_two(run) == [("error", run.error_type), ("run.paused", "error")]
 
 
-def test_a_run_that_the_repeat_guard_stops_has_an_error_event(scripted: MakeScripted) -> None:
+def test_a_run_stopped_by_the_repeat_guard_has_an_error_event(scripted: MakeScripted) -> None:
     def play(call: ModelCall) -> Iterable[Move]:
         yield ToolCallPart("ledger_read", {"n": 1}, f"c{call.number}")
 
@@ -59,7 +59,7 @@ def test_a_run_that_the_repeat_guard_stops_has_an_error_event(scripted: MakeScri
 
 
 @pytest.mark.parametrize("action", ["fail", "resume", "escalate"])
-def test_a_step_limit_that_a_policy_answers_has_an_error_event(scripted: MakeScripted, action: str) -> None:
+def test_a_step_limit_that_a_policy_handles_has_an_error_event(scripted: MakeScripted, action: str) -> None:
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
     config = run.agent_config | {"policies": {"on_error": {"match": ["max_turns"], "action": action}}}
     AgentRun.objects.filter(pk=run.pk).update(agent_config=config)
@@ -75,7 +75,7 @@ def test_a_step_limit_that_a_policy_answers_has_an_error_event(scripted: MakeScr
 
 
 def test_the_summary_is_the_first_paragraph_of_the_last_answer(scripted: MakeScripted) -> None:
-    """On one line, at most 500 characters."""
+    """The summary is one line of at most 500 characters."""
     run = drive(scripted(lambda call: ["\n\nAll of it\nis done.\n \nDetails follow."]))
     long = drive(scripted(lambda call: ["é" * 600]))
 
@@ -84,8 +84,8 @@ def test_the_summary_is_the_first_paragraph_of_the_last_answer(scripted: MakeScr
     assert events(run)[-1].payload["summary"] == run.summary
 
 
-def test_the_summary_is_that_of_the_done_tool(scripted: MakeScripted) -> None:
-    """Its `summary`, else the first paragraph of its result."""
+def test_the_done_tool_sets_the_summary(scripted: MakeScripted) -> None:
+    """The argument `summary`, or else the first paragraph of `result`."""
 
     def play(**arguments: str) -> Any:
         return lambda call: ["Never mind this. ", ToolCallPart("done", arguments, "c1")]
@@ -101,8 +101,8 @@ def test_the_summary_is_that_of_the_done_tool(scripted: MakeScripted) -> None:
     assert [drive(run).summary for run in runs] == ["One.", "y"]
 
 
-def test_a_run_that_is_stopped_or_paused_has_a_summary_too(scripted: MakeScripted) -> None:
-    """Of its last answer that says something: one that only asks for tools does not."""
+def test_a_stopped_or_paused_run_has_a_summary(scripted: MakeScripted) -> None:
+    """The summary comes from the last answer with text; an answer with only tool calls does not count."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         yield from ["I look. " if call.number == 1 else "", ToolCallPart("ledger_read", {"n": call.number}, "c1")]
@@ -131,7 +131,7 @@ def test_the_pages_and_the_api_show_the_summary(scripted: MakeScripted) -> None:
 
 
 def test_every_event_of_a_run_names_its_agent(scripted: MakeScripted, die_at: DieAt) -> None:
-    """Those of the web, of a worker that recovers it, and of the run that resumes it."""
+    """Including events of the web, of a recovering worker, and of the resumed run."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
     assert die_at(run, "tool.marked_running")
     inbox.send(run.pk, "Go on.", by="ada")

@@ -1,4 +1,4 @@
-"""An error inside the engine is no death: the run is handed back at once, and pauses after three in one step."""
+"""Engine errors: the run is handed back immediately, no death is counted, and three in one step pause the run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.support.engine.policy_occasions import in_order, of_type
 from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
-#: Of the claim, the sweep and the release; `IN_A_STEP` has the others.
+#: Crash points of the claim, the sweep and the release; `IN_A_STEP` has the others.
 AROUND_A_STEP = ("claim.before", "claim.committed", "command.committed", "end.hint_sent")
-#: The error counts as one of the model: it is tried again, and the run goes on.
+#: Errors here count as model errors: the call is retried and the run continues.
 OF_THE_MODEL = ("model.before_call", "model.streaming")
-#: Where an error is one of the tool, which the model is told of.
+#: Errors here are tool errors, which the model receives.
 OF_THE_TOOL = ("tool.running",)
 RaiseAt = Callable[..., list[str]]
 
 
 @pytest.fixture
 def raise_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[RaiseAt]:
-    """Let the engine fail at a crash point, `times` times. Returns the list of the errors so far."""
+    """Raise an error at a crash point, `times` times. Return the list of the errors so far."""
 
     def arm(name: str, *, times: int = 1) -> list[str]:
         raised: list[str] = []
@@ -50,7 +50,7 @@ CALLS = [["ledger_read", "ledger_idempotent"]]
 
 
 def work(run: AgentRun, worker: Worker) -> None:
-    """Everything that can be done at once: nothing of it waits for a lease to run out."""
+    """Do all work that is ready, without waiting for a lease to expire."""
     for _ in range(12):
         advance_ready(worker)
     run.refresh_from_db()
@@ -61,7 +61,7 @@ def is_no_death(run: AgentRun) -> bool:
 
 
 @pytest.mark.slow
-def test_one_error_at_any_point_costs_no_lease_and_no_effect(
+def test_one_error_at_any_point_loses_no_lease_and_no_effect(
     scripted: MakeScripted, worker: Worker, raise_at: RaiseAt, effects: Callable[[], list[str]]
 ) -> None:
     for point in (*AROUND_A_STEP, *IN_A_STEP):
@@ -72,7 +72,7 @@ def test_one_error_at_any_point_costs_no_lease_and_no_effect(
 
         assert (run.status, run.lease_owner) == ("completed", None), point
         assert is_no_death(run), point
-        # One read and one write, and perhaps the one that was interrupted again.
+        # One read and one write, and possibly a repetition of the interrupted call.
         assert 2 <= len(effects()) - before <= 3, point
         if raised and point not in (*OF_THE_MODEL, *OF_THE_TOOL, "command.committed", "end.hint_sent", "end.committed"):
             [error] = RunError.objects.filter(run=run, error_type="engine_error")
@@ -81,7 +81,7 @@ def test_one_error_at_any_point_costs_no_lease_and_no_effect(
         in_order(run)
 
 
-def test_third_error_in_a_step_pauses_the_run_as_itself(
+def test_a_third_error_in_a_step_pauses_the_run_with_its_own_reason(
     scripted: MakeScripted, worker: Worker, raise_at: RaiseAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     for point in ("claim.before", "claim.committed", "model.answered", "tool.returned", "end.in_transaction"):
@@ -96,7 +96,7 @@ def test_third_error_in_a_step_pauses_the_run_as_itself(
         assert is_no_death(run), point
         messages = [event.payload["error"] for event in of_type(run, "error")]
         assert len(messages) == 3, point
-        # The digest on the page is that of the line with the traceback in the log.
+        # The digest on the page equals the digest of the log line with the traceback.
         digest = run.error_message.split("traceback ")[1].split(".")[0]
         lines = [record for record in caplog.records if f"traceback {digest}" in record.getMessage()]
         assert len(lines) == 3, point
@@ -104,7 +104,9 @@ def test_third_error_in_a_step_pauses_the_run_as_itself(
         in_order(run)
 
 
-def test_stop_goes_before_another_try(scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_takes_precedence_over_a_retry(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = scripted(calls=CALLS)
 
     def stop_and_fail(passed: str) -> None:

@@ -1,4 +1,4 @@
-"""Failures of runs, read with `?dialect=agent`: each is one `agent:error`, whichever events the log tells it with."""
+"""Failed runs read with `?dialect=agent`: each failure is one `agent:error`, whichever events record it in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def errors_of(run: AgentRun) -> list[str]:
-    """Return the types of the failures, which are the same whether the events are read together or one by one."""
+    """Return the types of the failures, and check that reading events together or singly gives the same result."""
     log_events = list(log.events_of(run.pk).order_by("seq"))
     together = [json.loads(text) for texts in agent_texts(run.pk, log_events) for text in texts]
     one_by_one = [json.loads(text) for event in log_events for texts in agent_texts(run.pk, [event]) for text in texts]
@@ -35,7 +35,7 @@ def test_a_step_limit_is_one_failure(scripted: MakeScripted) -> None:
     assert (run.status, errors_of(run)) == ("paused", ["error_max_turns"])
 
 
-def test_a_failed_call_is_one_failure_and_the_step_limit_after_it_another(scripted: MakeScripted) -> None:
+def test_a_failed_call_and_the_step_limit_after_it_are_two_failures(scripted: MakeScripted) -> None:
     run = drive(scripted(saying([ToolCallPart("ledger_read", {"n": "many"}, "a")], ["Never."]), max_steps=1))
 
     assert run.tool_calls.get().status == "error"

@@ -1,4 +1,4 @@
-"""A run whose agent reads files: what a project's admin, and an agent of before these rules, see of the worker."""
+"""File tools in runs: neither a project admin nor an agent older than the path rules can read the worker's secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROC = ["/proc/self", "/proc/thread-self", "/proc/self/root/proc/self", "/proc/s
 
 
 def recording(folder: Path, path: str) -> str:
-    """A recording whose model reads windows of one file, and then has done."""
+    """Return a recording whose model reads windows of one file and then ends."""
     parts = [
         {
             "part_kind": "tool-call",
@@ -52,7 +52,7 @@ def recording(folder: Path, path: str) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, settings: Settings) -> Iterator[Path]:
-    """An allowed directory, and where recordings are found."""
+    """Return an allowed directory, and configure it and the directory of recordings."""
     (tmp_path / "allowed").mkdir()
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path / "allowed")]
@@ -66,15 +66,15 @@ def reading(place: Path, path: str, root: str, project: Project | None = None) -
 
 
 def frozen(run: AgentRun, **changes: Any) -> AgentRun:
-    """The run with settings that its agent got before they were refused."""
+    """Return the run with settings that its agent got before they were forbidden."""
     config = run.agent_config
     AgentRun.objects.filter(pk=run.pk).update(agent_config=config | {"settings": config["settings"] | changes})
     return run
 
 
 @pytest.mark.parametrize("root", PROC)
-def test_a_frozen_agent_with_a_root_of_the_kernel_reads_nothing(place: Path, root: str) -> None:
-    """The attack: small windows of the worker's environment."""
+def test_a_frozen_agent_with_a_kernel_directory_as_root_reads_nothing(place: Path, root: str) -> None:
+    """The attack reads the worker's environment in small windows."""
     path = {"/proc": "self/environ", "/": "proc/self/environ"}
     agent = reading(place, path.get(root, "environ"), str(place))
 
@@ -89,7 +89,7 @@ def test_a_frozen_agent_with_a_root_of_the_kernel_reads_nothing(place: Path, roo
     assert "AGENTOPS_" not in told.replace("AGENTOPS_TOOL_ROOTS", "")
 
 
-def test_a_frozen_agent_reads_nothing_once_the_site_names_no_directory(place: Path, settings: Settings) -> None:
+def test_a_frozen_agent_reads_nothing_if_the_site_allows_no_directory(place: Path, settings: Settings) -> None:
     run = make_run(reading(place, "a.txt", str(place)), "Read.")
     (place / "a.txt").write_text("alpha")
     settings.AGENTOPS_TOOL_ROOTS = []
@@ -101,7 +101,7 @@ def test_a_frozen_agent_reads_nothing_once_the_site_names_no_directory(place: Pa
     assert all("AGENTOPS_TOOL_ROOTS is empty" in json.dumps(content) for content in told)
 
 
-def test_what_a_run_stores_of_a_file_shows_no_part_of_a_secret(place: Path) -> None:
+def test_a_run_stores_no_part_of_a_secret_from_a_file(place: Path) -> None:
     secret = "q8vX2-LrT5kWz1Nc-J7bYh4-9876543210-q8vX2-LrT5kWz1Nc-J7bYh4"
     (place / "env").write_text(f"URL=postgresql://agentops:{secret}@db/agentops\n{'words ' * 30}\n")
 
@@ -117,8 +117,8 @@ def test_what_a_run_stores_of_a_file_shows_no_part_of_a_secret(place: Path) -> N
 
 
 @pytest.mark.slow
-def test_an_admins_fork_gets_no_root_that_the_site_does_not_allow(place: Path) -> None:
-    """Over HTTP, by the form, as the admin of the project."""
+def test_a_fork_by_an_admin_cannot_set_a_root_that_the_site_forbids(place: Path) -> None:
+    """The admin of the project submits the fork form over HTTP."""
     (place / "link").symlink_to("/proc/self")
     (place / "checkout").mkdir()
     project = make_project()

@@ -1,9 +1,9 @@
-"""The interface of telemetry: envelopes name events as hooks do, to a URL, to a file and in this process.
+"""The telemetry interface: envelopes with the event names of hooks, sent to a URL, to a file and in this process.
 
-Elsewhere: what hooks decide and in which order (tests/runs/hooks/test_resolution.py), when they are asked and that a
-hook that fails ends no run (approvals/test_hooks_of_runs.py), the events of Langfuse
-(tests/runs/telemetry/test_langfuse.py), retries of the model (turns/test_model_retries.py) and of tools
-(turns/test_rows_of_steps.py), and their limits (tests/runs/agents/test_retry_limits.py).
+Tested elsewhere: verdicts and order of hooks (tests/runs/hooks/test_resolution.py), when hooks run and that a failing
+hook ends no run (approvals/test_hooks_of_runs.py), the events of Langfuse (tests/runs/telemetry/test_langfuse.py),
+retries of the model (turns/test_model_retries.py) and of tools (turns/test_rows_of_steps.py), and their limits
+(tests/runs/agents/test_retry_limits.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.web.receiver import Receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Envelope = dict[str, Any]
-#: A successful call, one that fails, and an answer.
+#: A successful call, a failing call, and an answer.
 CALLS = [["ledger_read"], ["nothing"]]
 
 
@@ -39,7 +39,7 @@ def jsonl_of(run: AgentRun) -> list[Envelope]:
 
 
 def told(run: AgentRun, **config: Any) -> list[Envelope]:
-    """What a file gets of a run that has ended already."""
+    """Return the envelopes that a file sink gets for an ended run."""
     make_sink(run.project, "jsonl", {"dialect": "hooks", **config}, from_start=True)
     export(2)
     return jsonl_of(run)
@@ -50,11 +50,11 @@ def names(envelopes: list[Envelope]) -> list[str]:
 
 
 def facts(envelope: Envelope) -> dict[str, Any]:
-    """The payload without its place in the log."""
+    """Return the payload without the IDs and the sequence number."""
     return {name: value for name, value in envelope["payload"].items() if name not in ("id", "run_id", "seq")}
 
 
-def test_a_run_in_envelopes(scripted: MakeScripted) -> None:
+def test_a_run_is_exported_as_envelopes(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS, arguments={"ledger_read": {"n": 7}})
     with subscribe() as events:
         run = drive(run)
@@ -90,7 +90,7 @@ def test_a_run_in_envelopes(scripted: MakeScripted) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])
-def test_a_url_gets_the_same(scripted: MakeScripted, receiver: Receiver, batch_size: int) -> None:
+def test_a_url_gets_the_same_envelopes(scripted: MakeScripted, receiver: Receiver, batch_size: int) -> None:
     run = drive(scripted(calls=CALLS))
     make_sink(run.project, "http", {"url": receiver.url, "dialect": "hooks", "batch_size": batch_size}, from_start=True)
     export()
@@ -100,7 +100,7 @@ def test_a_url_gets_the_same(scripted: MakeScripted, receiver: Receiver, batch_s
     assert got == told(run)
 
 
-def test_hooks_are_the_default_of_a_new_sink(scripted: MakeScripted, receiver: Receiver) -> None:
+def test_hooks_is_the_default_dialect_of_a_new_sink(scripted: MakeScripted, receiver: Receiver) -> None:
     from runs.telemetry import sink_changes
     from runs.telemetry.sink_changes import SinkChange
 
@@ -115,7 +115,7 @@ def test_hooks_are_the_default_of_a_new_sink(scripted: MakeScripted, receiver: R
     ]  # fmt: skip
 
 
-def test_a_sink_that_selects_types_gets_all_of_them(scripted: MakeScripted) -> None:
+def test_a_sink_with_selected_event_types_gets_all_of_them(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_read"]], max_steps=1))
     assert run.status == "paused"
     make_sink(run.project, "jsonl", {"dialect": "hooks"}, event_types=["run.*", "error"], from_start=True)
@@ -124,7 +124,7 @@ def test_a_sink_that_selects_types_gets_all_of_them(scripted: MakeScripted) -> N
     assert names(jsonl_of(run)) == ["run.created", "agent_start", "error", "turn_end", "run.paused"]
 
 
-def test_a_denied_call_is_a_failure_after_its_question(scripted: MakeScripted) -> None:
+def test_a_denied_call_is_a_failure_after_pre_tool_use(scripted: MakeScripted) -> None:
     run = scripted(calls=[["ledger_once"]], tools=["ledger_once"])
     run = drive(with_hooks(run, approvals=[{"tools": "ledger_.*", "action": "deny", "reason": "not now"}]))
 
@@ -133,7 +133,7 @@ def test_a_denied_call_is_a_failure_after_its_question(scripted: MakeScripted) -
     assert "not now" in facts(envelopes[3])["error"]
 
 
-def test_a_run_that_is_stopped_after_a_pause_ends_its_turn_once(scripted: MakeScripted) -> None:
+def test_a_run_stopped_after_a_pause_ends_its_turn_once(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_read"]], max_steps=1))
     run_actions.stop(SYSTEM, run)
 
@@ -143,16 +143,16 @@ def test_a_run_that_is_stopped_after_a_pause_ends_its_turn_once(scripted: MakeSc
     assert facts(envelopes[-1]) == {"result": None, "error": "operator"}
 
 
-def test_secrets_do_not_leave_in_the_rows_that_envelopes_are_made_of(scripted: MakeScripted) -> None:
+def test_envelopes_contain_no_secrets(scripted: MakeScripted) -> None:
     secret = TOKENS["anthropic"]()
     run = drive(scripted(calls=[["ledger_read"]], arguments={"ledger_read": {"n": 1, "note": secret}}))
 
     assert secret not in json.dumps(told(run))
 
 
-def test_errors_name_what_failed_and_count_from_zero(scripted: MakeScripted, ledger: Path) -> None:
-    """A model call that fails twice, a tool that fails twice, and the step limit, each as a row."""
-    ledger.mkdir()  # so that every attempt of the tool fails
+def test_errors_name_the_failed_part_and_count_attempts_from_zero(scripted: MakeScripted, ledger: Path) -> None:
+    """A tool that fails twice and the step limit: one row each."""
+    ledger.mkdir()  # makes every attempt of the tool fail
     run = scripted(calls=[["ledger_read"]], max_steps=1, tool_max_retries=1)
     run = drive(run)
 
@@ -164,7 +164,7 @@ def test_errors_name_what_failed_and_count_from_zero(scripted: MakeScripted, led
     assert "1 of 1 steps used" in rows[2].message
 
 
-def test_a_failed_model_call_is_an_error_of_the_stream(scripted: MakeScripted) -> None:
+def test_a_failed_model_call_has_the_context_llm_stream(scripted: MakeScripted) -> None:
     run = drive(scripted(saying([http(503)], [http(503)], ["All done."])))
 
     assert run.status == "completed"
@@ -172,7 +172,7 @@ def test_a_failed_model_call_is_an_error_of_the_stream(scripted: MakeScripted) -
     assert [(row.context, row.attempt) for row in rows] == [("llm_stream", 0), ("llm_stream", 1)]
 
 
-def test_an_unusable_answer_is_an_error_of_the_complete_call(scripted: MakeScripted) -> None:
+def test_an_unusable_answer_has_the_context_llm_complete(scripted: MakeScripted) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     run = drive(scripted(saying(["No JSON."]), output_schema=schema))
 
@@ -182,7 +182,7 @@ def test_an_unusable_answer_is_an_error_of_the_complete_call(scripted: MakeScrip
 
 
 @pytest.mark.parametrize("action", ["fail", "escalate", "resume"])
-def test_a_step_limit_leaves_its_row_whatever_a_policy_does(scripted: MakeScripted, action: str) -> None:
+def test_a_step_limit_stores_an_error_row_under_any_policy(scripted: MakeScripted, action: str) -> None:
     run = scripted(calls=[["ledger_read"]], max_steps=1)
     run.agent_config["policies"] = {"on_error": [{"match": "max_turns", "action": action}]}
     run.save(update_fields=["agent_config"])
@@ -191,7 +191,7 @@ def test_a_step_limit_leaves_its_row_whatever_a_policy_does(scripted: MakeScript
     assert [row.context for row in RunError.objects.filter(run=run)] == ["max_turns"]
 
 
-def test_each_good_turn_has_a_checkpoint_at_its_last_message(scripted: MakeScripted) -> None:
+def test_each_completed_turn_has_a_checkpoint_at_its_last_message(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=CALLS))
     rows = Checkpoint.objects.filter(run=run).order_by("step_number")
     last = {

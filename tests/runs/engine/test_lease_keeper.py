@@ -1,4 +1,4 @@
-"""The thread that renews the leases of a process: without it, every run of the process would be lost."""
+"""The thread that renews the leases of a process; without it, the process would lose all its runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def refused() -> Iterator[list[int]]:
-    """The first connection of the thread finds no free file descriptor."""
+    """Make the thread's first connection fail for lack of file descriptors."""
     errors: list[int] = []
 
     def refuse(**_: Any) -> None:
@@ -36,7 +36,7 @@ def refused() -> Iterator[list[int]]:
     connection_created.disconnect(refuse)
 
 
-def test_it_goes_on_after_any_error(settings: Settings, refused: list[int]) -> None:
+def test_the_thread_continues_after_any_error(settings: Settings, refused: list[int]) -> None:
     settings.AGENTOPS_RENEW_S = 0.05
     run = make_run()
     claimed = transitions.claim(run.pk, "owner")

@@ -1,4 +1,4 @@
-"""Before a tool runs, a worker knows that it has the run: from the database, or from a write of the last moments."""
+"""Before a tool runs, the worker verifies its lease: with a query, or by a very recent accepted write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def take_over(lease: Lease) -> None:
 
 
 def write(lease: Lease) -> None:
-    """Write as the start of a call does."""
+    """Write like the start of a call."""
     commit_safely(
         partial(append, lease, [EVENT]),
         is_committed=lambda: False,
@@ -56,7 +56,7 @@ def test_an_accepted_write_proves_the_lease(lease: Lease, django_assert_num_quer
 
 
 def test_other_writes_prove_nothing(lease: Lease) -> None:
-    """Some of them write nothing if there is nothing to write, and then ask for no token."""
+    """Some of these writes do nothing when nothing is pending, and then do not check the fencing token."""
     note(lease, EVENT)
     take_over(lease)
 
@@ -82,7 +82,7 @@ def test_a_refused_write_proves_nothing(lease: Lease) -> None:
         lease.prove()
 
 
-def test_a_lease_that_has_ended_is_lost_whatever_was_written(lease: Lease) -> None:
+def test_an_expired_lease_is_lost_despite_a_recent_write(lease: Lease) -> None:
     write(lease)
     lease.valid_until = clock() - 1
 

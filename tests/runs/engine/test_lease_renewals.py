@@ -1,4 +1,4 @@
-"""Leases are renewed together, and a row that somebody has locked holds up no other one."""
+"""Leases are renewed together, and a locked row does not block the other renewals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def held(*runs: AgentRun) -> list[renewals.Held]:
 
 @pytest.fixture
 def keep(settings: Settings) -> Iterator[Keep]:
-    """Keeps the lease of a run."""
+    """Keep the lease of a run."""
     settings.AGENTOPS_LEASE_S, settings.AGENTOPS_RENEW_S = LEASE_S, RENEW_S
     keeper = LeaseKeeper()
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def keep(settings: Settings) -> Iterator[Keep]:
 
 @pytest.fixture
 def locked() -> Iterator[Locked]:
-    """Locks the rows of runs on a connection of its own, as a process does that is suspended in a transaction."""
+    """Lock the rows of runs on a separate connection, like a process suspended in a transaction."""
     with ExitStack() as stack:
 
         def lock(*runs: AgentRun) -> psycopg.Connection:
@@ -71,7 +71,7 @@ def is_renewed(lease: Lease) -> bool:
 
 
 @pytest.mark.breaks_invariants("rows as after a claim and a pause, without their events")
-def test_leases_are_renewed_together_and_those_of_others_are_lost() -> None:
+def test_leases_are_renewed_together_and_a_taken_or_released_run_is_lost() -> None:
     runs = [claimed() for _ in range(4)]
     ends = dict(AgentRun.objects.values_list("pk", "lease_expires_at"))
     mine, taken, released, later = runs
@@ -84,7 +84,7 @@ def test_leases_are_renewed_together_and_those_of_others_are_lost() -> None:
 
     assert result.renewed == {*held(mine, later)}
     assert result.lost == {*held(taken, released)}
-    # One for all, and one that looks at those that were not renewed.
+    # One statement for all, and one query for the runs that were not renewed.
     assert len(queries) == 2
     now = dict(AgentRun.objects.values_list("pk", "lease_expires_at"))
     assert {pk for pk, end in now.items() if end != ends[pk] and end is not None} == {mine.pk, later.pk}
@@ -121,8 +121,8 @@ def test_a_locked_row_is_neither_renewed_nor_lost(locked: Locked) -> None:
 
 
 @pytest.mark.postgres
-def test_two_locked_rows_cost_no_other_run_its_lease(keep: Keep, locked: Locked) -> None:
-    """Both are locked for longer than a lease: each alone may wait, and the others are renewed in time."""
+def test_two_locked_rows_do_not_prevent_the_other_renewals(keep: Keep, locked: Locked) -> None:
+    """Both rows are locked for longer than a lease: only they wait, and the others are renewed in time."""
     runs = [claimed() for _ in range(4)]
     first, second, *others = [keep(run) for run in runs]
     other = locked(*runs[:2])
@@ -138,13 +138,13 @@ def test_two_locked_rows_cost_no_other_run_its_lease(keep: Keep, locked: Locked)
     assert not first.lost.is_set()
     assert not second.lost.is_set()
     other.rollback()
-    # Nobody has taken them over meanwhile: their rows say that this process holds them.
+    # No other process took them over: the rows still name this process as the holder.
     assert all(is_renewed(lease) for lease in (first, second))
 
 
 @pytest.mark.postgres
 @pytest.mark.breaks_invariants("a row as after a claim, without its events")
-def test_a_row_that_is_locked_by_who_takes_the_run_over_is_lost(keep: Keep, locked: Locked) -> None:
+def test_a_row_locked_by_a_takeover_is_lost(keep: Keep, locked: Locked) -> None:
     taken, mine = claimed(), claimed()
     lost, kept = keep(taken), keep(mine)
     other = locked(taken)

@@ -1,4 +1,4 @@
-"""A look at the database that fails beside a model call or a tool ends neither, and makes no outcome unknown."""
+"""A failing database query during a model call or a tool call interrupts neither, and makes no outcome unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Words = Callable[[], list[str]]
 
 
 class Outage:
-    """Lets the first things that are asked of the database between two crash points fail, and counts them."""
+    """Makes the first queries between two crash points fail, and counts the failures."""
 
     def __init__(self, begin: str, end: str) -> None:
         self._begin, self._end = begin, end
@@ -58,8 +58,10 @@ def completed_once(run: AgentRun) -> bool:
     return (run.state, run.lease_epoch) == (RunStatus.COMPLETED, 1)
 
 
-def test_a_tool_goes_on(scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its outcome would be unknown, and the run would wait for a person."""
+def test_a_tool_continues_despite_a_failing_query(
+    scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its outcome would be unknown, and the run would wait for a person."""
     failing = outage("tool.running", "tool.returned", monkeypatch)
 
     run = drive(scripted(calls=[["ledger_once"]], tool_sleep_s=0.6))
@@ -70,10 +72,10 @@ def test_a_tool_goes_on(scripted: MakeScripted, effects: Words, monkeypatch: pyt
     assert len(effects()) == 1
 
 
-def test_a_model_call_goes_on(
+def test_a_model_call_continues_despite_a_failing_query(
     scripted: MakeScripted, model_calls: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer would be paid for twice, and the failure would count as one of the model."""
+    """Otherwise its answer would be billed twice, and the failure would count as a model failure."""
     failing = outage("model.before_call", "model.answered", monkeypatch)
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -88,7 +90,7 @@ def test_a_model_call_goes_on(
     assert "llm.turn.abandoned" not in [event.type for event in events(run)]
 
 
-def test_the_look_before_a_tool_is_repeated(
+def test_a_failed_lease_check_before_a_tool_is_repeated(
     scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "PROOF_PART", -1.0)

@@ -1,4 +1,4 @@
-"""A task sends notifications by e-mail, beside the runs."""
+"""A Celery task sends notifications by e-mail, independently of runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def project(settings: Any) -> Project:
 
 @contextmanager
 def mute_server() -> Iterator[tuple[int, threading.Event, Callable[[], None]]]:
-    """Takes a connection and says nothing at all; its port, whether somebody has come, and how it hangs up."""
+    """Accept a connection and never respond; yield the port, an event set on connection, and a hang-up function."""
     came = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         held: list[socket.socket] = []
@@ -62,7 +62,7 @@ def mute_server() -> Iterator[tuple[int, threading.Event, Callable[[], None]]]:
             hang_up()
 
 
-def test_a_task_sends_what_is_due(project: Project, settings: Any) -> None:
+def test_the_task_sends_due_notifications(project: Project, settings: Any) -> None:
     with mail_server() as inbox:
         settings.EMAIL_PORT = inbox.port
         found = notify(project.pk, kind="escalated", title="Escalated: it")
@@ -72,7 +72,7 @@ def test_a_task_sends_what_is_due(project: Project, settings: Any) -> None:
     assert inbox.recipients == ["ann@people.test"]
 
 
-def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) -> None:
+def test_a_hanging_mail_server_delays_no_run(project: Project, settings: Any) -> None:
     with mute_server() as (port, came, hang_up):
         settings.EMAIL_PORT = port
         found = notify(project.pk, kind="escalated", title="Escalated: it")
@@ -88,7 +88,7 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
     assert not sending.is_alive()
 
 
-def test_without_a_mail_server_nothing_is_sent(project: Project, settings: Any) -> None:
+def test_nothing_is_sent_without_a_mail_server(project: Project, settings: Any) -> None:
     settings.AGENTOPS_EMAIL = False
     found = notify(project.pk, kind="escalated", title="Escalated: it")
 

@@ -1,4 +1,4 @@
-"""Which run a message drives: the claim in the database decides, and suspects are tried one at a time."""
+"""Which run a worker drives: the claim in the database decides, and suspects are tried one at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
     assert transitions.expire_leases(owner) == len(runs)
 
 
-def test_a_message_for_a_run_that_another_worker_holds_does_nothing(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_message_for_a_run_held_by_another_worker_does_nothing(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted()
     assert transitions.claim(run.pk, "other:1:x")
 
@@ -39,8 +39,8 @@ def test_a_message_for_a_run_that_another_worker_holds_does_nothing(scripted: Ma
     assert (run.status, run.lease_owner) == (RunStatus.RUNNING, "other:1:x")
 
 
-def test_a_dead_workers_run_comes_before_the_queue(scripted: MakeScripted) -> None:
-    """It was queued before its worker took it; one whose slice is over goes behind those that wait."""
+def test_a_dead_worker_s_run_precedes_the_queue(scripted: MakeScripted) -> None:
+    """Its queue time is from before the worker claimed it; a run whose slice ended goes behind the waiting runs."""
     lost, waiting = scripted(), scripted()
     dies_with_its_worker(lost)
     AgentRun.objects.filter(pk=waiting.pk).update(queued_at=Now() - timedelta(seconds=1))
@@ -50,7 +50,7 @@ def test_a_dead_workers_run_comes_before_the_queue(scripted: MakeScripted) -> No
 
 
 def at_point(monkeypatch: pytest.MonkeyPatch, name: str, hit: int, act: Callable[[], None]) -> None:
-    """Act when the thread that drives comes to a crash point for the `hit`th time."""
+    """Call a function when the drive reaches a crash point for the `hit`th time."""
     left = [name] * hit
 
     def point(passed: str) -> None:
@@ -62,10 +62,10 @@ def at_point(monkeypatch: pytest.MonkeyPatch, name: str, hit: int, act: Callable
     monkeypatch.setattr(chaos, "point", point)
 
 
-def test_of_the_runs_of_a_dead_worker_one_is_tried_at_a_time(
+def test_the_runs_of_a_dead_worker_are_tried_one_at_a_time(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the first one makes its step, this worker refuses the second, and takes an innocent run."""
+    """While the first run makes its step, this worker refuses the second and takes an innocent run."""
     first, second, innocent = scripted(), scripted(), scripted()
     driven: list[bool] = []
 
@@ -101,7 +101,7 @@ def test_another_worker_may_try_a_suspect_at_the_same_time(scripted: MakeScripte
 def test_a_step_clears_a_suspect(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, calls: int, is_on_trial: bool
 ) -> None:
-    """In its second model call the run is still held, but the worker may try the next one."""
+    """In its second model call the run is still held, but the worker may try the next suspect."""
     first, second = scripted(calls=[["ledger_read"]]), scripted()
     driven: list[bool] = []
     dies_with_its_worker(first, second)
@@ -112,7 +112,7 @@ def test_a_step_clears_a_suspect(
     assert driven == [not is_on_trial]
 
 
-def test_a_trial_that_lasts_keeps_the_next_one_out_for_half_a_lease(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_long_trial_blocks_the_next_one_for_half_a_lease(scripted: MakeScripted, worker: Worker) -> None:
     first, second = scripted(), scripted()
     dies_with_its_worker(first, second)
     assert transitions.claim(first.pk, worker.owner)
@@ -124,7 +124,7 @@ def test_a_trial_that_lasts_keeps_the_next_one_out_for_half_a_lease(scripted: Ma
     assert worker.drive(second.pk)
 
 
-def test_after_two_deaths_in_a_step_it_waits_before_it_is_tried_alone(
+def test_a_run_waits_after_two_deaths_in_a_step_before_it_is_tried_alone(
     scripted: MakeScripted, die_at: DieAt, worker: Worker
 ) -> None:
     run = scripted(calls=[["ledger_read"]])
@@ -148,7 +148,7 @@ def test_after_two_deaths_in_a_step_it_waits_before_it_is_tried_alone(
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="the plan of the other database says nothing")
 def test_the_order_is_read_from_its_index(scripted: MakeScripted) -> None:
-    """However many runs wait for people, or are over."""
+    """For any number of waiting or ended runs."""
     scripted()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
@@ -158,10 +158,10 @@ def test_the_order_is_read_from_its_index(scripted: MakeScripted) -> None:
         assert "run_wait_end" in AgentRun.objects.due_waits()[:50].explain()
 
 
-def test_of_two_messages_for_the_same_claim_the_second_does_nothing(
+def test_the_second_message_for_the_same_claim_does_nothing(
     scripted: MakeScripted, worker: Worker, settings: Settings
 ) -> None:
-    """Otherwise a run with a doubled message would have two turns in each round."""
+    """Otherwise a run with a duplicate message would have two turns in each round."""
     settings.AGENTOPS_SLICE_S = 0.0
     run = scripted(calls=[["ledger_read"]] * 3)
 
@@ -172,10 +172,10 @@ def test_of_two_messages_for_the_same_claim_the_second_does_nothing(
     assert Attempt.objects.filter(run=run).count() == 2
 
 
-def test_a_message_in_a_queue_that_the_run_has_left_does_nothing(
+def test_a_message_in_a_queue_that_the_run_left_does_nothing(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a worker without the machine's GPU would get runs that were moved to the queue for it."""
+    """Otherwise a worker without a GPU would get runs that were moved to the GPU queue."""
     monkeypatch.setattr("runs.worker.worker.current", lambda: worker)
     run = scripted(calls=[["ledger_read"]])
     AgentRun.objects.filter(pk=run.pk).update(queue="gpu")
@@ -187,7 +187,7 @@ def test_a_message_in_a_queue_that_the_run_has_left_does_nothing(
     assert Attempt.objects.filter(run=run).exists()
 
 
-def test_a_message_carries_the_epoch_of_the_run_that_is_handed_back(
+def test_a_message_carries_the_epoch_of_the_released_run(
     scripted: MakeScripted, worker: Worker, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTOPS_SLICE_S = 0.0

@@ -1,4 +1,4 @@
-"""No transaction is open while a model or a tool is called, and a commit whose answer is lost is looked up."""
+"""No transaction is open during a model or tool call, and a commit without an answer is verified by a query."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OUTSIDE = {
 Words = Callable[[], list[str]]
 
 
-def test_no_transaction_is_open_while_a_model_or_a_tool_is_called(
+def test_no_transaction_is_open_during_a_model_or_tool_call(
     scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[str] = []
@@ -90,7 +90,7 @@ Write = Callable[[], Any]
 
 
 def losing_the_answer(write: Write) -> Write:
-    """Commits, and then fails as a connection does that is cut before the server's answer; once."""
+    """Commit, then fail once as if the connection was cut before the server's answer."""
     left = [1]
 
     def lossy() -> Any:
@@ -103,7 +103,7 @@ def losing_the_answer(write: Write) -> Write:
 
 
 def failing_before(write: Write) -> Write:
-    """Fails as a server does that is not there, and works when it is asked again."""
+    """Fail once as if the server was unavailable, then work."""
     left = [1]
 
     def lossy() -> Any:
@@ -115,7 +115,7 @@ def failing_before(write: Write) -> Write:
 
 
 class Fault:
-    """Lets the commit number `at` of a drive go wrong, once."""
+    """Makes commit number `at` of a drive fail once."""
 
     def __init__(self, at: int, fault: Callable[[Write], Write]) -> None:
         self.left = at
@@ -132,10 +132,10 @@ CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
 
 
 @pytest.mark.parametrize("fault", [losing_the_answer, failing_before])
-def test_a_commit_of_unknown_outcome_counts_once(
+def test_a_commit_without_an_answer_counts_once(
     scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Write], Write]
 ) -> None:
-    """Every commit of a run goes wrong once: the rows, the log and the effects are as if none had."""
+    """Every commit of a run fails once: rows, log and effects are the same as without failures."""
     monkeypatch.setattr(safe_commit, "FIRST_WAIT_S", 0.01)
     undisturbed = drive(scripted(calls=CALLS))
     expected, lines, done = transcript_of(undisturbed), types(undisturbed), effects()
@@ -157,8 +157,8 @@ def test_a_commit_of_unknown_outcome_counts_once(
 
 
 @pytest.mark.slow
-def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads are not repeated one by one: the run is loaded again, under the same lease."""
+def test_a_failing_read_does_not_count_as_a_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are not repeated singly: the whole run is loaded again, under the same lease."""
     for owner, name in [(command_outcomes, "pending_types"), (log, "require_epoch"), (transcript, "load")]:
         real, left = getattr(owner, name), [1, 1]
 
@@ -175,8 +175,8 @@ def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkey
         check(run)
 
 
-def test_a_run_that_is_loaded_again_is_read_again(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has changed since its claim counts, here its step limit."""
+def test_a_reload_reads_the_current_row_of_the_run(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes since the claim take effect; here, the step limit."""
     real, left = transcript.load, [1]
 
     def failing(run: AgentRun) -> transcript.Conversation:
@@ -200,7 +200,7 @@ def always_losing(write: Write, **rest: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_deltas_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     def play(_: ModelCall) -> Iterable[Move]:
         for number in range(8):
             yield from [f"{number} {PIECE * 4}", 0.15]
@@ -216,7 +216,7 @@ def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatc
     check(run)
 
 
-#: Points of the doors and of the sweep, and those that only a take-over meets.
+#: Crash points of the API, the pages and the sweep, and points that only a takeover reaches.
 NOT_DRIVEN = {
     "hint.received",
     "recovery.before",
@@ -233,7 +233,7 @@ NOT_DRIVEN = {
 
 @pytest.fixture
 def undisturbed(scripted: MakeScripted) -> dict[str, Any]:
-    """What a run comes to whose connection nobody cuts. It has no ids and no times: one for all cases."""
+    """Return the transcript of an undisturbed run, without IDs and times, for all cases."""
     if not UNDISTURBED:
         UNDISTURBED.update(transcript_of(drive(scripted(calls=CALLS, on_unknown_tool="tell_model"))))
     return UNDISTURBED
@@ -245,14 +245,14 @@ UNDISTURBED: dict[str, Any] = {}
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("cut_at", sorted(set(chaos.POINTS) - NOT_DRIVEN))
-def test_a_cut_connection_is_no_death(
+def test_a_cut_connection_does_not_count_as_a_death(
     scripted: MakeScripted,
     worker: Worker,
     undisturbed: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     cut_at: str,
 ) -> None:
-    """The server ends the connection of the one who drives: it opens another one and goes on under its lease."""
+    """The server ends the driving connection: the worker opens a new one and continues under its lease."""
     planned = [cut_at]
 
     def point(name: str) -> None:
@@ -269,7 +269,7 @@ def test_a_cut_connection_is_no_death(
     monkeypatch.setattr(chaos, "point", point)
     run = scripted(calls=CALLS, on_unknown_tool="tell_model")
     for _ in range(3):
-        # On a thread of its own, as a worker's are: this one's connection stays whole.
+        # In a separate thread, like a worker's threads, so that the connection of this thread stays intact.
         thread = threading.Thread(target=drive_and_close, args=[worker, run])
         thread.start()
         thread.join(60)
@@ -282,7 +282,7 @@ def test_a_cut_connection_is_no_death(
     check(run)
     assert "run.recovered" not in types(run)
     if cut_at not in {"turn.committed", "hooks.before", "tool.marked_running", "tool.running"}:
-        # There the look before a call that is marked running may fail, whose outcome is unknown then.
+        # At these points the check before a running call may fail, which makes its outcome unknown.
         assert transcript_of(run) == undisturbed
 
 

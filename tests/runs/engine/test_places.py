@@ -1,4 +1,4 @@
-"""Limits of running runs: a claim never exceeds them, and a place that is free goes to the run that is next."""
+"""Limits of concurrent runs: a claim never exceeds them, and a free place goes to the next run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def claimed(*runs: AgentRun) -> list[bool]:
 
 
 @pytest.mark.parametrize("owner", [Agent, Project])
-def test_no_more_runs_are_claimed_than_may_run(owner: type[Agent | Project]) -> None:
+def test_claims_do_not_exceed_the_limit(owner: type[Agent | Project]) -> None:
     agent = make_agent()
     runs = [make_run(agent) for _ in range(4)]
     owner.objects.update(max_running=2)
@@ -52,7 +52,7 @@ def test_no_more_runs_are_claimed_than_may_run(owner: type[Agent | Project]) -> 
     assert list(AgentRun.objects.runnable()) == []
 
 
-def test_the_limit_of_an_agent_leaves_other_agents_alone() -> None:
+def test_the_limit_of_an_agent_does_not_affect_other_agents() -> None:
     project = make_project()
     limited, other = make_agent(project, max_running=1), make_agent(project)
     runs = [make_run(limited), make_run(limited), make_run(other), make_run(other)]
@@ -60,7 +60,7 @@ def test_the_limit_of_an_agent_leaves_other_agents_alone() -> None:
     assert claimed(*runs) == [True, False, True, True]
 
 
-def test_a_run_that_is_taken_over_keeps_its_place() -> None:
+def test_a_recovered_run_keeps_its_place() -> None:
     agent = make_agent(max_running=1)
     lost, waiting = make_run(agent), make_run(agent)
     assert claimed(lost) == [True]
@@ -69,8 +69,8 @@ def test_a_run_that_is_taken_over_keeps_its_place() -> None:
     assert claimed(waiting, lost, waiting) == [False, True, False]
 
 
-def test_a_run_without_limits_pays_nothing_for_them() -> None:
-    """The claim of a limited run reads its limit and counts; that of another one sends what it always sent."""
+def test_a_run_without_limits_needs_no_extra_queries() -> None:
+    """The claim of a limited run adds two queries: it reads the limit and counts the running runs."""
     free, limited = make_run(), make_run(make_agent(max_running=1))
     numbers = []
     for run in (free, limited):
@@ -83,8 +83,8 @@ def test_a_run_without_limits_pays_nothing_for_them() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("owner", [Agent, Project])
-def test_claims_at_once_do_not_exceed_a_limit(owner: type[Agent | Project]) -> None:
-    """Each has locked another run; the second one waits for the first one's commit, and counts its run."""
+def test_concurrent_claims_do_not_exceed_the_limit(owner: type[Agent | Project]) -> None:
+    """Each claim locks a different run; the second waits for the first commit and counts its run."""
     agent = make_agent()
     runs = [make_run(agent) for _ in range(6)]
     owner.objects.update(max_running=2)
@@ -105,7 +105,7 @@ def test_claims_at_once_do_not_exceed_a_limit(owner: type[Agent | Project]) -> N
 
 
 @pytest.mark.postgres
-def test_a_claim_waits_for_another_one_that_may_take_the_last_place() -> None:
+def test_a_claim_waits_for_a_concurrent_claim_of_the_last_place() -> None:
     agent = make_agent(max_running=1)
     first, second = make_run(agent), make_run(agent)
     outcome: list[bool] = []
@@ -132,10 +132,10 @@ def _is_lock_awaited() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-# --- Places that become free ------------------------------------------------------------------------------------------
+# --- Free places ------------------------------------------------------------------------------------------------------
 
 
-def test_a_free_place_goes_to_the_run_that_has_waited_longest(woken: list[UUID]) -> None:
+def test_a_free_place_goes_to_the_run_that_waited_longest(woken: list[UUID]) -> None:
     agent = make_agent(max_running=1)
     running, *waiting = [make_run(agent) for _ in range(3)]
     make_run(make_agent(agent.project))
@@ -161,7 +161,7 @@ def test_a_free_place_of_a_project_goes_by_priority_and_then_by_waiting_time(wok
     assert woken == [next_runs[0].pk]
 
 
-def test_a_run_whose_own_agent_is_full_is_not_woken_for_a_place_of_the_project(woken: list[UUID]) -> None:
+def test_a_free_place_of_the_project_skips_runs_whose_agent_is_at_its_limit(woken: list[UUID]) -> None:
     project = make_project()
     full, other = make_agent(project, max_running=1), make_agent(project)
     holding, running = make_run(full), make_run(other)
@@ -175,7 +175,7 @@ def test_a_run_whose_own_agent_is_full_is_not_woken_for_a_place_of_the_project(w
     assert woken == [ready.pk]
 
 
-def test_a_run_of_a_queue_that_nobody_serves_is_not_woken_before_others(woken: list[UUID]) -> None:
+def test_a_free_place_skips_runs_in_a_queue_without_workers(woken: list[UUID]) -> None:
     project = make_project()
     running, unserved = make_run(make_agent(project)), make_run(make_agent(project, queue="gpu", priority=0))
     served = make_run(make_agent(project))
@@ -189,7 +189,7 @@ def test_a_run_of_a_queue_that_nobody_serves_is_not_woken_before_others(woken: l
     assert unserved.pk in set(AgentRun.objects.runnable().values_list("pk", flat=True))
 
 
-def test_nothing_is_looked_for_when_a_run_without_limits_ends(woken: list[UUID]) -> None:
+def test_the_end_of_a_run_without_limits_wakes_no_run(woken: list[UUID]) -> None:
     agent = make_agent()
     running, _ = make_run(agent), make_run(agent)
     assert claimed(running) == [True]
@@ -200,7 +200,7 @@ def test_nothing_is_looked_for_when_a_run_without_limits_ends(woken: list[UUID])
 
 
 @pytest.mark.parametrize("owner", [Agent, Project])
-def test_a_session_is_handed_back_for_runs_that_wait_for_its_place(owner: type[Agent | Project]) -> None:
+def test_a_session_is_released_for_a_run_that_waits_for_its_place(owner: type[Agent | Project]) -> None:
     agent = make_agent()
     running = make_run(agent)
     owner.objects.update(max_running=1)
@@ -221,7 +221,7 @@ def leave_place(run: AgentRun) -> None:
         transitions.kill(AgentRun.objects.select_for_update().get(pk=run.pk), by="ann")
 
 
-def test_a_worker_executes_all_runs_of_a_limited_agent(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_worker_drives_all_runs_of_a_limited_agent(scripted: MakeScripted, worker: Worker) -> None:
     first = scripted(calls=[["ledger_read"]])
     Agent.objects.update(max_running=1)
     rest = [make_run(first.agent, "Go.") for _ in range(3)]
@@ -232,10 +232,10 @@ def test_a_worker_executes_all_runs_of_a_limited_agent(scripted: MakeScripted, w
     assert ended.count() == 4
 
 
-def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
+def test_a_parent_that_waits_for_its_children_gives_them_its_place(
     scripted: MakeScripted, helper: MakeHelper, worker: Worker
 ) -> None:
-    """One place for parent and children of the project: they take it in turns."""
+    """Parent and children share the single place of the project in turns."""
     run = scripted(lambda _: iter([spawns(task("below"), task("below"))]), tools=["spawn_agents"])
     helper(run, "below", ["Seen."], queue="gpu")
     Project.objects.update(max_running=1)
@@ -252,7 +252,7 @@ def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
 # --- The sweep --------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_runs_do_not_hide_others_from_the_sweep() -> None:
+def test_runs_that_wait_for_a_place_do_not_hide_others_from_the_sweep() -> None:
     full, other = make_agent(max_running=1), make_agent()
     running, *_ = [make_run(full) for _ in range(3)]
     ready = make_run(other)
@@ -264,8 +264,8 @@ def test_waiting_runs_do_not_hide_others_from_the_sweep() -> None:
 
 
 @pytest.mark.postgres
-def test_the_sweep_stays_fast_beside_ten_thousand_runs_that_wait_for_a_place() -> None:
-    """The limits are looked at once, not for each run, and the order is read from its index."""
+def test_the_sweep_stays_fast_with_ten_thousand_runs_that_wait_for_a_place() -> None:
+    """The limits are read once instead of per run, and the order is read from its index."""
     agent = make_agent(max_running=1)
     running, waiting = make_run(agent), make_run(agent)
     assert claimed(running) == [True]
@@ -283,7 +283,7 @@ def test_the_sweep_stays_fast_beside_ten_thousand_runs_that_wait_for_a_place() -
 
 @contextmanager
 def _copies(run: AgentRun, count: int) -> Iterator[None]:
-    """Store copies of a queued run, which have no logs, for the time of a block."""
+    """Insert copies of a queued run, without logs, for the duration of the block."""
     columns = ", ".join(field.column for field in AgentRun._meta.concrete_fields if field.column != "id")
     _unchecked(
         f"INSERT INTO agent_runs (id, {columns}) SELECT gen_random_uuid(), {columns} FROM agent_runs"
@@ -295,7 +295,7 @@ def _copies(run: AgentRun, count: int) -> Iterator[None]:
 
 
 def _unchecked(statement: str, values: list[object]) -> None:
-    """Send a statement without its foreign keys and triggers."""
+    """Execute a statement without foreign key checks and triggers."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, values)

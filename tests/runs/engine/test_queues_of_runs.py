@@ -1,4 +1,4 @@
-"""The queue and the priority of runs: those of their agent, from their creation on and after each change of it."""
+"""Queue and priority of runs: copied from the agent at creation, and updated when the agent changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_run_has_the_queue_and_the_priority_of_its_agent() -> None:
     assert "queue" not in run.agent_config
 
 
-def test_a_run_that_continues_another_has_those_that_the_agent_has_now() -> None:
+def test_a_resumed_run_gets_the_current_queue_and_priority_of_the_agent() -> None:
     run = make_run(make_agent(queue="gpu"))
     assert transitions.claim(run.pk, "worker")
     Agent.objects.update(queue="cpu", priority=1)
@@ -44,7 +44,7 @@ def test_a_run_that_continues_another_has_those_that_the_agent_has_now() -> None
     assert (new.queue, new.priority) == ("cpu", 1)
 
 
-def test_a_run_whose_agent_is_gone_is_continued_in_its_queue() -> None:
+def test_a_run_of_a_deleted_agent_is_resumed_in_its_queue() -> None:
     run = make_run(make_agent(queue="gpu", priority=2))
     assert transitions.claim(run.pk, "worker")
     AgentRun.objects.update(agent=None)
@@ -54,7 +54,7 @@ def test_a_run_whose_agent_is_gone_is_continued_in_its_queue() -> None:
     assert (new.queue, new.priority) == ("gpu", 2)
 
 
-def test_runs_that_have_not_ended_follow_their_agent_into_another_queue(woken: list[UUID]) -> None:
+def test_live_runs_follow_their_agent_into_another_queue(woken: list[UUID]) -> None:
     agent = make_agent()
     running, queued, other = make_run(agent), make_run(agent), make_run()
     assert transitions.claim(running.pk, "worker")
@@ -71,7 +71,7 @@ def test_runs_that_have_not_ended_follow_their_agent_into_another_queue(woken: l
     assert woken == []
 
 
-def test_a_part_of_the_placement_that_is_left_out_stays(woken: list[UUID]) -> None:
+def test_an_omitted_placement_field_keeps_its_value(woken: list[UUID]) -> None:
     agent = make_agent(queue="gpu", priority=2, max_running=3)
 
     apply(agent, instructions="Look twice.")
@@ -90,7 +90,7 @@ def apply(agent: Agent, **changes: Any) -> None:
 
 
 @pytest.mark.postgres
-def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
+def test_a_queue_change_and_a_concurrent_claim_do_not_deadlock() -> None:
     """Both lock runs before the agent."""
     agent = make_agent(max_running=9)
     run = make_run(agent)
@@ -104,7 +104,7 @@ def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
 
 
 @pytest.mark.postgres
-def test_a_message_to_a_thread_and_the_claim_of_its_run_do_not_deadlock() -> None:
+def test_a_message_to_a_thread_and_a_concurrent_claim_do_not_deadlock() -> None:
     agent = make_agent(max_running=9)
     first, second = (AgUiRequest("thread", name, [ClientMessage(name, "Go.")]) for name in ("first", "second"))
     run = ag_ui_runs.start(SYSTEM, agent.project, agent, first).run
@@ -115,7 +115,7 @@ def test_a_message_to_a_thread_and_the_claim_of_its_run_do_not_deadlock() -> Non
 
 
 def _outcome_during_claim(run: AgentRun, act: Callable[[], Any]) -> Any:
-    """Return what `act` returns or raises, when it is called while a worker claims the run."""
+    """Call `act` while a worker claims the run; return its result or exception."""
     outcome: list[Any] = []
 
     def call() -> None:

@@ -1,4 +1,6 @@
-"""Agents that say `on_crash: roll_back`: a half-done turn leaves the conversation, unless a tool of it was started."""
+"""Agents with `on_crash: roll_back`: a turn whose tools have not started is removed from the conversation after a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ Role = AgentRunMessage.Role
 
 @pytest.fixture
 def rolling(scripted: MakeScripted) -> MakeScripted:
-    """As `scripted`, of an agent that wants half-done turns taken back."""
+    """Create a run like `scripted`, for an agent that rolls back unfinished turns."""
 
     def make(*args: Any, **options: Any) -> AgentRun:
         run = scripted(*args, **options)
@@ -56,10 +58,10 @@ def rolled_back(run: AgentRun) -> list[dict[str, Any]]:
     return [event.payload for event in events(run) if event.type == "run.rolled_back"]
 
 
-def test_exactly_the_half_done_turn_leaves_the_conversation(
+def test_only_the_unfinished_turn_is_removed_from_the_conversation(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls
 ) -> None:
-    """The checkpoint of the first turn is there, the second turn's answer is committed, crash."""
+    """The crash comes after the checkpoint of the first turn and the committed answer of the second."""
     run, other = rolling(calls=CALLS), rolling(calls=CALLS)
     assert die_at(other, "turn.committed")
     assert die_at(run, "turn.committed", hit=2)
@@ -82,10 +84,10 @@ def test_exactly_the_half_done_turn_leaves_the_conversation(
     in_order(other)
 
 
-def test_the_model_is_asked_again_with_what_it_was_asked_before(
+def test_the_model_request_after_a_rollback_equals_the_earlier_request(
     rolling: MakeScripted, die_at: DieAt, ledger: Path
 ) -> None:
-    """Nothing of the turn is in the request, least of all a call without a result."""
+    """The request contains nothing of the removed turn, in particular no call without a result."""
     run = rolling(calls=CALLS)
     assert die_at(run, "turn.committed", hit=2)
     drive(run)
@@ -98,11 +100,12 @@ def test_the_model_is_asked_again_with_what_it_was_asked_before(
 @pytest.mark.parametrize(
     "point", ["tool.marked_running", "tool.running", "tool.returned", "result.committed", "tool.next"]
 )
-def test_a_tool_that_was_started_keeps_its_turn(
+def test_a_turn_with_a_started_tool_is_kept(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
-    """A turn of two calls, of which the first was started, or is done: the second runs, the model is not asked
-    before; what is done is not done again."""
+    """The first call of two was started or finished: the second runs before the next model call, and no finished call
+    repeats.
+    """
     run = rolling(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
     assert die_at(run, point, hit=1 if point == "tool.next" else 2)
 
@@ -119,10 +122,10 @@ def test_a_tool_that_was_started_keeps_its_turn(
 @pytest.mark.parametrize(
     "point", ["result.committed", "checkpoint.before", "model.before_start", "model.before_call", "end.before"]
 )
-def test_a_whole_turn_is_never_taken_back(
+def test_a_finished_turn_is_never_rolled_back(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
-    """Its results are there, with or without its checkpoint; or its answer asked for nothing."""
+    """Its results are stored, with or without a checkpoint, or its answer had no tool calls."""
     run = rolling(calls=[["ledger_idempotent"]])
     assert die_at(run, point)
 
@@ -135,7 +138,7 @@ def test_a_whole_turn_is_never_taken_back(
     in_order(run)
 
 
-def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> None:
+def test_the_cost_of_a_rolled_back_turn_stays_counted(rolling: MakeScripted, die_at: DieAt) -> None:
     """Tokens and usage of the turn stay, its rows are marked, and nothing is counted twice."""
     run = rolling(calls=CALLS)
     assert die_at(run, "turn.committed", hit=2)
@@ -150,8 +153,10 @@ def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> Non
     in_order(run)
 
 
-def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
-    """The second of two calls finished before the first: the first runs, the second does not run again."""
+def test_a_finished_call_keeps_its_turn_even_if_an_earlier_call_has_not_started(
+    rolling: MakeScripted, die_at: DieAt, effects: Effects
+) -> None:
+    """The second of two calls finished before the first: the first runs, and the second does not run again."""
     run = rolling(calls=[["ledger_idempotent", "ledger_read"]])
     assert die_at(run, "turn.committed")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -169,8 +174,8 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
     in_order(run)
 
 
-def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_at: DieAt) -> None:
-    """Delivered once, after the roll back."""
+def test_a_message_sent_before_the_rollback_is_kept(rolling: MakeScripted, die_at: DieAt) -> None:
+    """It is delivered once, after the rollback."""
     run = rolling(calls=CALLS)
     assert die_at(run, "turn.committed")
     inbox.send(run.pk, "And hurry.", by="ada")
@@ -183,8 +188,8 @@ def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_a
     in_order(run)
 
 
-def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
-    """Before the commit and after it; the turn is taken back once."""
+def test_a_crash_during_the_rollback(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
+    """The crash comes before and after the commit; the turn is rolled back once."""
     run = rolling(calls=CALLS)
     for point in ("turn.committed", "recovery.before", "recovery.done"):
         assert die_at(run, point)
@@ -210,7 +215,7 @@ def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at
     in_order(run)
 
 
-def test_a_run_that_was_handed_back_did_not_crash(
+def test_a_released_run_does_not_count_as_crashed(
     rolling: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls
 ) -> None:
     run, left = rolling(calls=CALLS), ["hooks.before"]
@@ -230,8 +235,10 @@ def test_a_run_that_was_handed_back_did_not_crash(
     in_order(run)
 
 
-def test_others_are_rolled_forward(scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls) -> None:
-    """A call of a tool that does not exist is answered with an error, also by the worker that takes over."""
+def test_agents_without_the_policy_keep_the_unfinished_turn(
+    scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls
+) -> None:
+    """A call of a missing tool is answered with an error, also by the worker that takes over."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
     assert die_at(run, "turn.committed")
     assert not AgentRunToolCall.objects.get(run=run).starts
@@ -242,21 +249,19 @@ def test_others_are_rolled_forward(scripted: MakeScripted, die_at: DieAt, model_
     in_order(run)
 
 
-# --- A turn that cannot be read -------------------------------------------------------------------------------------
+# --- Unreadable turns -----------------------------------------------------------------------------------------------
 
 
 def tear(run: AgentRun) -> None:
-    """The last answer, as a torn write or a rule of another version leaves it."""
+    """Damage the last answer, like a partial write or a format of another version."""
     last = AgentRunMessage.objects.filter(run=run, role=Role.ASSISTANT).order_by("-position")[0]
     last.content = {"kind": "response", "parts": [{"part_kind": "no-such-part"}]}
     last.save()
 
 
 @pytest.mark.breaks_invariants("a message is spoilt")
-def test_a_turn_that_cannot_be_read_is_taken_back(
-    scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls
-) -> None:
-    """Whatever the agent's policy, as long as no tool was started."""
+def test_an_unreadable_turn_is_rolled_back(scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls) -> None:
+    """For every policy of the agent, as long as no tool was started."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
     assert die_at(run, "turn.committed")
     tear(run)
@@ -271,8 +276,10 @@ def test_a_turn_that_cannot_be_read_is_taken_back(
 
 
 @pytest.mark.breaks_invariants("a message is spoilt")
-def test_one_whose_tool_was_started_ends_the_run(scripted: MakeScripted, die_at: DieAt, effects: Effects) -> None:
-    """What may have had an effect is never taken back; without its answer nobody can go on."""
+def test_an_unreadable_turn_with_a_started_tool_fails_the_run(
+    scripted: MakeScripted, die_at: DieAt, effects: Effects
+) -> None:
+    """A possible effect is never rolled back, and without the answer the run cannot continue."""
     run = scripted(calls=[["ledger_once"]])
     assert die_at(run, "tool.returned")
     tear(run)

@@ -1,4 +1,6 @@
-"""The database takes no writes for a while: the step waits for it and goes on, and nothing is lost, doubled or dead."""
+"""The database refuses writes for a time: the step waits and continues; nothing is lost, repeated or counted as a
+death.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,15 @@ from tests.support.run_checks import transcript as transcript_of
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
 Words = Callable[[], list[str]]
-#: What makes a connection of SQLite one that cannot write; really, by the database itself.
+#: Statements that make SQLite itself refuse writes on a connection.
 FAULTS = {
     "read_only": "PRAGMA query_only = ON",
-    "full": "PRAGMA max_page_count = 1",  # as many as there are, and no more
+    "full": "PRAGMA max_page_count = 1",  # as many pages as exist, and no more
 }
 
 
 class Outage:
-    """From `begin` on nobody can write, for as long as it says."""
+    """Makes all writes fail from `begin` on, for the given time."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -72,7 +74,7 @@ class Outage:
             cursor.execute(FAULTS[self._kind])
 
     def _tell_the_server(self, what: str) -> None:
-        """As a primary that becomes a standby, and the other way round: with every connection cut."""
+        """Switch the server to or from read-only, like a failover, and cut every connection."""
         name = connection.settings_dict["NAME"]
         writing = {"options": "-c default_transaction_read_only=off"}
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True, **writing) as server:
@@ -81,7 +83,7 @@ class Outage:
 
 
 def use_up_free_pages() -> None:
-    """A file that has grown once is full only when what was emptied in it is used again."""
+    """Fill the free pages, because a file that grew before is full only when these are used."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE IF NOT EXISTS ballast (bytes BLOB)")
         while cursor.execute("PRAGMA freelist_count").fetchone()[0]:
@@ -100,7 +102,7 @@ def outage(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[O
 
 
 def driven_beside(run: AgentRun) -> None:
-    """On a thread of its own, as a worker's are: this one's connection stays whole."""
+    """Drive the run in a separate thread, like a worker's, so that the connection of this thread stays intact."""
     worker = Worker()
     thread = threading.Thread(target=drive_and_close, args=[worker, run])
     thread.start()
@@ -146,7 +148,7 @@ def test_the_step_stops_and_goes_on_when_storage_is_back(
     outage: Outage,
     point: str,
 ) -> None:
-    """No death, no other worker, no tool run twice."""
+    """No death is counted, no other worker takes the run, and no tool runs twice."""
     undisturbed = transcript_of(drive(scripted(calls=CALLS)))
     done = effects()
     run = scripted(calls=CALLS)
@@ -174,7 +176,7 @@ def test_a_full_disk_is_waited_out(
     caplog: pytest.LogCaptureFixture,
     outage: Outage,
 ) -> None:
-    """An answer longer than a page finds no room, and is there once there is some."""
+    """An answer longer than a page cannot be stored until there is space."""
     long = {"calls": CALLS, "chunks": 200}
     undisturbed = transcript_of(drive(scripted(**long)))
     done = effects()
@@ -192,10 +194,12 @@ def test_a_full_disk_is_waited_out(
 
 
 @pytest.mark.slow
-def test_an_outage_that_outlasts_the_lease_is_no_death(
+def test_an_outage_longer_than_the_lease_does_not_count_as_a_death(
     scripted: MakeScripted, settings: Settings, monkeypatch: pytest.MonkeyPatch, outage: Outage
 ) -> None:
-    """Who cannot renew gives the run up, and says so once it can: or three outages would be poison."""
+    """A worker that cannot renew releases the run and records it later; otherwise three outages would make a step
+    poison.
+    """
     settings.AGENTOPS_LEASE_S = 3
     run = scripted(calls=CALLS)
     left = at_first("turn.committed", lambda: outage.begin(5), monkeypatch)

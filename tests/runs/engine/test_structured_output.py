@@ -22,19 +22,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def test_it_is_stored_beside_the_result(scripted: MakeScripted) -> None:
+def test_structured_output_is_stored_with_the_result(scripted: MakeScripted) -> None:
     run = drive(
         scripted(lambda _: ['{"city": "Zürich \\u0000", "token": "ghp_' + "a1B2" * 9 + '"}'], output_schema=SCHEMA)
     )
 
     assert run.status == RunStatus.COMPLETED
     assert run.structured_output["city"] == "Zürich �"
-    # As everywhere outside of the message.
+    # Redacted like every copy outside the message.
     assert run.structured_output["token"].startswith("[REDACTED:github_token:")
     check(run)
 
 
-def test_another_result_pauses_the_run_and_a_resume_asks_again(scripted: MakeScripted) -> None:
+def test_an_invalid_output_pauses_the_run_and_a_resume_asks_the_model_again(scripted: MakeScripted) -> None:
     def play(call: ModelCall) -> Iterable[Move]:
         yield "Zürich." if call.number == 1 else '{"city": "Zürich"}'
 
@@ -61,7 +61,7 @@ def test_a_result_whose_check_takes_too_long_pauses_the_run(
     check(paused)
 
 
-def test_a_run_from_before_schemas_were_checked_is_not_driven(scripted: MakeScripted) -> None:
+def test_a_run_with_an_unchecked_invalid_schema_is_not_driven(scripted: MakeScripted) -> None:
     queued = scripted(lambda _: ["{}"])
     queued.agent_config["settings"]["output_schema"] = "any"
     queued.save(update_fields=["agent_config"])

@@ -1,4 +1,4 @@
-"""A worker loses its run without noticing: nothing tells it but the fence, at its next write."""
+"""A worker loses its run without noticing: only the fence at its next write stops it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.run_checks import check, events, transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
-#: Not the points inside of a transaction: nobody can take a run over whose row is locked.
+#: Points outside transactions only: inside one, the row is locked and the run cannot be taken over.
 POINTS = OUTSIDE_TRANSACTIONS
 
 
 @pytest.fixture
 def pair(worker: Worker) -> Iterator[tuple[Worker, Worker]]:
-    """The worker that loses its run, and the one that takes it over."""
+    """Return the worker that loses its run and the worker that takes it over."""
     other = Worker()
     yield worker, other
     other.close(5)
@@ -39,9 +39,9 @@ def pair(worker: Worker) -> Iterator[tuple[Worker, Worker]]:
 
 @pytest.fixture
 def drive_until_taken_over(pair: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Drives a run by the first worker; when it comes to a crash point, the other one takes the run over.
+    """Drive a run with the first worker; at a crash point, the second worker takes the run over.
 
-    To take a run over takes longer than a write proves the lease; here it takes no time.
+    A real takeover takes longer than a write proves the lease; here the proof expires immediately.
     """
     worker, other = pair
     monkeypatch.setattr(leases, "PROOF_PART", 0)
@@ -63,7 +63,7 @@ def drive_until_taken_over(pair: tuple[Worker, Worker], monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_worker_that_was_taken_over_does_nothing_more(
+def test_a_worker_that_lost_its_run_writes_nothing_more(
     scripted: MakeScripted,
     pair: tuple[Worker, Worker],
     drive_until_taken_over: Callable[..., None],
@@ -94,13 +94,13 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
     assert "outside of any rule" not in caplog.text
 
 
-def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
+def test_a_worker_that_lost_its_run_does_not_deliver_a_message(
     scripted: MakeScripted,
     pair: tuple[Worker, Worker],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The one that has the run now has delivered it; the other hears of the fence, not of a position taken."""
+    """The new holder has delivered it; the old worker gets the fencing error, not an error of a duplicate position."""
     worker, other = pair
     run = scripted(calls=[])
     inbox.send(run.pk, "And one more thing.", by="somebody")
@@ -127,13 +127,13 @@ def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
     assert "outside of any rule" not in caplog.text
 
 
-def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
+def test_a_worker_that_lost_its_run_while_loading_drops_the_loaded_data(
     scripted: MakeScripted,
     pair: tuple[Worker, Worker],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It has read the conversation, and then the calls of an answer that was made after that."""
+    """It has loaded the conversation, and then the calls of an answer that was stored later."""
     worker, other = pair
     run = scripted(calls=CALLS)
     load, left = transcripts.load, [1]
@@ -165,10 +165,10 @@ def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
     assert "outside of any rule" not in caplog.text
 
 
-def test_a_worker_that_was_taken_over_does_not_ask_for_an_approval_again(
+def test_a_worker_that_lost_its_run_requests_no_second_approval(
     scripted: MakeScripted, drive_until_taken_over: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It hears of the fence, not of an approval that the call has already."""
+    """It gets the fencing error, not an error about the existing approval."""
     rules = [{"tools": "ledger_.*", "action": "ask", "reason": "it writes"}]
     run = with_hooks(scripted(calls=[["ledger_once"]]), approvals=rules)
 

@@ -1,4 +1,4 @@
-"""Whatever the API answers of an event is accepted back: every type, in every dialect."""
+"""Events returned by the API can be sent back: every type, in every dialect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=4,
 )  # fmt: skip
-#: Of these, a field gets those that it accepts: an example, and what else to draw if the example fits.
+#: A field gets the first of these that it accepts: an example, and the strategy to use if the example is valid.
 VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     *((value, st.just(value)) for value in ("user", "llm", "partial", "project", "here", True)),
     *((value, st.just(value)) for value in ([{"id": "c", "name": "n"}],)),
@@ -62,7 +62,7 @@ def values_of(type_: str, name: str) -> st.SearchStrategy[Any]:
 
 @st.composite
 def stored_events(draw: st.DrawFn, type_: str) -> Event:
-    """An event of this type as it may stand in a log."""
+    """Generate an event of this type as stored in a log."""
     payload: dict[str, Any] = {}
     for name, field in REGISTRY[type_].model_fields.items():
         if field.is_required() or draw(st.booleans()):
@@ -86,7 +86,7 @@ def sender() -> Sender:
 
 
 def as_answered(event: Event) -> list[dict[str, Any]]:
-    """Return what the API answers of an event, in the vocabulary of the log and in the agent dialect."""
+    """Return an event as the API does, in the vocabulary of the log and in the agent dialect."""
     forms = [log.wire(event), *agent_events(event, WholeTexts()), *agent_events(event, WholeTexts(is_flow=True))]
     return list(json.loads(json.dumps(forms)))
 
@@ -126,7 +126,7 @@ def test_every_status_is_accepted_back(sender: Sender, status: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["", "agent"])
 def test_the_log_of_a_run_is_accepted_back_as_another_run(sender: Sender, dialect: str) -> None:
-    """From its first event to its last one, whoever executed it."""
+    """From its first event to its last, whichever program executed it."""
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     run = drive(make_run(make_agent(make_project("alpha"), slug="reviewer"), "Review it."))

@@ -1,4 +1,4 @@
-"""Calls that events name differently are joined if they are one, and whoever counted one may be gone meanwhile."""
+"""Calls with different names in events are joined if they are the same call, even if its run is being deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.threads import at_once
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
-#: Input and output of a call.
+#: Input and output tokens of a call.
 CALL = (100, 10)
 
 
@@ -42,7 +42,7 @@ def project() -> Project:
 
 
 def answers(*names: tuple[str, str], sent: int = CALL[0], owner: str = "", **fields: Any) -> list[dict[str, Any]]:
-    """Lines of answers, each with the ID of its message, and what its UUID is made of."""
+    """Return lines of answers, each with a message ID and the seed of its UUID."""
     lines = []
     for number, (message_id, line_id) in enumerate(names):
         usage = {"input_tokens": sent, "output_tokens": CALL[1]}
@@ -67,7 +67,7 @@ def import_answers(project: Project, folder: Path, name: str, *names: tuple[str,
 
 
 def calls_of(project: Project) -> set[tuple[str, str]]:
-    """The names of the calls, each with the one that it is."""
+    """Return the names of the calls, each with the call it was joined to."""
     return {(row.name, str(row.call)) for row in ReportedCall.objects.filter(project=project)}
 
 
@@ -77,7 +77,7 @@ def test_a_call_that_was_reported_before_it_was_joined(project: Project, tmp_pat
     import_answers(project, tmp_path, "third", ("b", "b"))
     assert used(project)[2] == 3
 
-    # The call b is a, and that one is c.
+    # Call b is the same as a, and c the same as b.
     import_answers(project, tmp_path, "fourth", ("b", "new"), ("a", "b"), ("c", "a"))
 
     assert used(project) == (*CALL, 1)
@@ -85,7 +85,7 @@ def test_a_call_that_was_reported_before_it_was_joined(project: Project, tmp_pat
     assert len({call for _, call in calls_of(project)}) == 1
 
 
-def test_a_call_that_is_joined_by_another_run_of_the_file(project: Project, tmp_path: Path) -> None:
+def test_a_call_joined_by_another_run_of_the_file(project: Project, tmp_path: Path) -> None:
     import_answers(project, tmp_path, "first", ("c", "c"))
     import_answers(project, tmp_path, "second", ("a", "a"))
     report = import_lines(
@@ -97,7 +97,7 @@ def test_a_call_that_is_joined_by_another_run_of_the_file(project: Project, tmp_
     assert used(project) == (*CALL, 1)
 
 
-def test_one_event_joins_no_calls_that_have_used_different_tokens(project: Project, tmp_path: Path) -> None:
+def test_one_event_joins_no_calls_with_different_tokens(project: Project, tmp_path: Path) -> None:
     import_answers(project, tmp_path, "first", ("a", "a"))
     import_answers(project, tmp_path, "second", ("b", "b"), sent=700)
 
@@ -121,14 +121,14 @@ def test_the_note_says_how_many_calls_are_counted_elsewhere(project: Project, tm
 
 
 def hide(run: AgentRun) -> None:
-    """What retention does first to a run."""
+    """Hide the run, which is the first step of retention."""
     [group] = run_groups_of([run.pk])
     assert hide_group(group, Removing(reason="age", by="test", may_remove=lambda group, runs: True), Counter())
 
 
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
-def test_calls_whose_run_is_removed_meanwhile_are_counted_by_the_next_one(project: Project) -> None:
+def test_calls_of_a_run_deleted_during_an_import_are_counted_by_the_new_run(project: Project) -> None:
     import_path(project, session(FIRST))
     file = ImportFile.open(session(SECOND))
     first = run_of(project, FIRST)
@@ -153,18 +153,18 @@ def test_calls_whose_run_is_removed_meanwhile_are_counted_by_the_next_one(projec
     check_run(second)
 
 
-def test_message_ids_that_a_proxy_gives_again_name_no_call(project: Project, tmp_path: Path) -> None:
+def test_message_ids_reused_by_a_proxy_identify_no_call(project: Project, tmp_path: Path) -> None:
     bare: dict[str, Any] = {"requestId": None}
     first = import_answers(project, tmp_path, "first", ("msg_1", "one"), **bare)
     import_answers(project, tmp_path, "second", ("msg_1", "two"), **bare, timestamp="2026-01-21T13:00:00Z")
-    # Other lines of the same answer: it is copied.
+    # Other lines of the same answer, so it is a copy.
     copy = import_answers(project, tmp_path, "third", ("msg_1", "three"), ("msg_2", "four"), **bare)
 
     assert used(project) == (3 * CALL[0], 3 * CALL[1], 3)
     assert [used_by(run)[2] for run in (first, copy)] == [1, 1]
 
 
-def test_a_message_id_alone_names_no_call(project: Project, tmp_path: Path) -> None:
+def test_a_message_id_alone_identifies_no_call(project: Project, tmp_path: Path) -> None:
     for name in ("first", "second"):
         import_answers(project, tmp_path, name, ("msg_1", name), requestId=None, timestamp=None)
 
@@ -184,7 +184,7 @@ def test_calls_move_only_from_the_run_that_counts_them(project: Project, tmp_pat
     assert used_by(run_of(project, uuid_of("first")))[2] == 2
 
 
-def test_a_move_says_how_many_calls_were_counted(project: Project, tmp_path: Path) -> None:
+def test_a_move_reports_how_many_calls_were_counted(project: Project, tmp_path: Path) -> None:
     first = import_answers(project, tmp_path, "first", ("a", "a"))
     second = import_answers(project, tmp_path, "second", ("c", "c"))
     [call] = TurnUsage.objects.filter(run=first).values_list("call", flat=True)
@@ -199,7 +199,7 @@ def test_a_move_says_how_many_calls_were_counted(project: Project, tmp_path: Pat
     assert {(event.log_id, event.payload["calls"]) for event in moved} == {(first.pk, 1), (second.pk, 1)}
 
 
-def test_the_note_counts_each_piece_of_an_answer_that_grew(project: Project, tmp_path: Path) -> None:
+def test_the_note_counts_each_part_of_an_answer_that_grew(project: Project, tmp_path: Path) -> None:
     import_answers(project, tmp_path, "first", ("a", "a"))
     [line] = answers(("b", "b"), owner="second")
     line["message"]["usage"]["output_tokens"] = 4

@@ -1,4 +1,4 @@
-"""An external run is recorded, not controlled: only a stop changes it, and its page says what its runner reports."""
+"""An external run is recorded, not controlled: only a stop changes it, and its page shows the runner's reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reported(*events: tuple[str, dict[str, str]]) -> AgentRun:
 
 
 def reported_more(project: Project, type_: str) -> AgentRun:
-    """Another run, which its runner has left with this event."""
+    """Return another run with this last event."""
     payload = {"reason": "input"} if type_ == "run.waiting" else {}
     events = [{"type": "run.started"}, {"type": type_, "payload": payload}]
     [first, _] = record(Sender(project, "key:test"), [{**event, "runId": type_} for event in events])
@@ -48,7 +48,7 @@ def reported_more(project: Project, type_: str) -> AgentRun:
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "waiting"])
-def test_every_action_but_a_stop_is_refused_and_writes_nothing(status: str) -> None:
+def test_every_action_except_stop_is_refused_and_writes_nothing(status: str) -> None:
     reason = {"running": {"status": "running"}, "paused": {"reason": "operator"}, "waiting": {"reason": "input"}}
     run = reported(("run.phase" if status == "running" else f"run.{status}", reason[status]))
     before = Event.objects.count()
@@ -79,7 +79,7 @@ def test_every_action_but_a_stop_is_refused_and_writes_nothing(status: str) -> N
         (("run.failed", {"errorType": "rate_limit", "error": "too many requests"}), "too many requests"),
     ],
 )
-def test_its_page_says_what_the_runner_reports(event: tuple[str, dict[str, str]], text: str) -> None:
+def test_the_page_shows_the_runners_reports(event: tuple[str, dict[str, str]], text: str) -> None:
     run = reported(event)
     client = Client()
     client.force_login(make_person(run.project, Role.ADMIN))
@@ -92,7 +92,7 @@ def test_its_page_says_what_the_runner_reports(event: tuple[str, dict[str, str]]
     assert " of 50" not in page
 
 
-def test_its_page_says_that_the_runner_is_silent() -> None:
+def test_the_page_shows_that_the_runner_is_silent() -> None:
     run = reported()
     client = Client()
     client.force_login(make_person(run.project))
@@ -104,8 +104,8 @@ def test_its_page_says_that_the_runner_is_silent() -> None:
 
 
 @pytest.mark.every_database
-def test_silence_is_noticed_once_and_ends_nothing_soon(settings: Settings) -> None:
-    """By the sweep of any worker; until the runner sends again. Other statuses, and native runs, may be quiet."""
+def test_silence_is_reported_once_and_ends_nothing_soon(settings: Settings) -> None:
+    """Any worker's sweep reports it, until the runner sends again. Other statuses and native runs may be silent."""
     settings.AGENTOPS_SILENCE_S = 60
     run = reported()
     waiting, ended = (reported_more(run.project, name) for name in ("run.waiting", "run.completed"))
@@ -145,7 +145,7 @@ def test_silence_is_noticed_once_and_ends_nothing_soon(settings: Settings) -> No
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.every_database
-def test_workers_notice_silence_together_once() -> None:
+def test_concurrent_workers_report_silence_once() -> None:
     run = reported()
     Log.objects.update(last_event_at=timezone.now() - timedelta(hours=1))
 
@@ -155,7 +155,7 @@ def test_workers_notice_silence_together_once() -> None:
     assert Event.objects.filter(log=run.pk, type="policy.applied").count() == 1
 
 
-# --- Runs that a program opens before it sends events ---------------------------------------------------------------
+# --- Runs created before their events -------------------------------------------------------------------------------
 
 
 def opened(client: Client, **body: object) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def program(db: None) -> Client:
     return Client(headers=with_key(make_project("outside"), "write", "ingest"))
 
 
-def test_a_program_opens_a_run_and_then_sends_its_events(program: Client) -> None:
+def test_a_program_creates_a_run_and_then_sends_its_events(program: Client) -> None:
     answer = opened(program, external_id="r1", prompt="Fix it\nnow", run_kind="job", labels=["a"])
 
     assert (answer["status_code"], answer["source"], answer["status"], answer["external_id"]) == (
@@ -186,20 +186,20 @@ def test_a_program_opens_a_run_and_then_sends_its_events(program: Client) -> Non
     assert replay_check.differences(run.pk) == []
 
 
-def test_an_external_id_is_given_once(program: Client) -> None:
+def test_an_external_id_is_unique(program: Client) -> None:
     first = opened(program, external_id="r1")
     again = opened(program, external_id="r1")
 
     assert (again["status_code"], again["code"], again["run_id"]) == (409, "external_id_conflict", first["id"])
 
 
-def test_an_external_id_is_printable(program: Client) -> None:
+def test_an_external_id_must_be_printable(program: Client) -> None:
     for odd in ("a\x00b", "a\ud800", "a\nb", ""):
         answer = opened(program, external_id=odd)
         assert (answer["status_code"], AgentRun.objects.count()) == (422, 0)
 
 
-def test_a_run_of_this_site_has_no_external_id(program: Client) -> None:
+def test_a_native_run_has_no_external_id(program: Client) -> None:
     make_agent(Project.objects.get(slug="outside"), slug="coder")
 
     answer = opened(program, source="native", external_id="r1")
@@ -207,7 +207,7 @@ def test_a_run_of_this_site_has_no_external_id(program: Client) -> None:
     assert (answer["status_code"], answer["code"], AgentRun.objects.count()) == (422, "invalid_value", 0)
 
 
-def test_the_log_of_the_parent_names_its_child(program: Client) -> None:
+def test_the_log_of_the_parent_has_an_event_for_its_child(program: Client) -> None:
     parent = opened(program)
     child = opened(program, parent_run_id=parent["id"])
 

@@ -1,4 +1,4 @@
-"""Imports at once of sessions that share model calls: each call is counted once."""
+"""Concurrent imports of sessions that share model calls: each call is counted once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.threads import at_once
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
 
 
-def test_originals_and_copies_that_are_imported_at_once_are_counted_once() -> None:
+def test_originals_and_copies_imported_concurrently_are_counted_once() -> None:
     project = make_project("races")
     files = [session(FIRST), session(SECOND), rollout(NEW_TIMES), rollout(PARENT)]
 

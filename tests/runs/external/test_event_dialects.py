@@ -1,4 +1,4 @@
-"""Events of the agent dialect, recorded as those of the log are."""
+"""Events in the agent dialect are recorded like events of the log."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_repeat_adds_nothing(sender: Sender) -> None:
     assert log.events_of(the_run().pk).get(seq=first.seq).type == "tool.start"
 
 
-def test_a_late_tool_event_is_stored_whole(sender: Sender) -> None:
+def test_a_late_tool_event_is_stored_completely(sender: Sender) -> None:
     send(sender, {"type": "agent:start"}, {"type": "agent:complete", "result": "r"})
     [result] = send(sender, TOOL)
 
@@ -108,7 +108,7 @@ def test_a_late_tool_event_is_stored_whole(sender: Sender) -> None:
         ({"type": "agent:complete", "numTurns": -1}, "invalid_value", "/numTurns"),
     ],
 )
-def test_a_bad_field_is_refused_with_its_place(
+def test_a_bad_field_is_refused_with_its_location(
     sender: Sender, document: dict[str, Any], code: str, pointer: str
 ) -> None:
     [_, result] = send(sender, {"type": "agent:start"}, document)
@@ -118,14 +118,14 @@ def test_a_bad_field_is_refused_with_its_place(
     assert types_of(the_run()) == ["run.created", "run.started"]
 
 
-def test_unknown_runs_are_opened_by_the_start_only(sender: Sender) -> None:
+def test_only_a_start_event_creates_an_unknown_run(sender: Sender) -> None:
     [result] = send(sender, {"type": "agent:text", "content": "a"})
 
     assert result.error is not None
     assert result.error.code == "run_not_found"
 
 
-def test_flows_and_children_go_into_the_log(sender: Sender) -> None:
+def test_flow_and_child_events_are_stored_in_the_log(sender: Sender) -> None:
     send(
         sender,
         {"type": "agent:start"},

@@ -1,4 +1,4 @@
-"""Events of runners with names of their own, without call IDs, or copied from a log."""
+"""Events of runners with other field names, without call IDs, or copied from a log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def last_payload(run: AgentRun, type_: str) -> dict[str, Any]:
 # --- Names ----------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_keys_are_kept_beside_and_masked(sender: Sender) -> None:
+def test_unknown_keys_are_stored_as_extra_and_masked(sender: Sender) -> None:
     run = accepted(
         sender, event("run.started"),
         event("run.paused", reason="operator", why={"token": SECRET}, **{SECRET: 1}),
@@ -66,7 +66,7 @@ def test_unknown_keys_are_kept_beside_and_masked(sender: Sender) -> None:
     assert last_payload(run, "llm.turn.end")["extra"] == {"finish": "stop", "toolCalls.0.index": 0}
 
 
-def test_what_is_kept_beside_is_bounded(sender: Sender) -> None:
+def test_extra_data_is_bounded(sender: Sender) -> None:
     run = accepted(sender, event("run.started", small=1, huge="x" * MAX_EXTRA_BYTES, last="y"))
 
     extra = last_payload(run, "run.started")["extra"]
@@ -81,7 +81,7 @@ def test_very_many_names_are_bounded_too(sender: Sender) -> None:
     assert extra["…"] == f"[{8_001 - len(extra):,} fields left out]"
 
 
-def test_a_synonym_that_contradicts_a_field_is_kept_beside_it(sender: Sender) -> None:
+def test_a_synonym_that_contradicts_a_field_is_stored_as_extra(sender: Sender) -> None:
     run = accepted(sender, event("run.started"), event("tool.end", callId="c", toolName="Read", tool="Write"))
 
     assert run.tool_calls.get().tool_name == "Read"
@@ -96,7 +96,7 @@ def test_a_synonym_that_contradicts_a_field_is_kept_beside_it(sender: Sender) ->
         ({"more": 1}, "required", "/payload/toolName"),
     ],
 )
-def test_what_is_wrong_is_named_as_it_was_sent(sender: Sender, payload: Any, code: str, pointer: str) -> None:
+def test_errors_use_the_names_as_sent(sender: Sender, payload: Any, code: str, pointer: str) -> None:
     [_, result] = send(sender, event("run.started"), event("tool.end", **payload))
 
     assert result.error is not None
@@ -128,7 +128,7 @@ def test_calls_without_ids_are_matched_by_name_and_order(sender: Sender) -> None
     assert [each.ref_id is not None for each in events] == [True] * 7
 
 
-def test_requested_calls_are_meant_first(sender: Sender) -> None:
+def test_requested_calls_are_matched_first(sender: Sender) -> None:
     calls = [{"id": "c1", "name": "Read"}, {"id": "c2", "name": "Read"}]
     run = accepted(
         sender, event("run.started"), event("llm.turn.end", toolCalls=calls),

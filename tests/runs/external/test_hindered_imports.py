@@ -1,4 +1,4 @@
-"""What an import says that others hinder at each attempt: here, by a call that a run counts which is being removed."""
+"""Imports that fail repeatedly because of concurrent changes: a run that counts a shared call is being deleted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_watched_session_is_stored_later(project: Project) -> None:
         LocalSink(project, by="test").store(items())
 
 
-def test_the_api_says_when_to_send_again(project: Project) -> None:
+def test_the_api_tells_when_to_retry(project: Project) -> None:
     runs = [session_items.dump_head(item) for item in items() if isinstance(item, ImportedRun)]
     events = [session_items.dump_event(item) for item in items() if isinstance(item, IncomingEvent)]
     body = {"runs": runs, "events": events}

@@ -1,4 +1,4 @@
-"""The events of runners, as rows: every page, API and export reads an external run like a native one."""
+"""Events of runners become rows: every page, API and export reads an external run like a native one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def the_run() -> AgentRun:
 
 
 def check(run: AgentRun) -> None:
-    """The rows and the log of an external run keep all invariants, and tell the same."""
+    """Check that rows and log of an external run keep all invariants and agree."""
     assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
     assert replay_check.differences(run.pk) == []
 
@@ -81,7 +81,7 @@ def transcript(run: AgentRun) -> list[tuple[str, str]]:
     return [(row.role, text_of(row.content)) for row in run.messages.order_by("position")]
 
 
-def test_texts_without_turns_become_one_answer_when_something_follows(sender: Sender) -> None:
+def test_texts_without_turns_become_one_answer_at_the_next_event(sender: Sender) -> None:
     send(sender, STARTED, event("llm.thinking", {"text": "hm "}), event("llm.text", {"text": "I look "}))
     assert the_run().step_count == 0
     send(sender, event("llm.text.delta", {"text": "now"}), event("tool.start", {"callId": "c", "toolName": "ls"}))
@@ -99,7 +99,7 @@ def test_texts_without_turns_become_one_answer_when_something_follows(sender: Se
     assert (run.status, run.status_reason, run.tool_calls.get().status) == ("stopped", "user", "error")
 
 
-def test_deltas_are_the_text_of_a_turn_that_ends_without_one(sender: Sender) -> None:
+def test_deltas_are_the_text_of_a_turn_that_ends_without_text(sender: Sender) -> None:
     send(sender, STARTED, event("llm.turn.start"), event("llm.text.delta", {"text": "a"}))
     send(sender, event("llm.text.delta", {"text": "b"}), event("llm.turn.end", {"usage": {"prompt_tokens": 3}}))
 
@@ -109,7 +109,7 @@ def test_deltas_are_the_text_of_a_turn_that_ends_without_one(sender: Sender) -> 
     assert run.input_tokens == 3
 
 
-def test_a_call_that_only_ends_is_recorded_with_its_name(sender: Sender) -> None:
+def test_a_call_with_only_an_end_is_recorded_with_its_name(sender: Sender) -> None:
     results = send(
         sender, STARTED, event("tool.end", {"callId": "a", "toolName": "ls", "output": ["x", "y"]}),
         event("tool.end", {"callId": "b", "output": "?"}),
@@ -162,7 +162,7 @@ def test_a_runner_reports_statuses_in_any_order(sender: Sender) -> None:
     assert send(sender, event("run.phase", {"status": "running"}))[0].late
 
 
-def test_a_status_of_another_event_is_refused_in_a_phase(sender: Sender) -> None:
+def test_a_phase_event_cannot_set_a_status_that_has_a_separate_event(sender: Sender) -> None:
     send(sender, STARTED)
     [result] = send(sender, event("run.phase", {"status": "completed"}))
 
@@ -188,7 +188,7 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
         15, 10, "0.25000000", "reported",
     )  # fmt: skip
     assert run.structured_output == {"n": 1}
-    assert run.unpriced_calls == 0  # the reported cost is of all calls
+    assert run.unpriced_calls == 0  # the reported cost covers all calls
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
         ({"cacheWriteTokens": 100_000, "cacheWrite1HTokens": 40_000, "inputTokens": 100_000}, "0.46500000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "standard"}}, "0.00300000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "priority"}}, "None"),
-        # By our own names, as this site gives it out.
+        # With this site's own field names, as it returns them.
         ({"inputTokens": 1000, "tier": "fast", "model": "claude-opus-5"}, "0.01000000"),
         ({"inputTokens": 1000, "tier": "fast+us-only", "model": "claude-opus-5"}, "0.01100000"),
     ],
@@ -248,7 +248,7 @@ def test_errors_and_children_are_linked(sender: Sender) -> None:
     assert [(e.error_type, e.message, e.context) for e in run.errors.all()] == [("network_error", "no route", "llm")]
 
 
-def test_a_child_names_its_parent_which_must_be_known(sender: Sender) -> None:
+def test_a_child_names_a_parent_that_must_exist(sender: Sender) -> None:
     results = send(
         sender,
         event("run.started", {"agent": "lead"}, runId="lead"),
@@ -257,7 +257,7 @@ def test_a_child_names_its_parent_which_must_be_known(sender: Sender) -> None:
         event("run.completed", runId="orphan"),
         event("run.started", {"agent": "helper", "parent_run_id": "lead"}, runId="helper"),
         event("tool.start", {"callId": "c1", "toolName": "delegate"}, runId="lead"),
-        # Of a run that the same request has opened.
+        # The parent is created by the same request.
         event("child_run.started", {"runId": "helper", "callId": "c1"}, runId="lead"),
     )
 
@@ -283,7 +283,7 @@ def test_repeated_and_long_call_ids_are_made_unique(sender: Sender) -> None:
     assert run.tool_calls.get(call_id=long[:240]).status == "completed"
 
 
-def test_a_call_id_that_is_used_again_is_another_call(sender: Sender) -> None:
+def test_a_reused_call_id_is_another_call(sender: Sender) -> None:
     call = {"id": "c1", "name": "read", "arguments": {}}
     turn = event("llm.turn.end", {"toolCalls": [call]})
     results = send(
@@ -302,7 +302,7 @@ def test_a_call_id_that_is_used_again_is_another_call(sender: Sender) -> None:
 
 
 @pytest.mark.every_database
-def test_characters_that_no_column_holds_are_replaced_everywhere(sender: Sender) -> None:
+def test_characters_that_no_column_can_store_are_replaced_everywhere(sender: Sender) -> None:
     odd = "a\x00b\ud800"
     calls = [{"id": odd, "name": odd, "arguments": {odd: odd}}]
     results = send(
@@ -330,7 +330,7 @@ def test_a_planned_call_starts_and_ends_by_its_id_alone(sender: Sender) -> None:
         STARTED,
         event("llm.turn.end", {"toolCalls": [{"callId": "c1", "toolName": "read", "input": {"path": "a"}}]}),
         event("tool.start", {"callId": "c1"}),
-        event("tool.start", {"callId": "c1"}),  # it tries again
+        event("tool.start", {"callId": "c1"}),  # a retry
         event("tool.end", {"callId": "c1", "output": "three"}),
         event("tool.start", {"callId": "c2"}),
     )
@@ -345,14 +345,14 @@ def test_a_planned_call_starts_and_ends_by_its_id_alone(sender: Sender) -> None:
     assert list(started) == ["read", "read"]
 
 
-def test_the_invalid_part_of_a_requested_call_is_named(sender: Sender) -> None:
+def test_an_error_points_to_the_invalid_part_of_a_requested_call(sender: Sender) -> None:
     [_, result] = send(sender, STARTED, event("llm.turn.end", {"toolCalls": [{"id": "c1", "name": 5}]}))
     assert result.error is not None
     assert (result.error.code, result.error.pointer) == ("invalid_value", "/payload/toolCalls/0/name")
 
 
-def test_costs_beyond_what_a_run_can_have_are_unknown(sender: Sender) -> None:
-    """A runner may report millionths of a dollar as dollars. Its events are stored, without that cost."""
+def test_costs_beyond_the_maximum_of_a_run_are_unknown(sender: Sender) -> None:
+    """A runner may report millionths of a dollar as dollars. Its events are stored without that cost."""
     turns = [event("llm.turn.end", {"text": "x", "costUsd": 999_999}) for _ in range(120)]
     results = send(sender, STARTED, *turns, event("run.completed"))
 
@@ -363,7 +363,7 @@ def test_costs_beyond_what_a_run_can_have_are_unknown(sender: Sender) -> None:
 
 
 def test_no_secret_is_stored_in_the_name_of_a_tool(sender: Sender) -> None:
-    """Some runners call a tool by its command line."""
+    """Some runners use the command line as the name of the tool."""
     secret = "sk-ant-api03-" + "Zx9Qw7Er5Ty3Ui1Op0As2Df4" * 4
     name = f"curl -H 'x-api-key: {secret}'"
     send(

@@ -1,4 +1,4 @@
-"""Many posters to one run at once: numbered 1..n, nothing lost, nothing stored twice."""
+"""Concurrent requests for one run: events are numbered 1 to n, none is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def started() -> dict[str, Any]:
     return {"runId": "r1", "type": "run.started", "event_id": "start", "payload": {"agent": "coder"}}
 
 
-def test_a_run_is_opened_once(sender: Sender) -> None:
+def test_a_run_is_created_once(sender: Sender) -> None:
     results = [one for [one] in at_once(lambda number: record(sender, [started()]), POSTERS)]
 
     assert sorted(result.duplicate for result in results) == [False] + [True] * (POSTERS - 1)
@@ -35,7 +35,7 @@ def test_a_run_is_opened_once(sender: Sender) -> None:
 
 
 def test_events_that_are_sent_twice_are_stored_once(sender: Sender) -> None:
-    """Each batch is sent by two posters, who have messages, turns and notes to tell."""
+    """Each batch, with messages, turns and notes, is sent by two threads."""
     record(sender, [started()])
 
     def batch(poster: int, number: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Recorded runs end: an operator stops the recording, or nothing comes for days. A further event reopens the latter."""
+"""Recorded runs end when an operator stops them, or after days of silence. A later event reopens a silent run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reported(project: Project, *events: tuple[str, dict[str, Any]], run_id: str 
 
 
 def silent_for(run: AgentRun, **ago: float) -> AgentRun:
-    """The run, as if its last event had come, or its import been, so long ago."""
+    """Set the time of the import, or else of the last event, to that long ago, and return the run."""
     then = timezone.now() - timedelta(**ago)
     if not ExternalRun.objects.filter(run=run, imported_at__isnull=False).update(imported_at=then):
         Log.objects.filter(pk=run.pk).update(last_event_at=then)
@@ -72,7 +72,7 @@ def state_of(run: AgentRun) -> tuple[str, str]:
     [("run.phase", {"status": "running"}), ("run.waiting", {"reason": "input"}), ("run.paused", {"reason": "x"})],
 )
 def test_an_operator_stops_a_recording(project: Project, last: tuple[str, dict[str, str]]) -> None:
-    """From the page. The run ends at its last event, and says who ended the record and that it was only that."""
+    """On the page. The run ends at its last event, and shows who stopped it and that only the recording ended."""
     run = silent_for(reported(project, ("llm.text", {"text": "Half an"}), last), hours=5)
     client = Client()
     person = make_person(project, Role.OPERATOR)
@@ -132,7 +132,7 @@ def test_events_after_a_stopped_recording_are_late(project: Project) -> None:
 def test_recorded_child_runs_are_stopped_with_their_parent(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that this site executes go on. Both the page and a dry run say so before."""
+    """Runs that this site executes continue. Both the page and a dry run announce this."""
     parent = reported(project)
     child = reported(project, run_id="r2", parent_run_id="r1")
     grandchild = reported(project, run_id="r3", parent_run_id="r2")
@@ -151,14 +151,14 @@ def test_recorded_child_runs_are_stopped_with_their_parent(
     assert state_of(native)[0] == "queued"
 
 
-def test_what_has_ended_is_not_stopped_again(project: Project) -> None:
+def test_an_ended_run_is_not_stopped_again(project: Project) -> None:
     run = reported(project, ("run.completed", {}))
 
     with pytest.raises(RunTerminal, match="the recording has ended: the run is completed"):
         stop("user:ada", run)
 
 
-def test_a_sub_agent_of_a_session_here_ends_with_its_session(project: Project) -> None:
+def test_a_sub_agent_of_a_session_ends_with_its_session(project: Project) -> None:
     run = reported(project)
     AgentRun.objects.filter(pk=run.pk).update(source="import", external_id="subagent:1:2")
     silent_for(run, days=30)
@@ -184,7 +184,7 @@ def test_viewers_cannot_stop_a_recording(project: Project) -> None:
 
 @pytest.mark.every_database
 def test_a_silent_run_ends_as_abandoned(project: Project, settings: Settings) -> None:
-    """Whatever its runner has reported last; an ended run, a native one and one that was heard of do not."""
+    """Whatever its runner reported last; ended runs, native runs and runs with recent events do not."""
     settings.AGENTOPS_ABANDON_DAYS = 7
     running = silent_for(reported(project), days=7.1)
     waiting = silent_for(reported(project, ("run.waiting", {"reason": "input"}), run_id="r2"), days=8)
@@ -219,7 +219,7 @@ def test_zero_days_abandon_nothing(project: Project, settings: Settings) -> None
 
 @pytest.mark.every_database
 def test_a_late_event_reopens_an_abandoned_run(project: Project) -> None:
-    """Its open call gets the result that comes then, and the run ends as its runner says."""
+    """Its open call gets the late result, and the run ends as its runner reports."""
     run = reported(project, ("llm.turn.end", {"text": "I look", "toolCalls": [CALL]}), ("tool.start", {"callId": "c1"}))
     silent_for(run, days=8)
     assert end_abandoned() == 1
@@ -247,8 +247,8 @@ def test_a_late_event_reopens_an_abandoned_run(project: Project) -> None:
 
 
 @pytest.mark.every_database
-def test_a_result_without_a_call_id_is_that_of_the_call_that_was_open(project: Project) -> None:
-    """It reopens the run before its call is looked for."""
+def test_a_result_without_a_call_id_belongs_to_the_call_that_was_open(project: Project) -> None:
+    """The event reopens the run before its call is looked up."""
     run = reported(project, ("llm.turn.end", {"text": "I look", "toolCalls": [CALL]}), ("tool.start", {"callId": "c1"}))
     silent_for(run, days=8)
     assert end_abandoned() == 1
@@ -286,8 +286,8 @@ def test_a_repeated_event_does_not_reopen_a_run(project: Project) -> None:
     assert state_of(run) == ("stopped", "abandoned")
 
 
-def test_a_stream_of_a_reopened_run_goes_on(project: Project) -> None:
-    """The end of an abandoned run, which every reader of the log passes, ends no stream."""
+def test_a_stream_of_a_reopened_run_continues(project: Project) -> None:
+    """The end of the abandoned run is in the log, but ends no stream."""
     from timeline.live.rendering import JSON
 
     run = silent_for(reported(project), days=8)
@@ -299,7 +299,7 @@ def test_a_stream_of_a_reopened_run_goes_on(project: Project) -> None:
     assert [item.terminal for item in JSON.items(run.pk, events)] == [False] * len(events)
 
 
-def test_an_abandoned_run_needs_nobody(project: Project) -> None:
+def test_an_abandoned_run_needs_no_attention(project: Project) -> None:
     run = silent_for(reported(project), days=8)
     end_abandoned()
     run.refresh_from_db()
@@ -309,7 +309,7 @@ def test_an_abandoned_run_needs_nobody(project: Project) -> None:
 
 
 def session(*texts: str, call: str = "") -> bytes:
-    """A session of Claude Code, as long ago as its times say."""
+    """Return the lines of a Claude Code session of 2020 with a message for each text."""
     rows: list[dict[str, Any]] = []
     for number, text in enumerate(texts):
         role = "assistant" if number % 2 else "user"

@@ -1,4 +1,4 @@
-"""What sub-agents of a session say, while the database fails."""
+"""Lines of a session's sub-agents while the database fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def texts_of(child: AgentRun) -> list[str]:
 
 
 @pytest.mark.breaks_invariants("the run's call gets its ID only after a line of its sub-agent has come")
-def test_lines_that_came_before_their_call_are_stored_after_a_failed_attempt() -> None:
+def test_lines_received_before_their_call_are_stored_after_a_failed_attempt() -> None:
     run = drive(make_run())
     call = AgentRunToolCall.objects.filter(run=run).earliest("pk")
     agents = SessionAgents(run.pk, run.lease_epoch)

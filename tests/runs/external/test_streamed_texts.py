@@ -1,4 +1,4 @@
-"""A runner's deltas are one text: no secret stands readable anywhere, however deltas, blocks and requests split it."""
+"""A runner's deltas form one text: no secret is stored readable, however deltas, blocks and requests split it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pieces_of(text: str, count: int, chance: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("per_request", [1, 3, 500])
-def test_deltas_joined_are_the_masked_text_for_every_kind_of_secret(sender: Sender, per_request: int) -> None:
+def test_joined_deltas_are_the_masked_text_for_every_kind_of_secret(sender: Sender, per_request: int) -> None:
     chance = random.Random(per_request)
     send(sender, event("run.started"))
     for _, text, _ in chance.sample(TRUE, 25):
@@ -98,8 +98,8 @@ def test_a_secret_of_the_project_is_masked_across_requests(sender: Sender) -> No
     assert Event.objects.get(log=the_run().pk, seq=5).sanitized == "redacted"
 
 
-def test_what_is_held_back_is_stored_when_the_answer_ends(sender: Sender) -> None:
-    """No text is lost, whatever the answer ends with, and the rest is a delta of its own block."""
+def test_held_back_text_is_stored_when_the_answer_ends(sender: Sender) -> None:
+    """No text is lost, whatever event ends the answer, and the rest becomes a delta of its block."""
     send(sender, event("run.started"))
     ends = [
         event("llm.turn.end"),
@@ -120,8 +120,8 @@ def test_what_is_held_back_is_stored_when_the_answer_ends(sender: Sender) -> Non
     check()
 
 
-def test_nothing_between_two_deltas_makes_a_secret_readable(sender: Sender) -> None:
-    """Other events, the other text, a change of the block, a runner that counts its deltas in `index`, a pause."""
+def test_events_between_two_deltas_never_make_a_secret_readable(sender: Sender) -> None:
+    """Other events, the other text, a change of block, a runner that counts its deltas in `index`, a pause."""
     send(sender, event("run.started"))
     between = [
         event("x.progress"), *deltas("Hm.", kind="thinking"), event("run.waiting", {"reason": "input"}),
@@ -156,7 +156,7 @@ def test_a_repeated_request_adds_no_text_twice(sender: Sender) -> None:
     second = [event("llm.text.delta", {"text": f"{SECRET[9:]} so"}, event_id="c")]
     send(sender, *first)
     assert [result.duplicate for result in send(sender, *first)] == [True, True]
-    # A new event and a repeat in one request: stored after the IDs were looked up.
+    # A new event and a repeat in one request, stored after the lookup of the IDs.
     assert [result.duplicate for result in send(sender, first[1], *second)] == [True, False]
     assert [result.duplicate for result in send(sender, *second)] == [True]
     send(sender, event("llm.turn.end"))
@@ -165,8 +165,8 @@ def test_a_repeated_request_adds_no_text_twice(sender: Sender) -> None:
     check()
 
 
-def test_what_is_held_back_has_a_bound(sender: Sender) -> None:
-    """An endless token is released as one mark, and its rest is dropped as it comes."""
+def test_held_back_text_is_bounded(sender: Sender) -> None:
+    """An endless token is released as one mark, and its rest is dropped on arrival."""
     send(sender, event("run.started"))
     for _ in range(6):
         send(sender, *deltas("api_key=" if not streamed() else "", *["Ab1xY9" * 250] * 5))
@@ -180,7 +180,7 @@ def test_what_is_held_back_has_a_bound(sender: Sender) -> None:
     check()
 
 
-def test_no_answer_of_another_project_continues_a_text(sender: Sender) -> None:
+def test_an_answer_of_another_project_does_not_continue_a_text(sender: Sender) -> None:
     other = Sender(Project.objects.create(slug="other", name="Other"), "key:other")
     for one in (sender, other):
         send(one, event("run.started"))

@@ -1,4 +1,4 @@
-"""A flow run that cannot be advanced, or that kills its workers, fails by itself; others advance meanwhile."""
+"""A flow run that cannot be advanced, or that kills its workers, fails; other flow runs advance in the meantime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fresh(flow_run: FlowRun) -> FlowRun:
 
 @pytest.mark.breaks_invariants("the snapshot is one of another definition")
 def test_a_flow_run_that_cannot_be_advanced_fails(project: Project) -> None:
-    """Its snapshot does not fit its definition: each look raises, and did for ever."""
+    """Its snapshot does not match its definition, so each attempt to advance it raises."""
     broken = make_flow_run({"nodes": [constant("a")]}, project)
     FlowRun.objects.filter(pk=broken.pk).update(snapshot={**broken.snapshot, "nodeStatus": {"b": "pending"}})
     for number in range(1, MAX_ATTEMPTS + 1):
@@ -69,7 +69,7 @@ def test_a_flow_run_whose_workers_are_killed_fails(project: Project) -> None:
     assert ended.snapshot["nodeStatus"] == {"a": "pending"}
 
 
-def test_an_advance_forgets_earlier_attempts(project: Project) -> None:
+def test_an_advance_resets_earlier_attempts(project: Project) -> None:
     flow_run = make_flow_run({"nodes": [constant("a"), {"id": "b", "type": "human", "question": "?"}]}, project)
     FlowRun.objects.filter(pk=flow_run.pk).update(advance_attempts=MAX_ATTEMPTS - 1)
     runner.advance_due()
@@ -88,8 +88,8 @@ def test_an_outage_of_the_database_is_not_counted(project: Project) -> None:
     assert (fresh(flow_run).advance_attempts, fresh(flow_run).status) == (0, "queued")
 
 
-def test_another_project_advances_while_one_computes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of these conditions has less than 200 characters and would take hours."""
+def test_other_projects_advance_while_one_computes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each condition has less than 200 characters and would take hours."""
     monkeypatch.setattr(expression_work, "MAX_STEPS", 100_000)
     attacks = [
         make_flow_run(

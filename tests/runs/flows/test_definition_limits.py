@@ -1,4 +1,4 @@
-"""Definitions as large as they may be: they are checked while a request waits, by processes that serve everybody."""
+"""The largest allowed definitions: their check runs during a request, in processes that serve all users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from runs.flows.definition.definition_problems import DefinitionProblem, examine
 from runs.flows.definition.shapes import MAX_EDGES, MAX_NODES
 
-#: Seconds of computing. Each takes about one, and would take minutes if it grew with the square of the definition.
+#: Limit in seconds of CPU time. Each check takes about one, and would take minutes if it were quadratic.
 BOUND_S = 10.0
 
 
@@ -38,7 +38,7 @@ def test_the_bindings_of_a_large_graph_are_checked() -> None:
     assert len(problems) == 4
 
 
-def test_loops_that_overlap_are_told_once_each() -> None:
+def test_overlapping_loops_are_reported_once_each() -> None:
     chain = [{"from": f"n{index}", "to": f"n{index + 1}"} for index in range(MAX_NODES - 1)]
     loops = [
         {"from": f"n{index + 200}", "to": f"n{index + step}", "maxIterations": 2}

@@ -25,13 +25,13 @@ def test_the_work_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch) -
         resolve([f"{{{{ inputs.rows[{n}:] }}}}" for n in range(1_000)], SCOPE)
 
 
-def test_an_error_does_not_write_the_value() -> None:
-    """A reference takes 8 bytes, and its value as text half a megabyte."""
+def test_an_error_does_not_contain_the_value() -> None:
+    """A reference takes 8 bytes, its value as text half a megabyte."""
     with pytest.raises(ExpressionFailed, match=r"abs\(\) takes number, not array$"):
         evaluate(f"abs([inputs.text]|{MANY})", SCOPE)
 
 
-def test_ordinary_expressions_are_possible() -> None:
+def test_ordinary_expressions_are_within_the_limit() -> None:
     assert evaluate("inputs.rows[?id < `1000` && starts_with(name, 'name')].name | length(@)", SCOPE) == 1_000
     assert evaluate("length(sort_by(inputs.rows, &name)[].{a: id, b: name})", SCOPE) == 2_000
     assert evaluate("inputs.same[0] == inputs.same[1]", SCOPE) is True
@@ -65,7 +65,7 @@ def test_an_expensive_expression_fails_its_node(monkeypatch: pytest.MonkeyPatch)
         assert run.folded() == run.snapshot
 
 
-def test_a_node_that_continues_on_error_lets_the_flow_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_continues_on_error_does_not_stop_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expression_work, "MAX_STEPS", 20_000)
     tolerant = constant("b", when=EXPENSIVE[0], policy={"continueOnError": True})
     edge = {"from": "a", "to": "b", "forEach": {"in": "inputs.rows[:3]"}}
@@ -78,8 +78,8 @@ def test_a_node_that_continues_on_error_lets_the_flow_continue(monkeypatch: pyte
     assert run.folded() == run.snapshot
 
 
-def test_an_advance_ends_when_its_expressions_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flow continues with the next advance, and others are looked at before."""
+def test_an_advance_ends_after_long_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next advance continues the flow; other flows come first."""
     monkeypatch.setattr(work, "MAX_STEPS", 5_000)
     nodes = [constant(f"n{n}", value="{{ length(inputs.rows[*].id) }}") for n in range(10)]
     run = KernelRun({"flow_id": "f", "nodes": nodes}, inputs=SCOPE["inputs"])

@@ -1,4 +1,4 @@
-"""What the kernel decides. S-014 to S-021 of the scenarios, by name."""
+"""Decisions of the kernel. Covers scenarios S-014 to S-021, by name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_s_014_a_failed_node_fails_the_flow_and_later_nodes_stay_pending() -> No
     assert run.folded() == run.snapshot
 
 
-def test_s_013_a_node_that_continues_on_error_lets_the_flow_go_on() -> None:
+def test_s_013_a_node_that_continues_on_error_does_not_stop_the_flow() -> None:
     tolerant = agent("a", policy={"continueOnError": True})
     then = constant("b", "{{ outputs.a.error.message }}")
     run = KernelRun(flow([tolerant, then], [edge("a", "b")]), failing("a")).play()
@@ -116,7 +116,7 @@ def test_s_016_for_each_runs_once_for_every_item_and_keeps_their_order() -> None
 
 
 @pytest.mark.parametrize("value", ["text", 3, None, {"a": 1}])
-def test_s_016_for_each_of_something_else_than_a_list_is_an_error(value: Any) -> None:
+def test_s_016_for_each_requires_a_list(value: Any) -> None:
     nodes = [constant("list", value), agent("each")]
     run = KernelRun(flow(nodes, [edge("list", "each", forEach={"in": "outputs.list"})]))
 
@@ -141,7 +141,7 @@ def test_an_item_that_cannot_start_fails_the_flow_before_the_later_ones() -> Non
     assert run.folded() == run.snapshot
 
 
-def test_paths_of_a_patch_may_not_lie_within_one_another() -> None:
+def test_overlapping_paths_of_a_patch_are_refused() -> None:
     patch = {"set": {"a.b": 1, "ab": 2}, "merge": {"a": {}}}
     _, problems = examine({"flow_id": "f", "nodes": [constant("a", 1, state=patch)]})
 
@@ -165,7 +165,7 @@ def test_s_017_a_loop_runs_until_its_condition_fails() -> None:
     assert run.folded() == run.snapshot
 
 
-def test_s_017_a_loop_whose_condition_asks_for_more_than_its_limit_fails_the_flow() -> None:
+def test_s_017_a_loop_over_its_limit_fails_the_flow() -> None:
     definition = flow([agent("tick")], [edge("tick", "tick", when="outputs.tick.n < `9`", maxIterations=2)])
     run = KernelRun(definition, counting).play()
 
@@ -175,7 +175,7 @@ def test_s_017_a_loop_whose_condition_asks_for_more_than_its_limit_fails_the_flo
     assert run.folded() == run.snapshot
 
 
-def test_a_loop_without_a_condition_runs_exactly_so_often() -> None:
+def test_a_loop_without_a_condition_runs_to_its_limit() -> None:
     run = KernelRun(flow([agent("tick")], [edge("tick", "tick", maxIterations=2)]), counting).play()
 
     assert (len(run.started), run.snapshot["status"]) == (3, "completed")
@@ -200,7 +200,7 @@ def test_s_018_a_pause_in_the_middle_of_a_loop_loses_no_iteration() -> None:
 
 
 def test_s_019_a_graph_in_which_no_node_can_start_is_stalled() -> None:
-    # An earlier version may have stored what the check refuses now.
+    # Definitions stored by an earlier version may fail the current check.
     unchecked = {"flow_id": "old", "nodes": [agent("a"), agent("b")], "edges": [edge("a", "b"), edge("b", "a")]}
 
     run = KernelRun(unchecked)
@@ -252,13 +252,13 @@ def test_s_020_bindings(value: Any, expected: Any) -> None:
     assert resolve(value, SCOPE) == expected
 
 
-def test_braces_that_nothing_closes_take_linear_time() -> None:
-    """Searched anew from each of them, a text as long as a definition may have would hang until the suite ends it."""
+def test_unclosed_braces_take_linear_time() -> None:
+    """A search from each brace would take quadratic time for a text of the maximum length."""
     assert expressions_in("{{" * 100_000) == []
     assert resolve("{{" * 100_000, SCOPE) == "{{" * 100_000
 
 
-def test_texts_that_repeat_a_large_value_are_refused_before_they_are_made() -> None:
+def test_texts_that_repeat_a_large_value_are_refused_before_they_are_built() -> None:
     scope: Any = {"inputs": "x" * 500_000}
     tracemalloc.start()
     try:
@@ -275,7 +275,7 @@ def test_s_020_a_binding_without_a_value_in_a_text_is_an_error(text: str) -> Non
         resolve(text, SCOPE)
 
 
-def test_s_021_set_replaces_and_merge_unites_objects() -> None:
+def test_s_021_set_replaces_and_merge_combines_objects() -> None:
     state: Any = {"a": {"b": {"x": 1}}, "text": "t"}
 
     assert patches.merged(state, "a.b", {"y": 2}) == {"x": 1, "y": 2}
@@ -302,7 +302,7 @@ def test_an_expression_is_limited(text: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None:
+def test_a_value_with_repeated_references_is_measured_without_being_written() -> None:
     doubling = constant("a", "{{ [outputs.a, outputs.a] }}")
     run = KernelRun({"flow_id": "f", "nodes": [doubling], "edges": [edge("a", "a", maxIterations=60)]})
 
@@ -319,7 +319,7 @@ def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None
         f"[*].{{{','.join(f'a{n}: @' for n in range(100))}}}",
     ],
 )
-def test_an_expression_that_builds_too_much_fails_before_it_has(expression: str) -> None:
+def test_an_expression_that_builds_too_much_fails_early(expression: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ExpressionFailed, match="is too expensive: it takes more than"):
@@ -329,7 +329,7 @@ def test_an_expression_that_builds_too_much_fails_before_it_has(expression: str)
         tracemalloc.stop()
 
 
-#: Values that an expression makes and no database stores as JSON, and what is said of them.
+#: Expression values that no database can store as JSON, with the error message.
 UNSTORABLE = [
     ("to_number('nan')", "NaN or infinity"),
     ("[to_number('1e999')]", "NaN or infinity"),
@@ -345,7 +345,7 @@ UNSTORABLE = [
 
 @pytest.mark.parametrize(("expression", "problem"), UNSTORABLE)
 def test_a_value_that_cannot_be_stored_fails_its_node(expression: str, problem: str) -> None:
-    """The flow ends. An advance that fails would be tried again for good, and the flow would never move."""
+    """The flow ends. If advancing failed instead, it would be retried forever."""
     inputs: Any = {"large": [1e308, 1e308], "digits": "9" * 4300}
     binding = f"{{{{ {expression} }}}}"
     for node in (
@@ -363,7 +363,7 @@ def test_a_value_that_cannot_be_stored_fails_its_node(expression: str, problem: 
     assert problem in run.failure.message
 
 
-def test_a_loop_that_nests_its_own_output_fails_before_nothing_can_store_it() -> None:
+def test_a_loop_that_nests_its_own_output_fails_before_it_is_too_deep_to_store() -> None:
     nesting = constant("a", "{{ [outputs.a] }}")
     run = KernelRun(flow([nesting], [edge("a", "a", maxIterations=500)])).play()
 
@@ -371,7 +371,7 @@ def test_a_loop_that_nests_its_own_output_fails_before_nothing_can_store_it() ->
     assert "nested deeper" in run.failure.message
 
 
-def test_a_snapshot_that_is_none_is_told_from_one_of_another_flow() -> None:
+def test_malformed_and_foreign_snapshots_have_different_errors() -> None:
     graph = graph_of(flow([agent("a")]))
     good = dict(snapshot.initial(graph, "run"))
 
@@ -385,7 +385,7 @@ def test_a_snapshot_that_is_none_is_told_from_one_of_another_flow() -> None:
             snapshot.load(graph, wrong)
 
 
-def test_the_nodes_that_run_fail_with_a_flow_that_is_stopped() -> None:
+def test_running_nodes_fail_with_a_stopped_flow() -> None:
     run = KernelRun(flow([agent("a"), agent("b")]))
     run.take(advance.stop(run.graph, run.snapshot))
 

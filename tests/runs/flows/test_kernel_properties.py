@@ -1,4 +1,4 @@
-"""What holds for every flow, however its visits end: the kernel plays random graphs in random orders."""
+"""Properties of every flow, in any order of completion: the kernel plays random graphs in random orders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def edges_into(draw: st.DrawFn, target: str, earlier: list[str]) -> list[dict[st
         edge: dict[str, Any] = {"from": source, "to": target, "gate": gate}
         if condition := draw(st.sampled_from(CONDITIONS)):
             edge["when"] = condition.format(source=source)
-        # With "any", the list would be that of the source which comes first.
+        # With "any", the list would depend on which source completes first.
         if gate == "all" and draw(st.integers(0, 5)) == 0:
             edge["forEach"] = {"in": f"outputs.{source}.list"}
         edges.append(edge)
@@ -50,9 +50,9 @@ def edges_into(draw: st.DrawFn, target: str, earlier: list[str]) -> list[dict[st
 
 @st.composite
 def flows(draw: st.DrawFn, *, tolerant: bool = True) -> dict[str, Any]:
-    """A definition that the check accepts, of agents and constants; edges lead forward, loops back.
+    """Generate a valid definition of agents and constants; edges lead forward, loops back.
 
-    `tolerant`: no failure ends the flow, so that the end does not depend on which failure comes first.
+    `tolerant`: no failure ends the flow, so the result does not depend on which failure comes first.
     """
     names = [f"n{index}" for index in range(draw(st.integers(1, 6)))]
     edges = [edge for later, name in enumerate(names) for edge in draw(edges_into(name, names[:later]))]
@@ -62,7 +62,7 @@ def flows(draw: st.DrawFn, *, tolerant: bool = True) -> dict[str, Any]:
         "edges": edges,
     }
     while (checked := _without_problems(definition)) is None:
-        # Edges that are refused, such as loops that overlap, are left out.
+        # Omit refused edges, such as overlapping loops.
         _, problems = examine(definition)
         del edges[max(int(problem.pointer.split("/")[2]) for problem in problems)]
     return checked
@@ -74,7 +74,7 @@ def _without_problems(definition: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def outcome_of(start: VisitStart) -> VisitReport:
-    """The same for a visit, whenever it ends."""
+    """Return the same outcome for a visit, whenever it ends."""
     seed = sum(map(ord, start.visit.key))
     if seed % 5 == 0:
         return VisitReport(start.visit, failure=NodeFailure("boom", "it broke"))
@@ -90,7 +90,7 @@ def play(definition: dict[str, Any], order: list[int]) -> KernelRun:
 
 
 @given(flows(), st.lists(st.integers(0, 20), max_size=40), st.lists(st.integers(0, 20), max_size=40))
-def test_any_order_of_completion_gives_the_same_end(definition: Any, one: list[int], other: list[int]) -> None:
+def test_any_order_of_completion_gives_the_same_result(definition: Any, one: list[int], other: list[int]) -> None:
     first, second = play(definition, one), play(definition, other)
 
     assert first.snapshot == second.snapshot
@@ -105,7 +105,7 @@ def test_any_order_of_completion_gives_the_same_end(definition: Any, one: list[i
 
 
 @given(flows(tolerant=False), st.lists(st.integers(0, 20), max_size=40))
-def test_the_fold_of_the_events_is_the_snapshot_at_every_point(definition: Any, order: list[int]) -> None:
+def test_replayed_events_equal_the_snapshot_at_every_point(definition: Any, order: list[int]) -> None:
     run = KernelRun(definition, outcome_of)
     turns = iter(order)
     while True:
@@ -121,7 +121,7 @@ def test_saving_and_loading_at_any_point_changes_nothing(definition: Any, order:
     turns = iter(order)
     for number in range(100):
         if number == at:
-            # Another process: it has nothing but what was stored.
+            # A new process, which has only the stored data.
             other = KernelRun(json.loads(json.dumps(definition)), outcome_of)
             other.snapshot = json.loads(json.dumps(run.snapshot))
             other.open, other.started = list(run.open), []
@@ -134,7 +134,7 @@ def test_saving_and_loading_at_any_point_changes_nothing(definition: Any, order:
 
 
 @given(flows(), st.lists(st.integers(0, 20), max_size=20))
-def test_a_report_that_comes_again_changes_nothing(definition: Any, order: list[int]) -> None:
+def test_a_repeated_report_changes_nothing(definition: Any, order: list[int]) -> None:
     run = play(definition, order)
     again = KernelRun(definition, outcome_of)
     turns = iter(order)

@@ -1,4 +1,4 @@
-"""Tool nodes and human nodes: their runs have what every run has after a crash, a pause, and an answer."""
+"""Tool nodes and human nodes: their runs handle crashes, pauses and answers like all runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_output_of_a_tool_is_a_value(project: Project, worker: Worker, count
     assert (ended.status, ended.snapshot["outputs"]) == ("completed", {"count": {"total": 4}, "after": 4})
 
 
-def test_a_call_that_is_lost_runs_again_or_waits_for_a_person(
+def test_a_lost_call_runs_again_or_waits_for_a_person(
     project: Project, worker: Worker, counted_tool: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow_run = make_flow_run(TOOL, project, {"by": 4})
@@ -98,8 +98,8 @@ def test_a_call_that_is_lost_runs_again_or_waits_for_a_person(
     assert ended.snapshot["outputs"]["after"] == 40
 
 
-def test_a_node_may_have_more_steps_than_the_cap(project: Project, settings: Settings) -> None:
-    """Definitions allow it, as those of agents do. The run stops at the cap."""
+def test_a_node_may_set_more_steps_than_the_cap(project: Project, settings: Settings) -> None:
+    """Definitions allow it, like definitions of agents. The run stops at the cap."""
     make_writer(project, "coder", fixture="claude-code-5c")
     node = {"id": "code", "type": "agent", "agent": "coder", "prompt": "Go.", "maxSteps": 1_000_000}
     flow_run = make_flow_run({"nodes": [node]}, project)
@@ -108,7 +108,7 @@ def test_a_node_may_have_more_steps_than_the_cap(project: Project, settings: Set
     assert run_of(flow_run, "code").max_steps == settings.AGENTOPS_MAX_TOTAL_STEPS
 
 
-def test_a_tool_that_fails_fails_its_node(project: Project, worker: Worker, counted_tool: Effect) -> None:
+def test_a_failed_tool_fails_its_node(project: Project, worker: Worker, counted_tool: Effect) -> None:
     ended = play(make_flow_run(TOOL, project, {"by": "four"}), worker)
 
     assert (ended.status, ended.error_type) == ("failed", "tool_error")
@@ -144,7 +144,7 @@ def test_a_question_can_be_answered_while_its_flow_is_paused(project: Project, w
     assert snapshot_at(ended) == ended.snapshot
 
 
-def test_a_question_whose_run_was_paused_is_asked_again(project: Project, worker: Worker) -> None:
+def test_a_question_is_repeated_after_its_run_was_paused(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(QUESTION, project, {"what": "it"}), worker)
     run_actions.pause("user:ada", run_of(waiting, "ask"))
     run_actions.resume("user:ada", run_of(waiting, "ask"))

@@ -1,4 +1,4 @@
-"""Flows on recordings in the plain form: a call is a visit of a node."""
+"""Flows on recordings in the plain form: each call is a visit of a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Role = AgentRunMessage.Role
 
 
 def test_a_plain_call_is_a_visit_of_its_node(transactional_db: None, worker: Worker, settings: Settings) -> None:
-    """The folder of a workflow as users have it: what follows a call is for the next iteration."""
+    """Reads the workflow folder of a user: later calls are for later iterations."""
     settings.AGENTOPS_FIXTURES = [str(recording("fixtures-format"))]
     library.load.cache_clear()
     project = make_project()

@@ -1,4 +1,4 @@
-"""Flow runs on the database: what a worker starts, and what their nodes' runs leave in snapshot and log."""
+"""Flow runs in the database: the runs that a worker starts, and their effect on snapshot and log."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ LOOP = {
 }
 
 
-def test_a_flow_with_loop_question_and_for_each_runs_to_its_end(project: Project, worker: Worker) -> None:
+def test_a_flow_with_loop_question_and_for_each_completes(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(LOOP, project), worker)
 
     assert (waiting.status, waiting.status_reason) == ("waiting", "input"), waiting.error_message
@@ -87,7 +87,7 @@ def test_a_flow_with_loop_question_and_for_each_runs_to_its_end(project: Project
     ended = play(waiting, worker)
 
     assert ended.status == "completed"
-    # S-024: a recording goes on where the node's earlier runs have left it.
+    # S-024: a recording continues after the calls of the node's earlier runs.
     assert ended.snapshot["outputs"] == {
         "topics": ["a", "b"],
         "draft": "text 2",
@@ -97,26 +97,26 @@ def test_a_flow_with_loop_question_and_for_each_runs_to_its_end(project: Project
     }
     assert snapshot_at(ended) == ended.snapshot
     assert types_of(ended)[-2:] == ["flow.completed", "run.completed"]
-    # S-022: seq has no gap, and the tail after any event is the rest.
+    # S-022: seq has no gap, and reading after any event returns the rest.
     assert [event.seq for event in events_of(ended)] == list(range(1, len(events_of(ended)) + 1))
-    # The runs of nodes tell whose they are.
+    # Runs of nodes refer to their flow run and node.
     drafts = AgentRun.objects.filter(flow_run=ended, log__node_id="draft")
     assert drafts.count() == 3
     assert {event.node_id for run in drafts for event in run.log.events.all()} == {"draft"}
     assert ended.snapshot["agentSessions"]["draft#1"] in {str(run.pk) for run in drafts}
 
 
-def test_s_024_a_recording_that_is_used_up_names_node_and_call(project: Project, worker: Worker) -> None:
+def test_s_024_an_exhausted_recording_is_reported_with_node_and_call(project: Project, worker: Worker) -> None:
     definition = {"nodes": [agent("judge", "critic")], "edges": [edge("judge", "judge", maxIterations=9)]}
     stuck = play(make_flow_run(definition, project), worker)
 
     paused = run_of(stuck, "judge#4")
     assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 4")
-    # It can be resumed by whoever mends it: the flow waits.
+    # A user can fix and resume the node's run: the flow waits.
     assert stuck.status == "running"
 
 
-def test_a_paused_flow_goes_on_with_one_resume_and_enters_open_nodes_once(project: Project, worker: Worker) -> None:
+def test_a_paused_flow_continues_with_one_resume_and_enters_open_nodes_once(project: Project, worker: Worker) -> None:
     """S-001, S-004, S-005, S-006."""
     definition = {
         "nodes": [agent("a"), agent("b", prompt="Continue {{ outputs.a }}"), agent("c")],
@@ -143,7 +143,7 @@ def test_a_paused_flow_goes_on_with_one_resume_and_enters_open_nodes_once(projec
     later = events_of(ended)[before:]
     again = [(e.payload["node"], e.payload["resumed"]) for e in later if e.type == "node.started"]
     assert again == [("b", True), ("c", True)]
-    # Its own session goes on: the first prompt is not sent again, the message is.
+    # Its session continues: the first prompt is not sent again, the message is.
     successor = run_of(ended, "b")
     assert successor.resumed_from is not None
     assert successor.commands.get().payload == {"message": "Be brief"}
@@ -164,7 +164,7 @@ def test_s_003_an_ended_flow_run_cannot_be_resumed(project: Project, worker: Wor
     assert len(events_of(ended)) == before
 
 
-def test_a_stop_takes_the_runs_of_all_nodes_along(project: Project, worker: Worker) -> None:
+def test_a_stop_also_stops_the_runs_of_all_nodes(project: Project, worker: Worker) -> None:
     definition = {"nodes": [agent("a"), agent("b"), agent("c")], "edges": [edge("b", "c")]}
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
     affected = flow_run_actions.affected_runs(started)
@@ -180,7 +180,7 @@ def test_a_stop_takes_the_runs_of_all_nodes_along(project: Project, worker: Work
     assert snapshot_at(stopped) == FlowRun.objects.get(pk=stopped.pk).snapshot
 
 
-def test_a_message_reaches_the_run_that_it_names_and_no_other(project: Project, worker: Worker) -> None:
+def test_a_message_reaches_only_the_named_run(project: Project, worker: Worker) -> None:
     """S-007, S-008."""
     definition = {"nodes": [agent("a"), agent("b")]}
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
@@ -229,7 +229,7 @@ def _user_turns(run: AgentRun) -> list[str]:
     return [row.content["parts"][0]["content"] for row in rows]
 
 
-def test_an_agent_that_is_stopped_fails_its_node(project: Project, worker: Worker) -> None:
+def test_a_stopped_agent_fails_its_node(project: Project, worker: Worker) -> None:
     definition = {"nodes": [agent("a"), agent("b")], "edges": [edge("a", "b")]}
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
     run_actions.stop("user:ada", run_of(started, "a"))
@@ -241,7 +241,7 @@ def test_an_agent_that_is_stopped_fails_its_node(project: Project, worker: Worke
     assert snapshot_at(failed) == failed.snapshot
 
 
-def test_an_agent_that_is_gone_fails_its_node(project: Project, worker: Worker) -> None:
+def test_a_missing_agent_fails_its_node(project: Project, worker: Worker) -> None:
     flow_run = make_flow_run({"nodes": [agent("a", policy={"continueOnError": True})]}, project)
     project.agents.all().delete()
 
@@ -291,7 +291,7 @@ def test_the_graph_of_a_flow_run_shows_statuses_counters_and_runs(project: Proje
     assert len(graph_of_definition(waiting.definition).edges) == len(graph.edges)
 
 
-def test_s_023_a_state_of_the_past_is_read_without_running_or_changing_anything(
+def test_s_023_an_earlier_state_is_read_without_running_or_changing_anything(
     project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = play(make_flow_run(LOOP, project), worker)
@@ -309,7 +309,7 @@ def test_s_023_a_state_of_the_past_is_read_without_running_or_changing_anything(
     assert before == (FlowRun.objects.values().get(), list(Event.objects.order_by("pk").values()))
 
 
-def test_s_002_what_cannot_be_resumed_says_why(project: Project, worker: Worker) -> None:
+def test_s_002_a_refused_resume_gives_a_reason(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(LOOP, project), worker)
     paused = flow_run_actions.pause("user:ada", waiting)
 
@@ -326,7 +326,7 @@ def test_s_002_what_cannot_be_resumed_says_why(project: Project, worker: Worker)
 
 
 def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -> None:
-    """What the second has decided is refused, because the snapshot has a newer version."""
+    """The second worker's decision is refused, because the snapshot has a newer version."""
     flow_run = make_flow_run({"nodes": [agent("a")]}, project)
     stale = FlowRun.objects.get(pk=flow_run.pk)
     runner.advance(flow_run.pk)
@@ -349,7 +349,7 @@ def test_s_009_a_session_is_stored_before_its_provider_is_called(project: Projec
     assert [e.payload["run_id"] for e in events_of(started, "node.started")] == [str(session.pk)]
 
     ended = play(started, worker)
-    # It stays when its visit has ended, and the next iteration has its own.
+    # It is kept after its visit, and the next iteration has a separate session.
     assert ended.snapshot["agentSessions"] == {"a": str(session.pk), "a#1": str(run_of(ended, "a#1").pk)}
 
 
@@ -367,8 +367,8 @@ def test_a_message_to_a_paused_flow_run_is_kept_without_its_secrets(project: Pro
     assert secret not in str([event.payload for event in events_of(waiting)])
 
 
-def test_the_title_of_a_node_s_run_has_no_half_of_a_secret(project: Project) -> None:
-    """Cut in the middle, a secret would not be recognised."""
+def test_the_title_of_a_nodes_run_contains_no_part_of_a_secret(project: Project) -> None:
+    """A secret cut in the middle would not be recognised."""
     secret = "AKIA" + "Q7RT" * 4
     flow_run = make_flow_run({"nodes": [agent("a", prompt=f"{'x' * 184} {secret}")]}, project)
     runner.advance(flow_run.pk)
@@ -376,7 +376,7 @@ def test_the_title_of_a_node_s_run_has_no_half_of_a_secret(project: Project) -> 
     assert "AKIA" not in run_of(flow_run, "a").title
 
 
-def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(project: Project, worker: Worker) -> None:
+def test_a_value_that_no_database_stores_ends_its_flow_and_blocks_no_other(project: Project, worker: Worker) -> None:
     question = {"id": "ask", "type": "human", "question": '{{ `"\\u0000"` }}'}
     first = make_flow_run({"flow_id": "first", "nodes": [question]}, project)
     second = make_flow_run({"flow_id": "second", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
@@ -388,7 +388,7 @@ def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(pro
 
 
 @pytest.mark.breaks_invariants("the database keeps a flow run from going on")
-def test_flow_runs_whose_values_the_database_refuses_hold_up_no_other(
+def test_flow_runs_refused_by_the_database_block_no_other(
     project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "TURN", 2)
@@ -399,7 +399,7 @@ def test_flow_runs_whose_values_the_database_refuses_hold_up_no_other(
     with refusing("UPDATE", "flow_runs", f"OLD.id IN ({rows})"):
         looks_again = runner.advance_due()
 
-    # Those that failed do not make the worker look again and again.
+    # Failed flow runs do not cause further attempts.
     assert not looks_again
     statuses = dict(FlowRun.objects.values_list("pk", "status"))
     assert statuses == {**{flow_run.pk: "queued" for flow_run in refused}, other.pk: "completed"}

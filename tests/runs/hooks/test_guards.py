@@ -1,4 +1,4 @@
-"""The guards that every site has."""
+"""The built-in guards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_path_guard_allows(path: str) -> None:
     assert verdict("path_guard", {"path": path, "content": "/etc/passwd and ../x"}) is None
 
 
-def test_the_path_guard_has_names_and_patterns_of_its_own() -> None:
+def test_the_path_guard_accepts_argument_names_and_patterns() -> None:
     assert verdict("path_guard", {"where": "/x"}) is None
     assert verdict("path_guard", {"where": "/x"}, arguments=["where"]).kind == "deny"
     assert verdict("path_guard", {"path": "conf/.env"}, deny=[r"\.env$"]).text == "the path 'conf/.env' is denied"
@@ -62,7 +62,7 @@ def test_the_command_guard_allows(command: Any) -> None:
     assert verdict("command_guard", {"command": command}, allow=["ls", "git"]) is None
 
 
-def test_the_command_guard_allows_nothing_by_itself() -> None:
+def test_the_command_guard_allows_nothing_by_default() -> None:
     assert verdict("command_guard", {"cmd": "ls"}).text == "the program 'ls' is not allowed; allowed are: none"
     assert verdict("command_guard", '{"command": "rm').kind == "deny"
 
@@ -80,7 +80,7 @@ def test_the_secret_guard_denies(arguments: Any) -> None:
     assert verdict("secret_guard", arguments).kind == "deny"
 
 
-def test_the_secret_guard_allows_what_is_no_secret() -> None:
+def test_the_secret_guard_allows_values_without_secrets() -> None:
     assert verdict("secret_guard", {"path": "a.txt", "n": 1, "tags": ["x", None]}) is None
 
 
@@ -103,6 +103,6 @@ def test_the_cost_guard_asks_and_denies() -> None:
         ("cost_guard", {"ask_above_usd": True}, "above 0"),
     ],
 )
-def test_it_refuses_invalid_options(name: str, options: dict[str, Any], says: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidHook, match=says):
         hook_catalogue.make(name, options)

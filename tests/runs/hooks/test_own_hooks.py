@@ -1,4 +1,4 @@
-"""Hooks of packages and modules: the example of the guide, and what is wrong with others."""
+"""Hooks of packages and modules: the example of the guide, and errors of invalid hooks."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_the_example_of_the_guide_is_a_hook(tmp_path: Path, monkeypatch: pytest.
     assert verdict(500) == Verdict.deny("an order of 500 is not for an agent")
 
 
-def test_what_cannot_be_used_is_left_out_and_said(
+def test_unusable_hooks_are_omitted_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """A package that fails takes nothing with it, nor one that would take the place of a guard of the site."""
+    """A package that fails does not affect others, and a package cannot replace a built-in guard."""
     (tmp_path / "bad_hooks.py").write_text(
         "from agentops.hooks import Hook\nclass Fake(Hook):\n    name = 'path_guard'\nnothing = 1\n"
     )

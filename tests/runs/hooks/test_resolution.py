@@ -1,4 +1,4 @@
-"""How the verdicts of hooks become one decision: in any order, and with hooks that fail in every way."""
+"""Verdicts of several hooks become one decision: in any order, and with hooks that fail in every way."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_hook_that_hangs_counts_as_failed(settings: Settings) -> None:
 
 
 def test_a_hook_that_always_hangs_occupies_a_bounded_number_of_threads(settings: Settings) -> None:
-    """It is called again when its earlier calls have returned."""
+    """The hook is called again once its earlier calls have returned."""
     settings.AGENTOPS_HOOK_TIMEOUT_S = 0.001
     released = threading.Event()
     made = hook(lambda _: released.wait() and None, name="hangs")
@@ -143,10 +143,10 @@ def test_the_order_of_the_hooks_does_not_matter(names: tuple[str, ...], expected
         (False, ("ask", "deny"), VerdictKind.DENY),
     ],
 )
-def test_a_hook_that_fails_is_resolved_like_others(
+def test_a_failed_hook_is_resolved_like_others(
     *, is_guard: bool, others: tuple[str, ...], expected: VerdictKind
 ) -> None:
-    """S-412: first, last or between others, a guard that fails denies, and an observer leaves what others say."""
+    """S-412: in any position, a failed guard denies, and a failed observer leaves the verdicts of the others."""
     failing = hook(raises, guard=is_guard, name="failing")
     for order in itertools.permutations([failing, *(hook(CALL_HOOKS[name], name=name) for name in others)]):
         assert call_with(*order).kind is expected, order
@@ -158,7 +158,7 @@ def test_the_first_of_equal_denials_gives_the_reason() -> None:
     assert [each.hook for each in decision.decisions] == ["broken", "second"]
 
 
-def test_a_guard_judges_the_arguments_that_the_call_gets() -> None:
+def test_a_guard_checks_the_final_arguments_of_the_call() -> None:
     def only_a(context: HookContext) -> Verdict | None:
         assert isinstance(context.arguments, Mapping)
         return None if context.arguments["path"] == "a.txt" else Verdict.deny("not a.txt")
@@ -223,7 +223,7 @@ def test_messages_of_several_observers_are_joined() -> None:
     assert turn_with(says("One."), says("Two.")).text == "One.\n\nTwo."
 
 
-def test_a_pattern_says_which_tools_a_hook_is_about() -> None:
+def test_a_pattern_selects_the_tools_of_a_hook() -> None:
     denies = ActiveHook(hook(CALL_HOOKS["deny"]), Pattern("write_.*|delete"))
     assert denies.is_about(HookEvent.PRE_TOOL_USE, "write_file")
     assert not denies.is_about(HookEvent.PRE_TOOL_USE, "overwrite_file")
@@ -231,10 +231,10 @@ def test_a_pattern_says_which_tools_a_hook_is_about() -> None:
 
 
 @pytest.mark.parametrize("text", ["(", "a)|(b", "(?=x)", r"\1", "", "a" * 201])
-def test_it_refuses_a_pattern_that_is_invalid_or_may_take_long(text: str) -> None:
+def test_invalid_or_slow_patterns_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         Pattern(text)
 
 
-def test_no_pattern_takes_long() -> None:
+def test_patterns_take_bounded_time() -> None:
     assert not Pattern("(a+)+").matches("a" * 50_000 + "b")

@@ -1,4 +1,4 @@
-"""Opening a run: everything is checked before anything is written."""
+"""Creating a run: everything is checked before anything is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timeline.models import Event, Log
 pytestmark = pytest.mark.django_db
 
 
-def test_it_works() -> None:
+def test_a_run_is_created() -> None:
     agent = make_agent(instructions="Be brief.")
     run = creation.create(agent.project, agent, "Hello", by="alice", labels=["a"], max_steps=7)
     run = AgentRun.objects.get(pk=run.pk)
@@ -32,7 +32,7 @@ def test_it_works() -> None:
     ]
 
 
-def test_a_later_change_of_the_agent_leaves_the_run_alone() -> None:
+def test_a_later_change_of_the_agent_does_not_affect_the_run() -> None:
     run = make_run()
     run.agent.model = "claude-code-7e"
     run.agent.save()
@@ -56,7 +56,7 @@ def test_a_later_change_of_the_agent_leaves_the_run_alone() -> None:
         ),
     ],
 )
-def test_it_refuses_an_agent_that_cannot_work(fields: dict[str, object], says: str) -> None:
+def test_an_unusable_agent_is_refused(fields: dict[str, object], says: str) -> None:
     agent = make_agent(**fields)  # type: ignore[arg-type]
     with pytest.raises(InvalidAgent, match=says.replace("[", r"\[").replace("]", r"\]")):
         creation.create(agent.project, agent, "Hello", by="alice")
@@ -64,7 +64,7 @@ def test_it_refuses_an_agent_that_cannot_work(fields: dict[str, object], says: s
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n\t", []])
-def test_it_refuses_an_empty_prompt(prompt: object) -> None:
+def test_an_empty_prompt_is_refused(prompt: object) -> None:
     agent = make_agent()
     with pytest.raises(MessageEmpty):
         creation.create(agent.project, agent, prompt, by="alice")  # type: ignore[arg-type]
@@ -72,20 +72,20 @@ def test_it_refuses_an_empty_prompt(prompt: object) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1_000_001, "50", 1.5, True])
-def test_it_refuses_a_budget_that_is_none(value: object) -> None:
+def test_an_invalid_step_limit_is_refused(value: object) -> None:
     agent = make_agent()
     with pytest.raises(InvalidMaxSteps):
         creation.create(agent.project, agent, "Hello", by="alice", max_steps=value)
     assert not Log.objects.exists()
 
 
-def test_no_budget_means_the_agent_s() -> None:
+def test_without_a_step_limit_the_agents_limit_applies() -> None:
     agent = make_agent(max_steps=12)
     assert creation.create(agent.project, agent, "Hello", by="alice", max_steps=None).max_steps == 12
 
 
-def test_a_title_that_is_longer_without_its_secrets_is_cut() -> None:
-    """PostgreSQL refuses one that is longer than its column."""
+def test_a_title_made_longer_by_masking_is_cut() -> None:
+    """PostgreSQL refuses a title longer than its column."""
     run = make_run(prompt="Hello", title="x" * 171 + " AKIAQ7QXW3ERT5YUI9OP rotates")
 
     assert len(run.title) == 200

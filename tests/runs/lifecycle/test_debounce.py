@@ -17,7 +17,7 @@ INTERVAL_S = 0.05
 
 
 class Receiver:
-    """Notes when it was called, and what had been stored by then."""
+    """A callable that records when it was called, and the data stored by then."""
 
     def __init__(self) -> None:
         self.stored = 0
@@ -35,7 +35,7 @@ def _short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debounce, "INTERVAL_S", INTERVAL_S)
 
 
-def test_a_thousand_requests_are_few_messages_and_the_last_is_answered() -> None:
+def test_a_thousand_requests_cause_few_messages_and_the_last_is_handled() -> None:
     receiver = Receiver()
     requests, began = Debounce(receiver), time.monotonic()
     for _ in range(1000):
@@ -48,7 +48,7 @@ def test_a_thousand_requests_are_few_messages_and_the_last_is_answered() -> None
     assert len(receiver.calls) <= took / INTERVAL_S + 2
 
 
-def test_requests_of_many_threads_are_answered() -> None:
+def test_requests_of_many_threads_are_handled() -> None:
     receiver, lock = Receiver(), threading.Lock()
     requests = Debounce(receiver)
 
@@ -63,7 +63,7 @@ def test_requests_of_many_threads_are_answered() -> None:
 
 
 def test_a_countdown_is_not_shortened_and_not_prolonged_by_later_requests() -> None:
-    """As for entries of traces, which are due two seconds after they came, while more come all the time."""
+    """For example entries of traces, which are due two seconds after they arrive, while more keep arriving."""
     receiver, countdown_s = Receiver(), 4 * INTERVAL_S
     requests, began = Debounce(receiver), time.monotonic()
 
@@ -78,7 +78,7 @@ def test_a_countdown_is_not_shortened_and_not_prolonged_by_later_requests() -> N
     requests.flush(60)
 
 
-def test_a_soon_request_does_not_wait_for_a_late_one() -> None:
+def test_an_early_request_does_not_wait_for_a_late_one() -> None:
     receiver = Receiver()
     requests = Debounce(receiver)
     requests.request("index", 3600)
@@ -100,7 +100,7 @@ def test_names_do_not_delay_each_other() -> None:
 
 
 def test_chains_under_constant_load_do_not_multiply() -> None:
-    """Each message leads to another one, as if the task found something each time, while requests come too."""
+    """Each message causes another one, as if the task always found work, while requests arrive too."""
     calls: list[float] = []
     chained = threading.Event()
     chained.set()

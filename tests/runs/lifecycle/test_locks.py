@@ -1,4 +1,4 @@
-"""Who locks a run's row does not wait for a worker that waits for him: the order of locks, as Postgres keeps them."""
+"""Lock order on PostgreSQL: holding the lock of a run never deadlocks with a worker."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ LOCKS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_worker_that_commits_a_result_is_waited_for(name: str) -> None:
-    """It has the log's row, and its commit looks whether the run that its rows refer to is still there."""
+def test_actions_wait_for_a_worker_that_commits_a_result(name: str) -> None:
+    """The worker holds the log's row, and its commit checks that the referenced run still exists."""
     run = make_run()
     assert transitions.claim(run.pk, "worker")
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
@@ -65,8 +65,8 @@ def test_a_worker_that_commits_a_result_is_waited_for(name: str) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
-def test_a_command_waits_for_an_end_that_has_looked_for_commands() -> None:
-    """Otherwise it would be accepted, and the run would end without it."""
+def test_a_command_waits_for_the_end_of_a_run_that_has_read_its_commands() -> None:
+    """Otherwise the command would be accepted, but the run would end without it."""
     claimed = transitions.claim(make_run().pk, "worker")
     assert claimed is not None
     run, outcome = claimed.run, list[Any]()

@@ -1,4 +1,4 @@
-"""A message given with a resume is recorded as a command of the new run, whichever way it comes."""
+"""A message sent with a resume is recorded as a command of the new run, through every entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status never moves without its event, never from where it was not, and never after the end."""
+"""Status changes always have an event, start from the expected status, and never follow the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def move(run: AgentRun, to: RunStatus, epoch: int | None = None) -> None:
 
 
 def make(status: RunStatus) -> AgentRun:
-    """A run that came to `status` the way runs do."""
+    """Return a run that reached `status` through the usual transitions."""
     run = make_run()
     for to in PATHS[status]:
         if to is S.RUNNING:
@@ -50,7 +50,7 @@ def make(status: RunStatus) -> AgentRun:
 
 
 @pytest.mark.parametrize(("old", "new"), list(itertools.product(RunStatus, RunStatus)))
-def test_every_move(old: RunStatus, new: RunStatus) -> None:
+def test_every_transition(old: RunStatus, new: RunStatus) -> None:
     run = make(old)
     before = Event.objects.filter(log=run.pk).count()
     if new is S.RUNNING:
@@ -59,7 +59,7 @@ def test_every_move(old: RunStatus, new: RunStatus) -> None:
     if new in MOVES[old]:
         move(run, new)
         assert AgentRun.objects.get(pk=run.pk).status == new
-        # The move, and before one for an error the event that says which, unless it is the same error still.
+        # The transition event, preceded by an event with the error unless the error is unchanged.
         is_error = new in (S.FAILED, S.PAUSED) and old is not S.PAUSED
         told = list(Event.objects.filter(log=run.pk, seq__gt=before).order_by("seq").values_list("type", flat=True))
         assert told == ["error"] * is_error + ["run.phase"]
@@ -70,7 +70,7 @@ def test_every_move(old: RunStatus, new: RunStatus) -> None:
         assert Event.objects.filter(log=run.pk).count() == before
 
 
-def test_a_lost_race_moves_nothing() -> None:
+def test_a_lost_race_changes_nothing() -> None:
     run = make(S.QUEUED)
     stale = AgentRun.objects.get(pk=run.pk)
     move(run, S.STOPPED)
@@ -80,7 +80,7 @@ def test_a_lost_race_moves_nothing() -> None:
     assert Event.objects.filter(log=run.pk, type="run.phase").count() == 1
 
 
-def test_a_move_takes_its_event_with_it() -> None:
+def test_a_transition_and_its_event_are_atomic() -> None:
     run = make(S.QUEUED)
 
     def move_and_fail() -> None:
@@ -94,7 +94,7 @@ def test_a_move_takes_its_event_with_it() -> None:
     assert not Event.objects.filter(log=run.pk, type="run.phase").exists()
 
 
-def test_a_claim_fences_the_one_before() -> None:
+def test_a_claim_fences_the_previous_worker() -> None:
     run = make(S.RUNNING)
     assert (run.lease_epoch, log.epoch_of(run.pk)) == (1, 1)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
@@ -111,8 +111,8 @@ def test_a_claim_fences_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("is_lapsed", [False, True])
-def test_a_claimed_run_is_as_it_is_stored(is_lapsed: bool, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """A worker drives what the claim returns, without reading it again."""
+def test_a_claimed_run_equals_its_row(is_lapsed: bool, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    """A worker uses the returned run without reading it again."""
     run = make(S.RUNNING) if is_lapsed else make_run()
     AgentRun.objects.filter(pk=run.pk, status=S.RUNNING).update(lease_expires_at="2000-01-01T00:00Z")
 
@@ -129,12 +129,12 @@ def test_a_claimed_run_is_as_it_is_stored(is_lapsed: bool, django_assert_num_que
         assert claimed.run.project.pk == run.project_id
 
 
-def test_a_live_lease_is_left_alone() -> None:
+def test_a_valid_lease_cannot_be_claimed() -> None:
     run = make(S.RUNNING)
     assert transitions.claim(run.pk, "another") is None
 
 
-def test_a_fenced_worker_that_lives_is_no_death() -> None:
+def test_a_fenced_worker_that_is_alive_is_not_counted_as_dead() -> None:
     run = make(S.RUNNING)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
     transitions.claim(run.pk, "another")
@@ -142,7 +142,7 @@ def test_a_fenced_worker_that_lives_is_no_death() -> None:
     assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
 
 
-def test_a_wait_ends_when_its_time_has_come() -> None:
+def test_a_wait_ends_at_its_time() -> None:
     run = make(S.WAITING)
     assert transitions.end_waits() == 0
     AgentRun.objects.filter(pk=run.pk).update(not_before="2000-01-01T00:00Z")
@@ -162,11 +162,11 @@ def test_a_wait_ends_when_its_time_has_come() -> None:
         ({"step_base": 3}, "run_steps_grow"),
     ],
 )
-def test_the_database_refuses_the_impossible(columns: dict[str, object], name: str) -> None:
+def test_the_database_refuses_impossible_rows(columns: dict[str, object], name: str) -> None:
     run = make(S.QUEUED)
     with pytest.raises(IntegrityError, match=name), transaction.atomic():
         AgentRun.objects.filter(pk=run.pk).update(**columns)
 
 
-def test_terminal_means_no_way_out() -> None:
+def test_terminal_statuses_have_no_transitions() -> None:
     assert all(not MOVES[status] for status in TERMINAL)

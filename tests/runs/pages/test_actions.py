@@ -1,4 +1,4 @@
-"""Resume, pause, stop and send from a run's page: what they do, what they refuse, what is written down."""
+"""Test resume, pause, stop and send on a run's page: effects, refusals and audit entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def page_of(run: AgentRun) -> str:
 
 
 def told(answer: Any) -> tuple[str, str]:
-    """The level and the text of the banner that the next page will show last."""
+    """Return the level and text of the last message that the next page will show."""
     *_, message = get_messages(answer.wsgi_request)
     return message.level_tag, str(message)
 
@@ -58,7 +58,7 @@ def now(run: AgentRun) -> AgentRun:
 
 
 def running(run: AgentRun) -> AgentRun:
-    """A worker has it."""
+    """Claim the run for a worker."""
     assert transitions.claim(run.pk, "worker")
     return now(run)
 
@@ -69,13 +69,13 @@ def trail() -> list[tuple[Any, ...]]:
 
 
 def typed_into(page: Any) -> list[str]:
-    """The keys by which static/js/keep.js finds what was typed into a part of a page that is loaded again."""
+    """Return the keys that static/js/keep.js uses to restore input when a part of the page is loaded again."""
     fields = [each for each in page.walk() if each.tag in ("textarea", "select", "input")]
     shown = [each for each in fields if each.attributes.get("type") not in ("hidden", "submit")]
     return [each.attributes.get("data-key") or each.attributes["name"] for each in shown]
 
 
-# --- What they do ------------------------------------------------------------------------------------------------
+# --- Effects -----------------------------------------------------------------------------------------------------
 
 
 def test_pause_and_resume(run: AgentRun, operator: Client) -> None:
@@ -92,7 +92,7 @@ def test_pause_and_resume(run: AgentRun, operator: Client) -> None:
     assert drive(new).status == "completed"
 
 
-def test_a_run_that_a_worker_has_is_asked(run: AgentRun, operator: Client) -> None:
+def test_actions_on_a_running_run_are_requested(run: AgentRun, operator: Client) -> None:
     running(run)
 
     assert told(act(operator, "pause", run)) == ("info", "Pause requested.")
@@ -116,8 +116,8 @@ def test_send(run: AgentRun, operator: Client) -> None:
     assert "after the run is resumed" in told(act(operator, "send", run, message="And again"))[1]
 
 
-def test_what_is_typed_comes_back_into_the_field_that_it_was_typed_into(run: AgentRun, operator: Client) -> None:
-    """The head of an open page is loaded every few seconds; a paused run offers a message to resume and one to send."""
+def test_form_keeps_input_after_the_head_is_reloaded(run: AgentRun, operator: Client) -> None:
+    """An open page reloads its head every few seconds. A paused run has a field for a message in two forms."""
     inbox.pause(run.pk, by="test")
     keys = typed_into(parse(operator.get(f"/runs/{run.pk}/head").content.decode()))
 
@@ -125,7 +125,7 @@ def test_what_is_typed_comes_back_into_the_field_that_it_was_typed_into(run: Age
     assert len(keys) == len(set(keys))
 
 
-def test_a_message_can_be_as_long_as_the_server_takes_it(run: AgentRun, operator: Client) -> None:
+def test_the_message_field_and_the_server_have_the_same_limit(run: AgentRun, operator: Client) -> None:
     inbox.pause(run.pk, by="test")
     head = parse(operator.get(f"/runs/{run.pk}/head").content.decode())
     fields = [each for each in head.walk() if each.tag == "textarea"]
@@ -137,8 +137,8 @@ def test_a_message_can_be_as_long_as_the_server_takes_it(run: AgentRun, operator
     assert AgentRun.objects.count() == 1
 
 
-def test_every_field_of_a_message_has_the_limit_of_the_server() -> None:
-    """Of resume, send, answer, deny, and of what became of a call."""
+def test_every_message_field_has_the_limit_of_the_server() -> None:
+    """Check the fields for resume, send, answer, deny, and resolve."""
     fields: dict[str, list[str]] = {"message": [], "text": []}
     for path in (settings.BASE_DIR / "templates" / "runs").rglob("*.html"):
         for field in re.findall(r"<textarea[^>]*>", path.read_text()):
@@ -148,12 +148,12 @@ def test_every_field_of_a_message_has_the_limit_of_the_server() -> None:
 
     assert len(fields["message"]) == 9
     assert [field for field in fields["message"] if " maxlength=" not in field] == []
-    # Definitions of agents and flows have no number of characters that is refused.
+    # Definitions of agents and flows have no limit on characters.
     unlimited = [field for field in fields["text"] if " maxlength=" not in field]
     assert {re.findall(r'id="([^"]*)"', field)[0] for field in unlimited} == {"flow-text", "agent-text"}
 
 
-def test_a_form_that_is_sent_twice_says_it_once(run: AgentRun, operator: Client) -> None:
+def test_a_form_submitted_twice_sends_its_message_once(run: AgentRun, operator: Client) -> None:
     key = str(uuid4())
     for _ in range(2):
         act(operator, "send", run, message="once", key=key)
@@ -172,7 +172,7 @@ def test_resume_with_a_message_and_a_budget(run: AgentRun, operator: Client) -> 
     assert (new.prompt, new.max_steps, new.starts_fresh) == ("Go on\nhere", 3, False)
 
 
-def test_resume_that_begins_anew(run: AgentRun, operator: Client) -> None:
+def test_resume_can_start_over(run: AgentRun, operator: Client) -> None:
     inbox.pause(run.pk, by="test")
 
     act(operator, "resume", run, message="Begin", replace="on")
@@ -180,7 +180,7 @@ def test_resume_that_begins_anew(run: AgentRun, operator: Client) -> None:
     assert AgentRun.objects.get(resumed_from=run).starts_fresh
 
 
-def test_resume_of_a_resumed_run_shows_what_it_went_on_as(run: AgentRun, operator: Client) -> None:
+def test_resume_of_a_resumed_run_redirects_to_the_run_that_continues_it(run: AgentRun, operator: Client) -> None:
     inbox.pause(run.pk, by="test")
     first = act(operator, "resume", run)
 
@@ -191,7 +191,7 @@ def test_resume_of_a_resumed_run_shows_what_it_went_on_as(run: AgentRun, operato
     assert AgentRun.objects.filter(resumed_from=run).count() == 1
 
 
-def test_pausing_and_stopping_twice_is_once(run: AgentRun, operator: Client) -> None:
+def test_pausing_and_stopping_twice_has_one_effect(run: AgentRun, operator: Client) -> None:
     for action, status in (("pause", "Run paused."), ("stop", "Run stopped.")):
         assert told(act(operator, action, run)) == ("success", status)
         events = run.log.events.count()
@@ -199,7 +199,7 @@ def test_pausing_and_stopping_twice_is_once(run: AgentRun, operator: Client) -> 
         assert run.log.events.count() == events
 
 
-def test_htmx_is_told_where_to_go(run: AgentRun, operator: Client) -> None:
+def test_htmx_requests_are_redirected(run: AgentRun, operator: Client) -> None:
     answer = act(operator, "pause", run, headers={"HX-Request": "true"})
 
     assert (answer.status_code, answer["HX-Redirect"]) == (200, page_of(run))
@@ -207,7 +207,7 @@ def test_htmx_is_told_where_to_go(run: AgentRun, operator: Client) -> None:
     assert (refused.status_code, refused["HX-Redirect"]) == (200, page_of(run))
 
 
-# --- What they refuse --------------------------------------------------------------------------------------------
+# --- Refusals ----------------------------------------------------------------------------------------------------
 
 
 REFUSALS: list[tuple[str, dict[str, str], str, str]] = [
@@ -228,7 +228,7 @@ REFUSALS: list[tuple[str, dict[str, str], str, str]] = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: f"{case[0]} {case[2]}")
-def test_a_refusal_comes_back_to_the_run(
+def test_a_refusal_redirects_to_the_run(
     case: tuple[str, dict[str, str], str, str], run: AgentRun, operator: Client
 ) -> None:
     action, fields, status, reason = case
@@ -250,7 +250,7 @@ def test_a_refusal_comes_back_to_the_run(
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_the_cap_of_a_lineage_is_named(run: AgentRun, operator: Client, settings: Any) -> None:
+def test_the_step_limit_of_a_lineage_is_named(run: AgentRun, operator: Client, settings: Any) -> None:
     inbox.pause(run.pk, by="test")
     AgentRun.objects.filter(pk=run.pk).update(step_count=500)
 
@@ -261,7 +261,7 @@ def test_the_cap_of_a_lineage_is_named(run: AgentRun, operator: Client, settings
 
 
 def test_a_banner_shows_text_only(run: AgentRun, operator: Client, project: Project) -> None:
-    """The name of whoever acts, and what was typed, never become markup on the next page."""
+    """The user's name and input are never markup on the next page."""
     act(operator, "send", run, message=" ", key="<script>alert(1)</script>")
 
     page = operator.get("/p/alpha/runs").content.decode()
@@ -271,13 +271,13 @@ def test_a_banner_shows_text_only(run: AgentRun, operator: Client, project: Proj
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nothing_is_done_by_get(action: str, run: AgentRun, operator: Client) -> None:
+def test_get_requests_have_no_effect(action: str, run: AgentRun, operator: Client) -> None:
     assert operator.get(f"/runs/{run.pk}/{action}").status_code == 405
     assert now(run).status == "queued"
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_every_form_needs_its_token(action: str, run: AgentRun, project: Project) -> None:
+def test_every_form_requires_its_csrf_token(action: str, run: AgentRun, project: Project) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(make_person(project, Role.OPERATOR))
 
@@ -293,7 +293,7 @@ def test_every_form_needs_its_token(action: str, run: AgentRun, project: Project
     assert act(browser, action, run, {"X-CSRFToken": token}, message="x").status_code == 303
 
 
-# --- What is written down ----------------------------------------------------------------------------------------
+# --- Audit -------------------------------------------------------------------------------------------------------
 
 
 def test_resume_and_stop_are_audited(run: AgentRun, operator: Client) -> None:

@@ -1,4 +1,4 @@
-"""The pages of agents: the list, an agent with its versions, and the forms that create and change one."""
+"""Test the pages of agents: the list, an agent with its versions, and the forms that create and change an agent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def text_of(answer: Any) -> str:
 
 
 def fields_of(client: Client, url: str = "/p/alpha/agents/reviewer/edit") -> dict[str, Any]:
-    """What a browser would send from the form as it is."""
+    """Return the values that a browser would submit from the unchanged form."""
     return form_values(client.get(url).content.decode(), "agent-form")
 
 
@@ -83,7 +83,7 @@ def definition_of(agent: Agent) -> dict[str, Any]:
 # --- The list -----------------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_agents_with_what_they_did(project: Project, agent: Agent, monkeypatch: Any) -> None:
+def test_the_list_shows_agents_with_their_runs(project: Project, agent: Agent, monkeypatch: Any) -> None:
     first = drive(make_run(make_agent(project, slug="replay")))
     client = client_of(project, Role.VIEWER)
 
@@ -94,7 +94,7 @@ def test_the_list_shows_agents_with_what_they_did(project: Project, agent: Agent
     assert "1 run:" in page
     [link] = re.findall(r'href="([^"]*[?]status=completed&[^"]*)"', page)
     assert "&agent=replay&" in link
-    # The list has the runs that are counted.
+    # The linked list has the runs that are counted.
     old = drive(make_run(Agent.objects.get(slug="replay")))
     AgentRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=8))
     record(Sender(project, "key:test"), [{"runId": "r", "type": "run.started", "payload": {"agent": "replay"}}])
@@ -132,7 +132,7 @@ def test_without_agents_the_list_says_how_to_create_one(project: Project, admin:
 # --- An agent -----------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_is_shown_in_words(agent: Agent, admin: Client) -> None:
+def test_an_agent_is_described(agent: Agent, admin: Client) -> None:
     page = text_of(admin.get("/p/alpha/agents/reviewer"))
 
     for text in (
@@ -144,7 +144,7 @@ def test_an_agent_is_shown_in_words(agent: Agent, admin: Client) -> None:
     assert KEY not in page
 
 
-def test_a_tool_that_is_gone_is_said_to_be(agent: Agent, admin: Client) -> None:
+def test_a_removed_tool_is_reported(agent: Agent, admin: Client) -> None:
     Agent.objects.filter(pk=agent.pk).update(tools=["removed_tool"], policies={"hooks": ["removed_hook"]})
 
     page = text_of(admin.get("/p/alpha/agents/reviewer"))
@@ -173,7 +173,7 @@ def test_each_change_is_a_version_that_can_be_compared(project: Project, agent: 
     for missing in ("versions/3", "versions/0", "versions/99999999999999", "versions?a=1&b=7"):
         assert admin.get(f"/p/alpha/agents/reviewer/{missing}").status_code == 404, missing
     assert admin.get("/p/alpha/agents/reviewer/versions?a=x").status_code == 400
-    # The run keeps the version that it was created with, and says so.
+    # The run keeps and displays the version that it was created with.
     run_page = text_of(admin.get(f"/runs/{run.pk}"))
     assert 'href="/p/alpha/agents/reviewer/versions/1"' in run_page
     assert "the agent has version 2 now" in run_page
@@ -189,8 +189,8 @@ def test_a_run_without_a_known_agent_has_no_link(agent: Agent, admin: Client) ->
 # --- The form -----------------------------------------------------------------------------------------------------
 
 
-def test_a_form_that_is_sent_as_it_is_changes_nothing(agent: Agent, admin: Client) -> None:
-    """Also short forms of rules, settings without a field, and secrets, which the form shows masked."""
+def test_an_unchanged_form_changes_nothing(agent: Agent, admin: Client) -> None:
+    """This includes short forms of rules, settings without a field, and secrets, which the form masks."""
     answer = admin.get("/p/alpha/agents/reviewer/edit")
     assert KEY not in answer.content.decode()
 
@@ -202,7 +202,7 @@ def test_a_form_that_is_sent_as_it_is_changes_nothing(agent: Agent, admin: Clien
     assert "Nothing to save" in text_of(admin.get("/p/alpha/agents/reviewer"))
 
 
-def test_one_change_leaves_the_rest_as_it_was(agent: Agent, admin: Client) -> None:
+def test_one_change_keeps_everything_else(agent: Agent, admin: Client) -> None:
     values = fields_of(admin)
 
     sent = send(
@@ -248,7 +248,7 @@ def test_rules_are_added_and_removed_without_scripts(agent: Agent, admin: Client
     assert "hooks" not in policies
 
 
-def test_each_error_stands_at_its_field(agent: Agent, admin: Client) -> None:
+def test_each_error_is_at_its_field(agent: Agent, admin: Client) -> None:
     values = fields_of(admin)
 
     answer = send(
@@ -267,7 +267,7 @@ def test_each_error_stands_at_its_field(agent: Agent, admin: Client) -> None:
     assert "tools" in rows["approvals"][0].errors
     assert "hook" in rows["hooks"][0].errors
     assert AgentVersion.objects.filter(agent=agent).count() == 1
-    # What the type of another field does not hide is told at once.
+    # Errors are reported together, unless the type of another field is wrong.
     assert "no-such-recording" in str(form.errors["model"])
     again = send(
         admin, values, model="no-such-recording", more_tools="no_such_tool", **{"setting-budgets.tokens": "-5"}
@@ -279,7 +279,7 @@ def test_each_error_stands_at_its_field(agent: Agent, admin: Client) -> None:
     assert 'value="-5"' in again.content.decode()
 
 
-def test_the_text_is_the_second_way_with_the_same_checks(agent: Agent, admin: Client) -> None:
+def test_the_definition_can_be_edited_as_text_with_the_same_checks(agent: Agent, admin: Client) -> None:
     switched = send(admin, fields_of(admin), do="text", max_steps="33")
     values = form_values(switched.content.decode(), "agent-form")
     assert values["mode"] == "text"
@@ -291,7 +291,7 @@ def test_the_text_is_the_second_way_with_the_same_checks(agent: Agent, admin: Cl
     assert "$.policies.on_error[1]" in text_of(bad)
     for text, says in (("{", "Not JSON"), ("a = ", "Not TOML"), ('{"agent_id": "other"}', "cannot be changed")):
         assert says in text_of(send(admin, values, text=text)), text
-    # The place of an error may be cut in the middle: here before the number of a member.
+    # The path of an error may be cut in the middle; here, before the index of an array.
     cut = json.dumps({"agent_id": "reviewer", "settings": {"k" * 189: ["\0"]}})
     assert "a NUL character or an unpaired surrogate" in text_of(send(admin, values, text=cut))
     back = form_values(send(admin, values, do="form").content.decode(), "agent-form")
@@ -303,7 +303,7 @@ def test_the_text_is_the_second_way_with_the_same_checks(agent: Agent, admin: Cl
     assert agent.max_steps == 50
 
 
-def test_the_preview_shows_what_a_save_would_change(agent: Agent, admin: Client) -> None:
+def test_the_preview_shows_the_changes(agent: Agent, admin: Client) -> None:
     answer = send(admin, fields_of(admin), do="preview", instructions="Review.\nBe kind.")
 
     assert answer.status_code == 200
@@ -312,7 +312,7 @@ def test_the_preview_shows_what_a_save_would_change(agent: Agent, admin: Client)
     assert "No changes." in text_of(send(admin, fields_of(admin), do="preview"))
 
 
-def test_who_comes_second_sees_a_conflict_and_loses_nothing(project: Project, agent: Agent, admin: Client) -> None:
+def test_a_concurrent_save_is_a_conflict_and_keeps_the_input(project: Project, agent: Agent, admin: Client) -> None:
     values = fields_of(admin)
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 99}, by="user:bob")
 
@@ -333,7 +333,7 @@ def test_who_comes_second_sees_a_conflict_and_loses_nothing(project: Project, ag
     assert agent.version == 3
 
 
-def test_a_form_that_is_sent_twice_saves_once(agent: Agent, admin: Client) -> None:
+def test_a_form_submitted_twice_saves_once(agent: Agent, admin: Client) -> None:
     values = fields_of(admin) | {"instructions": "Once"}
 
     assert [send(admin, values).status_code for _ in range(2)] == [303, 303]
@@ -372,7 +372,7 @@ def test_a_copy_keeps_secrets(agent: Agent, admin: Client) -> None:
     assert definition_of(copy) == {**DEFINITION, "agent_id": "second"}
 
 
-def test_what_the_form_has_no_field_for_is_edited_as_text(agent: Agent, admin: Client) -> None:
+def test_a_definition_without_matching_fields_is_edited_as_text(agent: Agent, admin: Client) -> None:
     Agent.objects.filter(pk=agent.pk).update(policies={"on_idle": [["odd"]]})
 
     page = admin.get("/p/alpha/agents/reviewer/edit")
@@ -383,7 +383,7 @@ def test_what_the_form_has_no_field_for_is_edited_as_text(agent: Agent, admin: C
 
 @pytest.mark.parametrize("name", ["origin", "base"])
 @pytest.mark.parametrize("value", ["", "x", "7", "-1", "9" * 30])
-def test_a_form_of_no_version_is_refused(agent: Agent, admin: Client, name: str, value: str) -> None:
+def test_a_form_of_an_unknown_version_is_refused(agent: Agent, admin: Client, name: str, value: str) -> None:
     assert send(admin, fields_of(admin), **{name: value}).status_code == 400
 
 

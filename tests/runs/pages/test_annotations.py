@@ -1,4 +1,4 @@
-"""Labels, notes, saved views, exports and share links: on the pages, in the API, and after retention."""
+"""Test labels, notes, saved views, exports and share links: on pages, in the API, and after retention."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_labels_are_added_removed_filtered_and_audited(project: Project, run: Ag
     assert "Labels not changed: a label must be one line of 1 to 64 char" in operator.get(page).content.decode()
 
 
-def test_a_label_leads_back_to_the_page_of_the_list(project: Project, run: AgentRun) -> None:
+def test_labelling_returns_to_the_same_page_of_the_list(project: Project, run: AgentRun) -> None:
     operator, place = client_of(project, Role.OPERATOR), f"{10**15}-{run.pk.hex}"
     body = operator.get(f"/p/alpha/runs?q=files&after={place}").content.decode()
     form = {"id": [str(run.pk)], "new_label": "nightly", "q": "files", "after": place}
@@ -103,7 +103,7 @@ def test_the_api_changes_labels(project: Project, run: AgentRun) -> None:
     assert patch(add_labels=["one too many"]).json()["code"] == "invalid_annotation"
 
 
-def test_only_its_author_edits_a_note(project: Project, run: AgentRun) -> None:
+def test_only_the_author_may_edit_a_note(project: Project, run: AgentRun) -> None:
     author, other, admin = (client_of(project, role) for role in (Role.OPERATOR, Role.OPERATOR, Role.ADMIN))
     page = f"/runs/{run.pk}"
     author.post(f"{page}/notes", {"text": f"Look at {HOSTILE} and {SECRET}\r\nsecond line"})
@@ -131,7 +131,7 @@ def test_only_its_author_edits_a_note(project: Project, run: AgentRun) -> None:
     assert list(actions) == ["run.note_added", "run.note_edited", "run.note_deleted"]
 
 
-def test_views_belong_to_a_user_and_one_is_the_default(project: Project, run: AgentRun) -> None:
+def test_views_belong_to_a_user_who_can_have_one_default(project: Project, run: AgentRun) -> None:
     operator, other = client_of(project, Role.OPERATOR), client_of(project, Role.VIEWER)
     save = "/p/alpha/runs/views"
     query = "status=failed&sort=cost&columns=agent,cost&before=1-" + "0" * 32
@@ -158,8 +158,8 @@ def test_views_belong_to_a_user_and_one_is_the_default(project: Project, run: Ag
     assert operator.post(save, {"name": "Bad", "query": "sort=magic"}).status_code == 400
 
 
-def test_who_may_not_share_any_more_does_not_change_what_others_see(project: Project) -> None:
-    """The owner of a shared view was an operator and is a viewer now."""
+def test_without_the_right_to_share_an_owner_cannot_change_a_shared_view(project: Project) -> None:
+    """The owner was an operator and is now a viewer."""
     owner = make_person(project, Role.OPERATOR)
     client = Client()
     client.force_login(owner)
@@ -259,8 +259,10 @@ def test_a_share_link_opens_the_report_until_it_expires_or_is_revoked(project: P
     ]
 
 
-def test_a_shared_report_is_made_once(project: Project, run: AgentRun) -> None:
-    """Until the run, or a rule of its project, changes. Nothing is read of the run's content for further requests."""
+def test_a_shared_report_is_rendered_once(project: Project, run: AgentRun) -> None:
+    """The report is rendered again after a change of the run or a project rule. Other requests do not read its
+    messages.
+    """
     admin = client_of(project, Role.ADMIN)
     admin.post(f"/runs/{run.pk}/share", {"days": "2"})
     url = f"/shared/{share_links.token_of(ShareLink.objects.get())}"
@@ -277,13 +279,13 @@ def test_a_shared_report_is_made_once(project: Project, run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(title="Another title")
     assert "Another title" in text_of(Client().get(url))
     rule_changes.add_secret(project, "title", "Another title", actor="test")
-    rule_cache.CACHE.expire()  # otherwise within seconds
+    rule_cache.CACHE.expire()  # otherwise it expires within seconds
     assert "Another title" not in text_of(Client().get(url))
     admin.post(f"/runs/{run.pk}/share/{ShareLink.objects.get().pk}")
     assert Client().get(url).status_code == 404
 
 
-def test_kept_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_cache, "MAX_BYTES", 1000)
     monkeypatch.setattr(report_cache, "MAX_REPORT", 400)
     cache = report_cache.ReportCache()
@@ -293,7 +295,7 @@ def test_kept_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [number for number in range(9) if cache.get(number)] == [4, 5, 6, 7, 8]
     assert "".join(cache.keep("long", iter(noise * 3))) == "".join(noise * 3)
     assert cache.get("long") is None
-    assert next(cache.keep("left", iter(noise)))  # the client has left
+    assert next(cache.keep("left", iter(noise)))  # the client disconnects
     assert cache.get("left") is None
 
 

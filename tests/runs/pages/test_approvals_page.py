@@ -1,4 +1,4 @@
-"""The inbox of approvals and questions, the gate on a run's page, and the link of an e-mail."""
+"""Test the inbox of approvals and questions, the gate on a run's page, and the link in an e-mail."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_inbox_shows_the_exact_arguments_and_the_count(run: AgentRun) -> Non
     assert len(forms_to(body, "/decide")) == 4
 
 
-def test_a_viewer_sees_it_and_cannot_decide(run: AgentRun) -> None:
+def test_a_viewer_sees_an_approval_and_cannot_decide(run: AgentRun) -> None:
     client = client_of(run, Role.VIEWER)
     for url in ("/p/alpha/approvals", f"/runs/{run.pk}"):
         assert forms_to(page(client, url), "/decide") == []
@@ -100,7 +100,7 @@ def test_a_viewer_sees_it_and_cannot_decide(run: AgentRun) -> None:
         *(("run", None), ("run:approval", None)),
     ],
 )
-def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, where: str | None) -> None:
+def test_a_decision_returns_to_its_page(run: AgentRun, place: str, where: str | None) -> None:
     client = client_of(run)
     assert len(forms_to(page(client, f"/runs/{run.pk}"), "/decide")) == 4
     answer = decide(client, run, decision="approve", next=place)
@@ -112,7 +112,7 @@ def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, w
     assert told(again) == ("error", f"Not decided: {approval.decided_by} already approved this call.")
 
 
-def test_an_edit_and_a_denial(run: AgentRun) -> None:
+def test_arguments_can_be_edited(run: AgentRun) -> None:
     client = client_of(run)
     assert told(decide(client, run, decision="approve", arguments="[1]"))[1].endswith("must be a JSON object.")
     assert "not JSON" in told(decide(client, run, decision="approve", arguments="{"))[1]
@@ -122,7 +122,7 @@ def test_an_edit_and_a_denial(run: AgentRun) -> None:
     assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == {"a": 1}
 
 
-def test_an_edit_that_is_refused_is_shown_again_as_it_was_typed(run: AgentRun, link: str) -> None:
+def test_form_keeps_an_invalid_edit(run: AgentRun, link: str) -> None:
     typed = '{"path": "</textarea>notes.md",}'
     form = {"decision": "approve", "arguments": typed, "next": "inbox"}
     approval, client = Approval.objects.get(run=run), client_of(run)
@@ -141,8 +141,8 @@ def test_an_edit_that_is_refused_is_shown_again_as_it_was_typed(run: AgentRun, l
     assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == json.loads(corrected)
 
 
-def test_invisible_characters_are_shown_and_survive_an_edit(run: AgentRun) -> None:
-    """A text that reads another way round than it runs must not deceive who approves it."""
+def test_invisible_characters_are_displayed_and_survive_an_edit(run: AgentRun) -> None:
+    """Text with direction overrides must not deceive the person who approves it."""
     approval = Approval.objects.get(run=run)
     Approval.objects.filter(pk=approval.pk).update(arguments={"command": "safe\u202eevil"})
     body = page(client_of(run))
@@ -184,7 +184,7 @@ def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> 
     assert [client.get(f"/approvals?{bad}").status_code for bad in ("kind=x", "after=x")] == [400, 400]
 
 
-def test_the_forms_of_an_inbox_of_one_kind_lead_back_to_it(run: AgentRun) -> None:
+def test_forms_of_a_filtered_inbox_return_to_it(run: AgentRun) -> None:
     client = client_of(run)
     for url, back in (("/p/alpha/approvals?kind=approval", "inbox:approval"), ("/approvals", "all")):
         body = page(client, url)
@@ -192,7 +192,7 @@ def test_the_forms_of_an_inbox_of_one_kind_lead_back_to_it(run: AgentRun) -> Non
 
 
 def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
-    """The form has the same key for both; it is for the double click of one."""
+    """Both get a form with the same key, which prevents duplicates from a double click of one person."""
     asking = make_asking(run.project)
     ada, bob = client_of(asking), client_of(asking)
     [form] = forms_to(page(ada, "/p/alpha/approvals?kind=question"), "/answer")
@@ -213,7 +213,7 @@ def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
     assert answer(ada, "Neither.") == ("error", problem)
 
 
-def test_a_long_inbox_has_pages(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_inbox_is_paginated(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [run, make_asking(run.project), make_waiting(run.project)]
     monkeypatch.setattr(inbox_page, "PAGE_SIZE", 2)
     client = client_of(run)
@@ -225,8 +225,8 @@ def test_a_long_inbox_has_pages(run: AgentRun, monkeypatch: pytest.MonkeyPatch) 
     assert "Show later ones" not in second.text
 
 
-def test_one_inbox_has_the_runs_of_all_projects_that_a_person_may_see(run: AgentRun) -> None:
-    """With age and expiry; forms only where the person may decide, and nothing of other projects."""
+def test_one_inbox_has_the_runs_of_all_projects_of_a_person(run: AgentRun) -> None:
+    """Entries have age and expiry. Forms appear only where the person may decide."""
     watched, foreign = (make_awaiting_approval(make_project(slug)) for slug in ("watched", "foreign"))
     person = make_person(run.project, Role.OPERATOR)
     add_member(watched.project, person, Role.VIEWER, actor=SYSTEM)
@@ -256,7 +256,7 @@ def _call(run: AgentRun) -> UUID:
 
 @pytest.fixture
 def link(run: AgentRun, settings: Settings) -> str:
-    """The link in the e-mail to an operator."""
+    """Return the link in the e-mail to an operator."""
     settings.AGENTOPS_EMAIL = True
     person = make_person(run.project, Role.OPERATOR)
     person.email = "ada@example.com"
@@ -268,12 +268,12 @@ def link(run: AgentRun, settings: Settings) -> str:
     return path.removeprefix(settings.AGENTOPS_BASE_URL)
 
 
-def test_the_link_of_an_e_mail_shows_the_call_and_changes_nothing(run: AgentRun, link: str) -> None:
+def test_opening_the_link_of_an_email_shows_the_call_and_changes_nothing(run: AgentRun, link: str) -> None:
     assert len(forms_to(page(Client(), link), link)) == 4
     assert Approval.objects.get(run=run).state == "pending"
 
 
-def test_the_link_decides_by_post_as_its_recipient(run: AgentRun, link: str) -> None:
+def test_a_post_to_the_link_decides_as_its_recipient(run: AgentRun, link: str) -> None:
     anybody = Client()
     assert anybody.post(link, {"decision": "deny", "message": "No."}).status_code == 303
     approval = Approval.objects.get(run=run)
@@ -286,7 +286,7 @@ def test_the_link_decides_by_post_as_its_recipient(run: AgentRun, link: str) -> 
     assert Approval.objects.get(run=run).state == "denied"
 
 
-def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: str) -> None:
+def test_a_link_requires_a_valid_token_and_the_right_to_approve(run: AgentRun, link: str) -> None:
     client = Client(enforce_csrf_checks=True)
     assert client.post(link, {"decision": "approve"}).status_code == 403
     notification = Approval.objects.get(run=run).notification_id
@@ -299,7 +299,7 @@ def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: st
     read = approval_links.read(link.rpartition("/")[2])
     assert read is not None
     recipient = read[1]
-    # Only while the address that it was sent to is the verified one of its recipient.
+    # The link works only while its e-mail address is the verified address of the recipient.
     for email in ("other@example.com", "ada@example.com"):
         change_address(recipient, email, actor="test")
         assert Client().get(link).status_code == 404
@@ -310,12 +310,12 @@ def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: st
     assert Approval.objects.get(run=run).state == "pending"
 
 
-def test_a_link_of_a_run_that_was_stopped_says_so(run: AgentRun, link: str) -> None:
+def test_a_link_of_a_stopped_run_shows_that_the_call_is_cancelled(run: AgentRun, link: str) -> None:
     inbox.stop(run.pk, by="user:bob")
     assert "This call is cancelled" in Client().get(link).content.decode()
 
 
-def test_a_session_of_another_program_is_answered_where_it_runs(run: AgentRun) -> None:
+def test_an_external_session_links_to_its_run_and_can_be_dismissed(run: AgentRun) -> None:
     waits = {"type": "run.waiting", "payload": {"reason": "approval"}}
     session = external(run.project, "claude", waits)
     AgentRun.objects.filter(pk=session.pk).update(labels=["host:laptop", "other:label"])

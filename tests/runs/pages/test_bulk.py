@@ -1,4 +1,4 @@
-"""Resuming many runs of the list: what would become of each, and what became of it."""
+"""Test resuming many runs of the list: the preview and the result of each run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hidden(html: str, name: str) -> list[str]:
 
 
 def confirmed(client: Client, html: str, **form: Any) -> str:
-    """The preview's form, sent."""
+    """Submit the form of the preview."""
     given = {name: hidden(html, name) for name in ("id", "skipped", "kill")}
     answer = client.post(URL, {**{name: values for name, values in given.items() if values}, "do": "resume", **form})
     assert answer.status_code == 200
@@ -73,7 +73,7 @@ def confirmed(client: Client, html: str, **form: Any) -> str:
 
 
 @pytest.mark.breaks_invariants("a run is said to have made steps")
-def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, settings: Any) -> None:
+def test_the_preview_lists_resumable_runs_and_reasons_for_the_others(project: Project, settings: Any) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 60
     one, capped, live = paused(project, "One"), paused(project, "Capped", step_count=60), queued(project, "Live")
     gone_on = paused(project, "Gone on")
@@ -87,13 +87,13 @@ def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, 
     assert "The lineage has used all of its 60 steps." in html
     assert "Only paused runs can be resumed; this one is queued." in html
     assert f'href="/runs/{new.pk}"' in html
-    # Nothing was done.
+    # The preview changes nothing.
     assert AgentRun.objects.count() == before
     assert AgentRun.objects.get(pk=one.pk).state is RunStatus.PAUSED
     assert AuditEntry.objects.filter(action="run.resumed").count() == 1
 
 
-def test_nothing_chosen_is_said(project: Project) -> None:
+def test_an_empty_selection_shows_a_hint(project: Project) -> None:
     html = send(client_of(project))
 
     assert heading(html) == "Resume 0 runs?"
@@ -101,7 +101,7 @@ def test_nothing_chosen_is_said(project: Project) -> None:
     assert "<button" not in html.partition('class="bulk-title"')[2].partition("</main>")[0]
 
 
-def test_the_same_stands_in_a_dialog(project: Project) -> None:
+def test_the_preview_can_be_loaded_into_a_dialog(project: Project) -> None:
     one = paused(project)
     answer = client_of(project).post(URL, {"id": str(one.pk)}, headers={"HX-Request": "true"})
     html = answer.content.decode()
@@ -119,10 +119,10 @@ def test_titles_stay_text(project: Project) -> None:
     assert HOSTILE not in client.get("/p/alpha/runs").content.decode()
 
 
-# --- Doing it -----------------------------------------------------------------------------------------------------
+# --- Resume -------------------------------------------------------------------------------------------------------
 
 
-def test_it_resumes_what_was_promised(project: Project) -> None:
+def test_the_runs_of_the_preview_are_resumed(project: Project) -> None:
     one, two, live = paused(project, "One"), paused(project, "Two"), queued(project, "Live")
     client = client_of(project)
     html = confirmed(client, send(client, one, two, live), message="Go on.\r\nPlease.")
@@ -138,7 +138,7 @@ def test_it_resumes_what_was_promised(project: Project) -> None:
     assert entries.count() == 2
 
 
-def test_sent_twice_it_is_done_once(project: Project) -> None:
+def test_a_form_submitted_twice_resumes_once(project: Project) -> None:
     one = paused(project)
     client = client_of(project)
     preview = send(client, one)
@@ -152,7 +152,7 @@ def test_sent_twice_it_is_done_once(project: Project) -> None:
     assert AuditEntry.objects.filter(action="run.resumed").count() == 1
 
 
-def test_one_that_fails_stops_no_other(project: Project) -> None:
+def test_a_failure_does_not_stop_other_runs(project: Project) -> None:
     one, ended, two = paused(project, "One"), paused(project, "Ended"), paused(project, "Two")
     client = client_of(project)
     preview = send(client, one, ended, two)
@@ -163,8 +163,8 @@ def test_one_that_fails_stops_no_other(project: Project) -> None:
     assert "Only paused runs can be resumed; this one is stopped." in html
 
 
-def test_what_was_skipped_before_is_not_resumed_now(project: Project) -> None:
-    """What nobody was shown is not done."""
+def test_runs_skipped_in_the_preview_are_not_resumed(project: Project) -> None:
+    """The user confirmed only the listed runs."""
     one, late = paused(project, "One"), queued(project, "Late")
     client = client_of(project)
     preview = send(client, one, late)
@@ -177,7 +177,7 @@ def test_what_was_skipped_before_is_not_resumed_now(project: Project) -> None:
 
 
 @pytest.mark.parametrize("message", ["  ", "x" * (inbox.MAX_MESSAGE + 1)], ids=["spaces", "too long"])
-def test_a_message_that_none_could_have_is_refused_for_all(message: str, project: Project) -> None:
+def test_an_invalid_message_is_refused_for_all_runs(message: str, project: Project) -> None:
     one = paused(project)
     client = client_of(project)
     html = confirmed(client, send(client, one), message=message)
@@ -187,10 +187,10 @@ def test_a_message_that_none_could_have_is_refused_for_all(message: str, project
     assert AgentRun.objects.get(pk=one.pk).state is RunStatus.PAUSED
 
 
-# --- Live ones ----------------------------------------------------------------------------------------------------
+# --- Active runs --------------------------------------------------------------------------------------------------
 
 
-def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
+def test_active_runs_are_resumed_on_request(project: Project) -> None:
     one, live = paused(project, "One"), queued(project, "Live")
     client = client_of(project, Role.ADMIN)
     html = send(client, one, live)
@@ -206,7 +206,7 @@ def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
     assert AuditEntry.objects.filter(action="run.killed").count() == 1
 
 
-def test_the_message_stays_when_live_ones_are_included(project: Project) -> None:
+def test_the_message_is_kept_when_active_runs_are_included(project: Project) -> None:
     one, capped, live = paused(project, "One"), queued(project, "Other"), queued(project, "Live")
     run_actions.stop("test", capped)
     client = client_of(project, Role.ADMIN)
@@ -221,7 +221,7 @@ def test_the_message_stays_when_live_ones_are_included(project: Project) -> None
     assert client_of(project).post(URL, {**form, "do": "include"}).status_code == 403
 
 
-def test_live_ones_alone_can_be_included(project: Project) -> None:
+def test_active_runs_alone_can_be_included(project: Project) -> None:
     live = queued(project, "Live")
     client = client_of(project, Role.ADMIN)
     preview = send(client, live)
@@ -232,7 +232,7 @@ def test_live_ones_alone_can_be_included(project: Project) -> None:
     assert heading(html) == "Resume 1 run?"
 
 
-def test_only_admins_take_live_ones(project: Project) -> None:
+def test_only_admins_may_include_active_runs(project: Project) -> None:
     live = queued(project)
     client = client_of(project)
 
@@ -242,10 +242,10 @@ def test_only_admins_take_live_ones(project: Project) -> None:
     assert AgentRun.objects.get(pk=live.pk).state is RunStatus.QUEUED
 
 
-# --- All that match -------------------------------------------------------------------------------------------------
+# --- All matching runs ----------------------------------------------------------------------------------------------
 
 
-def test_all_that_match_the_filters_are_the_paused_ones(project: Project) -> None:
+def test_all_matching_runs_are_the_paused_ones(project: Project) -> None:
     mine, other = paused(project, "Fix the bug"), paused(project, "Something else")
     queued(project, "Fix it later")
     done = queued(project, "Fixed")
@@ -260,7 +260,7 @@ def test_all_that_match_the_filters_are_the_paused_ones(project: Project) -> Non
     assert hidden(html, "id") == []
 
 
-def test_all_that_match_are_for_admins(project: Project) -> None:
+def test_only_admins_may_resume_all_matching_runs(project: Project) -> None:
     paused(project)
     client = client_of(project)
 
@@ -269,7 +269,7 @@ def test_all_that_match_are_for_admins(project: Project) -> None:
     assert "Resume all matching paused" in client_of(project, Role.ADMIN).get("/p/alpha/runs").content.decode()
 
 
-def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_runs_is_limited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_resume, "MAX_RUNS", 2)
     runs = [paused(project, str(number)) for number in range(3)]
     client = client_of(project, Role.ADMIN)
@@ -283,7 +283,7 @@ def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -
 # --- Isolation, bad input, cost -----------------------------------------------------------------------------------
 
 
-def test_a_foreign_run_is_one_that_is_not_there(project: Project) -> None:
+def test_a_run_of_another_project_counts_as_missing(project: Project) -> None:
     theirs, ours = paused(make_project("beta"), "secret"), paused(project)
     client = client_of(project)
     html = send(client, theirs, ours)
@@ -295,11 +295,11 @@ def test_a_foreign_run_is_one_that_is_not_there(project: Project) -> None:
 
 
 @pytest.mark.parametrize("form", [{"id": "x"}, {"id": "\0"}, {"skipped": "1"}], ids=["id", "nul", "skipped"])
-def test_an_id_that_is_none_is_refused(form: dict[str, str], project: Project) -> None:
+def test_an_invalid_id_is_refused(form: dict[str, str], project: Project) -> None:
     assert client_of(project).post(URL, form).status_code == 400
 
 
-def test_viewers_see_no_boxes(project: Project) -> None:
+def test_viewers_see_no_checkboxes(project: Project) -> None:
     paused(project)
 
     assert 'form="bulk"' not in client_of(project, Role.VIEWER).get("/p/alpha/runs").content.decode()
@@ -310,7 +310,7 @@ def test_viewers_see_no_boxes(project: Project) -> None:
     assert "boxes=1" in rows[1]
 
 
-def test_the_list_costs_the_same_with_boxes(project: Project) -> None:
+def test_the_query_count_does_not_grow_with_checkboxes(project: Project) -> None:
     def queries(client: Client) -> int:
         with CaptureQueriesContext(connection) as asked:
             assert client.get("/p/alpha/runs").status_code == 200
@@ -328,14 +328,14 @@ def test_the_list_costs_the_same_with_boxes(project: Project) -> None:
 
 
 def compare(client: Client, *runs: AgentRun) -> str:
-    """Where the comparison of the selected runs leads to."""
+    """Return the URL to which comparing the selected runs redirects."""
     answer = client.post("/p/alpha/runs/compare", {"id": [str(run.pk) for run in runs], "status": "queued"})
     assert answer.status_code == 303
     return str(answer["Location"])
 
 
 def test_two_selected_runs_are_compared(project: Project) -> None:
-    """The older one first, whatever the order of the rows."""
+    """The older run comes first, regardless of the order of the rows."""
     older, newer = queued(project, "One"), queued(project, "Two")
     client = client_of(project)
     assert "Compare selected" in client.get("/p/alpha/runs?all=1").content.decode()
@@ -346,8 +346,8 @@ def test_two_selected_runs_are_compared(project: Project) -> None:
     assert client.get(location).status_code == 200
 
 
-def test_another_number_of_runs_is_not_compared(project: Project) -> None:
-    """The list comes back with its filters. A run of another project is none of the selected ones."""
+def test_only_two_runs_can_be_compared(project: Project) -> None:
+    """Redirect to the list with its filters. A run of another project does not count as selected."""
     client, one = client_of(project), queued(project)
     foreign = queued(make_project("beta"))
 

@@ -1,4 +1,4 @@
-"""Rows and cards: every message and call of a run once, whole or cut; nothing that a log may hold breaks the page."""
+"""Test rows and cards: each message and call appears once, whole or cut, and no content of a log breaks the page."""
 
 from __future__ import annotations
 
@@ -86,15 +86,15 @@ def ended(run: AgentRun, row: AgentRunToolCall, output: Any, **payload: Any) -> 
 
 
 def letters(text: str) -> str:
-    """What Markdown leaves of a text: not its marks and numbers of lists, which may become elements."""
+    """Return the letters of a text, without Markdown syntax and list numbers, which may become elements."""
     return "".join(character for character in text if character.isalpha())
 
 
-# --- Everything is there, once ------------------------------------------------------------------------------------
+# --- Completeness -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RECORDINGS[:2])
-def test_every_message_and_call_of_a_run_is_there_once(name: str) -> None:
+def test_every_message_and_call_of_a_run_appears_once(name: str) -> None:
     run = drive(recorded(name))
     page = shown(run)
     ids = [row.id for row in page.rows]
@@ -111,7 +111,7 @@ def test_every_message_and_call_of_a_run_is_there_once(name: str) -> None:
     assert [id_ for id_ in ids if id_.startswith("turn-")] == [f"turn-{n}" for n in range(1, run.step_count + 1)]
 
 
-def test_an_answer_says_what_it_cost(run: AgentRun) -> None:
+def test_an_answer_shows_its_cost(run: AgentRun) -> None:
     message = answer(run, TextPart("Yes."))
     end = {"model": "big-model", "input_tokens": 1234, "output_tokens": 0, "cost_usd": "0.0123", "duration_ms": 2300}
     told(run, "llm.turn.end", {**end, "finish_reason": "stop"}, step=1, ref_id=message.pk)
@@ -122,7 +122,7 @@ def test_an_answer_says_what_it_cost(run: AgentRun) -> None:
         assert fact in words
 
 
-def test_thinking_is_folded_away_and_calls_are_linked(run: AgentRun) -> None:
+def test_thinking_is_collapsed_and_calls_are_linked(run: AgentRun) -> None:
     parts = [ThinkingPart("Hm, let me see."), TextPart("I look."), ToolCallPart("grep", {}, tool_call_id="c1")]
     message = answer(run, *parts)
     row = tool_starts.planned_call(message, parts[2], effect=None)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_thinking_is_folded_away_and_calls_are_linked(run: AgentRun) -> None:
     assert chip.attributes["href"] == f"#call-{row.pk}"
 
 
-def test_sixty_four_calls_and_more_are_named_not_drawn(run: AgentRun) -> None:
+def test_calls_beyond_sixty_four_are_only_counted(run: AgentRun) -> None:
     answer(run, *[ToolCallPart(f"tool_{n}", {}, tool_call_id=f"c{n}") for n in range(70)])
 
     words = card(run, "turn-1").words
@@ -150,7 +150,7 @@ def test_sixty_four_calls_and_more_are_named_not_drawn(run: AgentRun) -> None:
 # --- Long texts -----------------------------------------------------------------------------------------------------
 
 
-def test_long_texts_are_cut_and_lead_to_the_whole(run: AgentRun) -> None:
+def test_long_texts_are_cut_and_link_to_the_whole(run: AgentRun) -> None:
     message = answer(run, TextPart("é" * TEXT_BYTES))
 
     turn = card(run, "turn-1")
@@ -172,7 +172,7 @@ def test_a_megabyte_in_one_line_is_cut_by_the_database(run: AgentRun) -> None:
     assert "Show all (976.6 KB)" in found.words
 
 
-def test_secrets_are_gone_before_a_text_is_cut(run: AgentRun) -> None:
+def test_secrets_are_masked_before_a_text_is_cut(run: AgentRun) -> None:
     secret = "sk-ant-api03-" + "Ab1" * 30
     answer(run, TextPart("y" * (TEXT_BYTES - 40) + " " + secret))
     answer(run, ThinkingPart(secret), ToolCallPart("grep", {"key": secret}, tool_call_id="c"), step=2)
@@ -216,7 +216,7 @@ def test_media_are_named(run: AgentRun) -> None:
 @pytest.mark.parametrize(
     ("status", "classes"), [("error", "is-error"), ("denied", "is-denied"), ("unknown", "is-unknown")]
 )
-def test_bad_outcomes_look_it(run: AgentRun, status: str, classes: str) -> None:
+def test_failed_calls_are_marked(run: AgentRun, status: str, classes: str) -> None:
     row = call(run)
     ended(run, row, UNKNOWN_OUTCOME if status == "unknown" else "no such file", status=status)
 
@@ -228,7 +228,7 @@ def test_bad_outcomes_look_it(run: AgentRun, status: str, classes: str) -> None:
     assert ("Unknown outcome" in found.words) is (status == "unknown")
 
 
-def test_a_call_that_was_never_started_has_its_card(run: AgentRun) -> None:
+def test_a_call_that_never_started_has_a_card(run: AgentRun) -> None:
     part = ToolCallPart("no_such_tool", {"a": 1}, tool_call_id="c1")
     row = tool_starts.planned_call(answer(run, part), part, effect=None)
     row.save(force_insert=True)
@@ -240,11 +240,11 @@ def test_a_call_that_was_never_started_has_its_card(run: AgentRun) -> None:
     page = shown(run)
 
     assert "There is no tool." in page.element(f"call-{row.pk}").words
-    # Live it is a new row, not one to be replaced.
+    # Live, it is a new row, not a replacement.
     assert f'<li id="call-{row.pk}"' in live(run, run.log.last_seq - 1)[0]
 
 
-def test_a_retry_says_which_and_when(run: AgentRun) -> None:
+def test_a_retry_shows_its_number_and_time(run: AgentRun) -> None:
     payload = {
         "what": "llm",
         "attempt": 1,
@@ -273,14 +273,14 @@ def test_a_second_start_replaces_the_card(run: AgentRun) -> None:
     assert 'hx-swap-oob="true"' in live(run, seq - 1)[0]
 
 
-# --- Whatever a log holds --------------------------------------------------------------------------------------------
+# --- Unexpected content ----------------------------------------------------------------------------------------------
 
 ODD: list[Any] = [{}, {"message": 7}, {"role": "assistant", "content": {"a": [1]}}, [], "text", {"text": None}]
 ODD += [{"call_id": 5, "attempt": "x", "status": ["a"], "tool_calls": {"a": 1}, "positions": "abc", "delay_ms": 1e300}]
 
 
 @pytest.mark.parametrize("payload", ODD, ids=range(len(ODD)))
-def test_payloads_of_older_rules_do_not_break_the_page(run: AgentRun, payload: Any) -> None:
+def test_payloads_from_older_versions_do_not_break_the_page(run: AgentRun, payload: Any) -> None:
     for type_ in [*EventType, "run.forgotten", "X", "x.ours.own"]:
         for step in (None, 1):
             stored(run, type_, payload, step=step)
@@ -294,8 +294,8 @@ ONE_OF_EACH: list[Any] = ["words", 3, True, ["a"], {"b": 1}, "01a1f93d-90c9-749a
 
 
 @pytest.mark.parametrize("type_", sorted(set(EventType) - CHUNKS))
-def test_any_field_may_stand_alone(run: AgentRun, type_: str) -> None:
-    """A template that asks for two fields must not rely on both."""
+def test_each_field_may_be_the_only_one(run: AgentRun, type_: str) -> None:
+    """A template that uses two fields must not require both."""
     fields = sorted(REGISTRY[type_].model_fields)
     events = [
         Event(log_id=run.pk, seq=seq, type=type_, ts=timezone.now(), step=1, payload={name: value})
@@ -356,7 +356,7 @@ def hostile_events(run: AgentRun, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_whatever_is_written_is_text(run: AgentRun, text: str) -> None:
+def test_all_content_is_text(run: AgentRun, text: str) -> None:
     hostile_events(run, text)
     run.log.refresh_from_db()
     for shown in (painted(run).root, parse("".join(live(run, 0)))):
@@ -370,7 +370,7 @@ def test_whatever_is_written_is_text(run: AgentRun, text: str) -> None:
                 assert element.attributes.get(name, "#").startswith(("/runs/", "#", "/static/"))
 
 
-def test_unseen_characters_are_marked_and_terminals_codes_are_gone(run: AgentRun) -> None:
+def test_invisible_characters_are_marked_and_terminal_codes_removed(run: AgentRun) -> None:
     row = call(run)
     ended(run, row, "a\u202eb\x1b[31mred\x1b[0m\x1b]0;title\x07 \x1b]52;c;aGk=\x07c\r\nd\x9b2Je\x08\u200bf")
 
@@ -380,15 +380,15 @@ def test_unseen_characters_are_marked_and_terminals_codes_are_gone(run: AgentRun
     assert not set("\x1b\x9b\x08\u202e\u200b\r") & set(text)
 
 
-def test_colours_inside_a_secret_do_not_hide_it(run: AgentRun) -> None:
+def test_colors_inside_a_secret_do_not_prevent_masking(run: AgentRun) -> None:
     row = call(run)
     ended(run, row, "sk-ant-\x1b[32mapi03-" + "Ab1" * 20 + "\x1b[0m")
 
     assert "Ab1Ab1" not in card(run, f"call-{row.pk}").text
 
 
-def test_events_of_another_run_are_never_looked_into(run: AgentRun) -> None:
-    """An event may name a row of another run; what that one says is not shown."""
+def test_rows_of_another_run_are_not_displayed(run: AgentRun) -> None:
+    """An event may refer to a row of another run, whose content must not appear."""
     other = make_run(make_agent(), "A secret of others.")
     message = other.messages.get()
     told(run, "message.added", {"role": "user"}, ref_id=message.pk)
@@ -401,7 +401,7 @@ def test_events_of_another_run_are_never_looked_into(run: AgentRun) -> None:
 
 
 def row_texts(run: AgentRun) -> list[tuple[str, set[str], list[str]]]:
-    """Of each row of a verdict: its text, its weight and its chips."""
+    """Return the text, the severity and the chips of each row with a verdict."""
     rows = [
         row for row in shown(run).root.walk() if {"row-hook", "row-approval", "row-safety", "row-policy"} & row.classes
     ]
@@ -415,8 +415,8 @@ def row_texts(run: AgentRun) -> list[tuple[str, set[str], list[str]]]:
     ]
 
 
-def test_a_verdict_says_who_why_and_how_long_with_weight_where_it_denies(run: AgentRun) -> None:
-    """S-413: a denied call is on record, whoever denied it."""
+def test_a_verdict_shows_its_source_reason_and_duration_and_highlights_denials(run: AgentRun) -> None:
+    """S-413: a denied call is recorded, regardless of what denied it."""
     call = {"tool_name": "deploy", "call_id": "c"}
     told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "allow", "duration_ms": 0, **call})
     told(run, "hook.decided", {"hook": "b", "event": "PreToolUse", "verdict": "deny", "reason": "no", "failed": True,
@@ -442,7 +442,7 @@ def test_a_verdict_says_who_why_and_how_long_with_weight_where_it_denies(run: Ag
     ]
 
 
-def test_a_change_of_arguments_is_shown_as_lines_without_secrets(run: AgentRun) -> None:
+def test_changed_arguments_are_displayed_as_a_diff_without_secrets(run: AgentRun) -> None:
     diff = {"env": {"from": "production", "to": ["staging"]}, "new": {"to": 1}, "old": {"from": None},
             "password": {"from": "hunter2-hunter2", "to": "correct-horse"}}  # fmt: skip
     told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "modify_args", "diff": diff})

@@ -1,4 +1,4 @@
-"""Two runs side by side: which steps are the same, where they begin to differ, and who may see it."""
+"""Test the comparison of two runs: identical steps, the first difference, and access."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def viewer(project: Project) -> Client:
 
 @pytest.fixture
 def run(project: Project, tmp_path: Path) -> AgentRun:
-    """Six steps, then paused."""
+    """Create a run that is paused after six steps."""
     PLAYS["compared"] = compared
     settings = {"ledger": str(tmp_path / "ledger"), "play": "compared"}
     agent = make_agent(
@@ -54,7 +54,7 @@ def run(project: Project, tmp_path: Path) -> AgentRun:
 
 
 def compared(call: ModelCall) -> Iterable[Move]:
-    """The same in each step, but for what the settings say."""
+    """Yield the same answer in each step, except for changes from the settings."""
     told = call.settings.get("told", {})
     yield f"Step {call.number}: {told.get('text', 'looking')} further."
     yield ToolCallPart("ledger_read", {"n": call.number + told.get("n", 0)}, f"call-{call.number}")
@@ -72,15 +72,15 @@ def page_of(client: Client, query: str) -> Element:
 
 
 def pairs_of(page: Element) -> list[str]:
-    """The headings of the pairs."""
+    """Return the headings of the pairs."""
     return [next(e for e in pair.walk() if e.tag == "h3").words for pair in page.all("pair")]
 
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_it_works(viewer: Client, run: AgentRun) -> None:
-    """UX /compare: a fork against its origin, with the steps that both have, and the first difference."""
+def test_a_fork_is_compared_with_its_original_run(viewer: Client, run: AgentRun) -> None:
+    """UX /compare: show the shared steps and the first difference."""
     forked = other(run, 2, text="peering")
 
     page = page_of(viewer, f"?b={forked.pk}")
@@ -103,7 +103,7 @@ def test_it_works(viewer: Client, run: AgentRun) -> None:
     assert any(row.startswith("Step budget") for row in differing)
 
 
-def test_calls_with_other_arguments_stand_side_by_side(viewer: Client, run: AgentRun) -> None:
+def test_calls_with_different_arguments_are_aligned(viewer: Client, run: AgentRun) -> None:
     forked = other(run, 2, n=10)
 
     page = page_of(viewer, f"?a={run.pk}&b={forked.pk}")
@@ -116,8 +116,8 @@ def test_calls_with_other_arguments_stand_side_by_side(viewer: Client, run: Agen
     assert "−A: did 3" in lines
 
 
-def test_what_only_one_has_is_found_in_the_middle(viewer: Client, run: AgentRun) -> None:
-    """LCS: a step that is only in one does not make all that follow differ."""
+def test_a_step_of_only_one_run_is_detected_in_the_middle(viewer: Client, run: AgentRun) -> None:
+    """LCS: an additional step in one run does not make all later steps differ."""
     longer = other(run, 1)
     forked = drive(fork(run.pk, by="ann", step=1, message="Once more.", agent={"max_steps": 5}))
 
@@ -128,7 +128,7 @@ def test_what_only_one_has_is_found_in_the_middle(viewer: Client, run: AgentRun)
     assert pairs_of(page)[-1] == "not in A · B step 6 different"
 
 
-def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: AgentRun) -> None:
+def test_a_resumed_run_is_compared_with_the_previous_one(viewer: Client, run: AgentRun) -> None:
     later = drive(resume(run.pk, by="ann", max_steps=1).run)
 
     page = page_of(viewer, f"?b={later.pk}")
@@ -137,7 +137,7 @@ def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: Agen
     assert pairs_of(page) == ["not in A · B step 7 different first difference"]
 
 
-def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: AgentRun) -> None:
+def test_changed_instructions_are_displayed_with_the_old_ones(viewer: Client, run: AgentRun) -> None:
     forked = drive(fork(run.pk, by="ann", step=5, agent={"instructions": "Be quick."}))
 
     page = page_of(viewer, f"?b={forked.pk}")
@@ -153,7 +153,7 @@ def test_a_run_and_itself_have_no_difference(viewer: Client, run: AgentRun) -> N
     assert "No other steps to compare" in page.words
 
 
-def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run: AgentRun) -> None:
+def test_identical_runs_are_reported_as_identical(viewer: Client, run: AgentRun) -> None:
     again = drive(make_run(run.agent, "Go."))
 
     page = page_of(viewer, f"?a={run.pk}&b={again.pk}")
@@ -162,7 +162,7 @@ def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run:
     assert set(pairs_of(page)) == {f"A step {n} · B step {n} identical" for n in range(1, 7)}
 
 
-def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -> None:
+def test_texts_of_agents_are_escaped_and_masked(viewer: Client, run: AgentRun) -> None:
     key = TOKENS["anthropic"]()
     forked = other(run, 5, text=f"{HOSTILE} {key}")
 
@@ -175,20 +175,20 @@ def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -
     parse(html)
 
 
-def test_what_is_no_id_is_said(viewer: Client) -> None:
+def test_an_invalid_id_is_reported(viewer: Client) -> None:
     for query in ("?a=x", "?a=%00", "?a=1&b=2", "?b=" + "f" * 5000):
         answer = viewer.get(f"/compare{query}")
         assert answer.status_code == 400, query
         assert "is not a valid run ID" in answer.content.decode(), query
 
 
-def test_without_a_run_it_asks_which(viewer: Client, run: AgentRun) -> None:
+def test_without_runs_the_page_asks_for_them(viewer: Client, run: AgentRun) -> None:
     assert 'name="b"' in viewer.get("/compare").content.decode()
     assert "does not continue or fork another run" in viewer.get(f"/compare?b={run.pk}").content.decode()
 
 
-def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: AgentRun) -> None:
-    """A foreign run is an unknown one, on either side."""
+def test_both_runs_must_be_visible_to_the_reader(viewer: Client, run: AgentRun) -> None:
+    """A run of another project counts as unknown, on either side."""
     theirs = make_run(make_agent(make_project("beta")))
 
     for query in (f"?a={run.pk}&b={theirs.pk}", f"?a={theirs.pk}&b={run.pk}", f"?b={theirs.pk}"):
@@ -197,8 +197,8 @@ def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: Age
 
 
 @pytest.mark.slow
-def test_pages_of_steps(viewer: Client, project: Project, run: AgentRun) -> None:
-    """Bounded: as many pairs and queries, however long the runs."""
+def test_steps_are_paginated(viewer: Client, project: Project, run: AgentRun) -> None:
+    """The number of pairs and queries is bounded for runs of any length."""
     a, b = [drive(make_run(make_agent(project, **run_fields(run)), f"Go {n}.")) for n in range(2)]
 
     for page, count in (("-1", PAGE), ("x", PAGE), ("99", 5), ("1", 5)):
@@ -215,14 +215,14 @@ def run_fields(run: AgentRun) -> dict[str, Any]:
     return {name: config[name] for name in ("provider", "model", "tools", "settings")} | {"max_steps": PAGE + 5}
 
 
-# --- How texts differ ----------------------------------------------------------------------------------------------
+# --- Text differences ----------------------------------------------------------------------------------------------
 
 
 def kinds(a: str, b: str) -> list[str]:
     return [line.kind if line.kind != "gap" else f"gap {line.hidden}" for line in difference("x", a, b).lines]
 
 
-def test_lines_that_are_far_from_a_difference_are_left_out() -> None:
+def test_unchanged_lines_far_from_a_difference_are_omitted() -> None:
     lines = [str(number) for number in range(30)]
     changed = [*lines[:10], "new", *lines[11:]]
 
@@ -246,7 +246,7 @@ def test_small_differences(a: str, b: str, expected: list[str]) -> None:
     assert kinds(a, b) == expected
 
 
-def test_words_are_marked_within_lines_of_bounded_length() -> None:
+def test_changed_words_are_marked_in_lines_of_limited_length() -> None:
     one, other_ = difference("x", "the red fox", "the blue fox").lines
     assert [piece.text for piece in one.pieces] == ["the ", "red", " fox"]
     assert [piece.differs for piece in other_.pieces] == [False, True, False]

@@ -1,4 +1,4 @@
-"""The page of components: every part of the interface, by the templates of the pages, with every kind of content."""
+"""Test the page of components, which renders each part of the interface with each kind of content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("components")]
 PAGE = "/components"
 TEMPLATES = ROOT / "templates"
 WRITES = re.compile("INSERT|UPDATE|DELETE")
-#: Not parts of a page: answers to open pages that put components together, and the report, which is a file of its own
+#: Partials that are not components: responses to open pages, which combine components, and the report, a separate file
 #: with its own style sheet.
 NOT_COMPONENTS = {
     "runs/_head_changes.html",
@@ -37,7 +37,7 @@ NOT_COMPONENTS = {
     "runs/overview/_changes.html",
     "runs/report/_messages.html",
 }
-#: Kept as a form after its first use, so that the template is not rendered for each page: what shows that it was used.
+#: Templates whose output is cached after the first use, with text that shows their use.
 KEPT_FORMS = {"runs/_list_row.html": 'id="open-'}
 
 
@@ -59,7 +59,7 @@ def templates_of(answer: Any) -> set[str]:
     }
 
 
-def test_it_is_for_superusers(boss: Client) -> None:
+def test_only_superusers_may_open_the_page(boss: Client) -> None:
     admin = Client()
     admin.force_login(make_person(make_project("alpha"), Role.ADMIN))
 
@@ -69,14 +69,14 @@ def test_it_is_for_superusers(boss: Client) -> None:
     assert boss.post(PAGE).status_code == 405
 
 
-def test_it_refuses_what_does_not_exist(boss: Client) -> None:
+def test_unknown_groups_and_kinds_are_refused(boss: Client) -> None:
     assert boss.get(f"{PAGE}/nothing").status_code == 404
     assert boss.get(f"{PAGE}?content=nothing").status_code == 400
 
 
 @pytest.mark.parametrize("kind", ContentKind)
 @pytest.mark.parametrize("group", GROUPS)
-def test_it_shows_every_kind_of_content_and_changes_nothing(boss: Client, group: str, kind: ContentKind) -> None:
+def test_each_kind_of_content_is_rendered_without_writes(boss: Client, group: str, kind: ContentKind) -> None:
     with CaptureQueriesContext(connection) as queries:
         answer = boss.get(f"{PAGE}/{group}?content={kind}")
 
@@ -89,20 +89,20 @@ def test_it_shows_every_kind_of_content_and_changes_nothing(boss: Client, group:
     assert [query["sql"] for query in queries if WRITES.match(query["sql"])] == []
 
 
-def test_every_component_is_shown(boss: Client) -> None:
-    """Whoever adds a partial shows it on the page of components, or says above why it is none."""
+def test_every_component_is_rendered(boss: Client) -> None:
+    """A new partial must be on the page of components or in NOT_COMPONENTS."""
     shown = set().union(*(templates_of(boss.get(f"{PAGE}/{group}?content=long")) for group in GROUPS))
 
     assert partials() - shown == NOT_COMPONENTS
 
 
-def test_every_family_of_events_is_shown(boss: Client) -> None:
+def test_every_family_of_events_is_rendered(boss: Client) -> None:
     families = {path.relative_to(TEMPLATES).as_posix() for path in (TEMPLATES / "timeline/events").glob("*.html")}
 
     assert families - templates_of(boss.get(f"{PAGE}/timeline")) == set()
 
 
-def test_every_status_and_every_reason_is_shown(boss: Client) -> None:
+def test_every_status_and_every_reason_is_rendered(boss: Client) -> None:
     html = boss.get(f"{PAGE}/basics").content.decode()
 
     for status in [*RunStatus, *ToolStatus]:

@@ -1,4 +1,4 @@
-"""The three ways to delete a project: the page, the API and the command say what goes, and ask for the slug."""
+"""Test deleting a project with the page, the API and the command: all list the affected rows and require the slug."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def deletions() -> list[tuple[str, str]]:
 # --- The page -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_goes_and_the_slug_confirms(project: Project) -> None:
+def test_the_page_lists_affected_rows_and_requires_the_slug(project: Project) -> None:
     admin = client_of(project)
 
     assert f'href="{PAGE}"' in admin.get("/p/alpha/settings").content.decode()
@@ -76,7 +76,7 @@ def test_the_page_says_what_goes_and_the_slug_confirms(project: Project) -> None
     assert admin.get(PAGE).status_code == 404
 
 
-def test_the_page_says_why_it_is_refused(project: Project) -> None:
+def test_the_page_shows_why_deletion_is_refused(project: Project) -> None:
     unarchive_project(project, actor=SYSTEM)
     admin = client_of(project)
 
@@ -91,7 +91,7 @@ def test_the_page_says_why_it_is_refused(project: Project) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-def test_only_admins_delete(role: Role, project: Project) -> None:
+def test_only_admins_may_delete(role: Role, project: Project) -> None:
     member, outsider = client_of(project, role), client_of(make_project("beta"))
     key = Client(headers=with_key(project, "read", "write", "ingest", "secrets"))
 
@@ -106,7 +106,7 @@ def test_only_admins_delete(role: Role, project: Project) -> None:
 # --- The API ------------------------------------------------------------------------------------------------------
 
 
-def test_the_api_says_what_goes_and_deletes(project: Project) -> None:
+def test_the_api_counts_affected_rows_and_deletes(project: Project) -> None:
     admin = client_of(project)
     preview = admin.get(f"{API}/deletion").json()
     counts = preview["counts"]
@@ -130,7 +130,7 @@ def test_the_api_says_what_goes_and_deletes(project: Project) -> None:
     assert admin.delete(f"{API}?confirm=alpha").status_code == 404
 
 
-def test_the_api_says_why_it_is_refused(project: Project) -> None:
+def test_the_api_reports_why_deletion_is_refused(project: Project) -> None:
     unarchive_project(project, actor=SYSTEM)
     admin = client_of(project)
     code = "project_not_archived"
@@ -180,7 +180,7 @@ def test_the_command_refuses(words: list[str], code: int, text: str, project: Pr
     assert not is_hidden(project)
 
 
-def test_the_command_asks_on_a_terminal(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prompts_on_a_terminal(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -191,7 +191,7 @@ def test_the_command_asks_on_a_terminal(project: Project, monkeypatch: pytest.Mo
     assert run("alpha") == "deleted alpha\n"
 
 
-def test_the_command_says_why_it_is_refused(project: Project) -> None:
+def test_the_command_reports_why_deletion_is_refused(project: Project) -> None:
     unarchive_project(project, actor=SYSTEM)
 
     assert "cannot be deleted now: only an archived project" in run("alpha", "--dry-run")

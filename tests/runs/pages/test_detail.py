@@ -1,4 +1,4 @@
-"""The page of a run as a whole: who sees it, its head, its facts, its addresses, and what it does without scripts."""
+"""Test the page of a run as a whole: access, its head, its facts, its URLs, and its behavior without scripts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page_of(run: AgentRun, query: str = "", role: Role = Role.OPERATOR) -> Page:
 
 
 def head_of(run: AgentRun, role: Role = Role.OPERATOR) -> Element:
-    """The head as it comes alone; the page has the same one: test_the_head_says_what_the_run_is."""
+    """Return the head as loaded separately. test_the_head_describes_the_run compares it with the head of the page."""
     answer = client_of(run, role).get(f"/runs/{run.pk}/head")
     assert answer.status_code == 200, answer.content
     return parse(answer.content.decode())
@@ -85,10 +85,10 @@ def paused(run: AgentRun, **payload: Any) -> AgentRun:
     return moved(claimed(run), RunStatus.PAUSED, RunPaused(**payload), reason=reason)
 
 
-# --- Who sees it ------------------------------------------------------------------------------------------------------
+# --- Access -----------------------------------------------------------------------------------------------------------
 
 
-def test_strangers_and_unknown_runs_get_the_same_answer(run: AgentRun) -> None:
+def test_foreign_and_unknown_runs_get_the_same_response(run: AgentRun) -> None:
     stranger = client_of(make_run(make_agent(), "Another."))
     message, seq = run.messages.get(), run.log.last_seq
     for path in (
@@ -119,7 +119,7 @@ def test_parts_of_another_run_are_not_found(run: AgentRun) -> None:
         assert client_of(run).get(f"/runs/{run.pk}{path}").status_code == 404
 
 
-def test_whoever_is_not_signed_in_is_sent_to_the_login(run: AgentRun) -> None:
+def test_an_anonymous_user_is_redirected_to_the_login(run: AgentRun) -> None:
     address = f"/runs/{run.pk}?show=tools"
 
     assert Client().get(address).headers["Location"] == f"/login?next={quote(address, safe='')}"
@@ -131,7 +131,7 @@ MEANINGLESS = ["?before=x", "?before=-1", "?event=1e3", "?event=١", "?before=" 
 MEANINGLESS += ["?event=1%00", "?event= 1"]
 
 
-def test_addresses_that_mean_nothing_are_refused_with_a_reason(run: AgentRun) -> None:
+def test_invalid_queries_are_refused_with_a_reason(run: AgentRun) -> None:
     client = client_of(run)
 
     for query in cases(MEANINGLESS):
@@ -141,7 +141,7 @@ def test_addresses_that_mean_nothing_are_refused_with_a_reason(run: AgentRun) ->
             assert b"must be" in answer.content, query
 
 
-def test_the_pages_of_a_run_stand_under_runs_in_the_navigation(run: AgentRun) -> None:
+def test_the_pages_of_a_run_are_under_runs_in_the_navigation(run: AgentRun) -> None:
     client = client_of(run)
 
     for page in cases(["", "/cost", "/tree", "/replay", "/fork", "/events/1"]):
@@ -150,7 +150,7 @@ def test_the_pages_of_a_run_stand_under_runs_in_the_navigation(run: AgentRun) ->
         assert 'aria-current="true"' in link, page
 
 
-def test_a_refused_address_keeps_the_navigation_of_the_runs_project(run: AgentRun) -> None:
+def test_a_refused_query_keeps_the_navigation_of_the_runs_project(run: AgentRun) -> None:
     client, person = Client(), make_person(run.project, Role.VIEWER)
     client.force_login(person)
     add_member(make_project("beta"), person, Role.VIEWER, actor="test")
@@ -162,7 +162,7 @@ def test_a_refused_address_keeps_the_navigation_of_the_runs_project(run: AgentRu
         assert [link for link in links if link in content] == expected, path
 
 
-def test_a_cursor_that_is_none_is_refused(run: AgentRun) -> None:
+def test_an_invalid_cursor_is_refused(run: AgentRun) -> None:
     answer = client_of(run).get(f"/runs/{run.pk}/stream?afterSeq=x")
 
     assert answer.status_code == 400
@@ -172,7 +172,7 @@ def test_a_cursor_that_is_none_is_refused(run: AgentRun) -> None:
 NOWHERE = ["?before=0", "?before=1", "?before=999999999999999999", "?event=0", "?event=5000", "?step=5000", "?step=0"]
 
 
-def test_places_that_are_not_there_lead_to_a_page_all_the_same(run: AgentRun) -> None:
+def test_missing_events_and_steps_still_show_the_page(run: AgentRun) -> None:
     client = client_of(run)
 
     for query in cases([*NOWHERE, "?event=", "?nonsense=1"]):
@@ -183,10 +183,10 @@ def test_places_that_are_not_there_lead_to_a_page_all_the_same(run: AgentRun) ->
             assert b"does not exist" in answer.content or b"This run has no step" in answer.content, query
 
 
-# --- Live or not ------------------------------------------------------------------------------------------------------
+# --- Live updates -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_run_that_goes_on_is_live_from_its_last_event(run: AgentRun) -> None:
+def test_the_page_of_an_active_run_is_live_from_its_last_event(run: AgentRun) -> None:
     page = page_of(run)
     run.log.refresh_from_db()
     live, timeline = page.element("live"), page.timeline
@@ -199,7 +199,7 @@ def test_the_page_of_a_run_that_goes_on_is_live_from_its_last_event(run: AgentRu
     assert page.rows[-1].attributes["data-seq"] == str(run.log.last_seq)
 
 
-def test_a_run_that_is_over_is_not_followed(run: AgentRun) -> None:
+def test_the_page_of_an_ended_run_is_not_live(run: AgentRun) -> None:
     drive(run)
 
     page = page_of(run)
@@ -208,12 +208,12 @@ def test_a_run_that_is_over_is_not_followed(run: AgentRun) -> None:
     assert "sse-swap" not in page.timeline.attributes
 
 
-def test_a_page_of_older_rows_leads_to_the_newer_ones_and_back(run: AgentRun) -> None:
+def test_a_page_of_older_rows_links_to_the_newer_ones_and_back(run: AgentRun) -> None:
     grow(run, 250)
 
     page = page_of(run, "?before=200")
 
-    # Its stream continues after the newest event: the rows in between are loaded by the link at the end.
+    # Its stream continues after the newest event; the link at the end loads the rows in between.
     assert page.timeline.attributes["data-last"] == str(Log.objects.get(pk=run.pk).last_seq)
     assert "Show newest events" in page.root.words
     assert [row.id for row in page.rows[-2:]] == ["e199", "newer"]
@@ -223,12 +223,12 @@ def test_a_page_of_older_rows_leads_to_the_newer_ones_and_back(run: AgentRun) ->
     below = Page(f'<ol id="timeline">{piece.content.decode()}</ol>')
     assert [row.id for row in below.rows] == [row.id for row in page_of(run, "?after=199").rows if row.id != "older"]
     assert below.rows[0].id == "e200"
-    # The newest rows end where the stream continues.
+    # The newest rows end at the position from which the stream continues.
     newest = client_of(run).get(f"/runs/{run.pk}/rows")
     assert newest.headers["Timeline-Cursor"] == page.timeline.attributes["data-last"]
 
 
-def test_older_rows_come_as_a_piece_or_as_a_page_by_the_same_link(run: AgentRun) -> None:
+def test_one_link_loads_older_rows_as_a_fragment_or_a_page(run: AgentRun) -> None:
     grow(run, 250)
     page = page_of(run)
     older = page.element("older")
@@ -243,7 +243,7 @@ def test_older_rows_come_as_a_piece_or_as_a_page_by_the_same_link(run: AgentRun)
     assert [row.id for row in page_of(run, f"?before={first}").rows] == [*(row.id for row in above.rows), "newer"]
 
 
-def test_a_link_to_an_event_marks_its_row_for_readers_without_scripts_too(run: AgentRun) -> None:
+def test_a_link_to_an_event_marks_its_row_without_scripts(run: AgentRun) -> None:
     grow(run, 300)
 
     page = page_of(run, "?event=100")
@@ -253,7 +253,7 @@ def test_a_link_to_an_event_marks_its_row_for_readers_without_scripts_too(run: A
     assert len(page.root.all("is-target")) == 1
 
 
-def test_the_first_error_is_one_click_away() -> None:
+def test_the_first_error_is_linked() -> None:
     run = drive(recorded("claude-code-5c"))
     client = client_of(run)
 
@@ -270,10 +270,10 @@ def test_the_first_error_is_one_click_away() -> None:
 # --- The head ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_head_says_what_the_run_is(run: AgentRun) -> None:
+def test_the_head_describes_the_run(run: AgentRun) -> None:
     head = head_of(run)
 
-    # The bell comes along with it.
+    # The separate head also contains the bell.
     assert head.words.removesuffix(" Needs you: nothing") == page_of(run).element("head").words
     assert "Look into it." in head.words
     assert [status.words for status in head.all("status")] == ["queued"]
@@ -284,7 +284,7 @@ def test_the_head_says_what_the_run_is(run: AgentRun) -> None:
     assert f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/events/stream" in head.words
 
 
-def test_the_head_comes_alone_with_what_the_reader_may(run: AgentRun) -> None:
+def test_the_separate_head_depends_on_the_readers_role(run: AgentRun) -> None:
     told(run, "x.test")
     operator, viewer = (client_of(run, role).get(f"/runs/{run.pk}/head") for role in (Role.OPERATOR, Role.VIEWER))
 
@@ -294,7 +294,7 @@ def test_the_head_comes_alone_with_what_the_reader_may(run: AgentRun) -> None:
     assert "Requires the role operator or admin." in viewer.content.decode()
 
 
-def test_a_page_looks_for_what_no_event_tells_until_the_run_is_over(run: AgentRun) -> None:
+def test_a_page_polls_its_head_until_the_run_has_ended(run: AgentRun) -> None:
     looking = 'hx-trigger="every 15s"'
     client = client_of(run)
     assert looking in client.get(f"/runs/{run.pk}").content.decode()
@@ -302,7 +302,7 @@ def test_a_page_looks_for_what_no_event_tells_until_the_run_is_over(run: AgentRu
 
     inbox.stop(run.pk, by="ada")
 
-    # The last head that is fetched asks for no other.
+    # The last head does not request another one.
     assert looking not in client.get(f"/runs/{run.pk}/head").content.decode()
 
 
@@ -321,7 +321,7 @@ def test_each_status_has_its_actions(run: AgentRun) -> None:
     assert actions(run) == set()
 
 
-def test_what_was_asked_for_is_not_asked_again(run: AgentRun) -> None:
+def test_a_requested_action_is_not_offered_again(run: AgentRun) -> None:
     claimed(run)
     inbox.pause(run.pk, by="ada")
     inbox.stop(run.pk, by="bob")
@@ -332,7 +332,7 @@ def test_what_was_asked_for_is_not_asked_again(run: AgentRun) -> None:
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
+def test_a_resume_form_describes_its_effect(run: AgentRun, settings: Any) -> None:
     paused(run, by="ada")
     AgentRun.objects.filter(pk=run.pk).update(step_count=45, max_steps=50)
 
@@ -345,14 +345,14 @@ def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
     assert "resume" not in actions(run)
 
 
-def test_the_record_of_another_runner_is_not_steered_here(run: AgentRun) -> None:
+def test_an_external_run_offers_only_stop(run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(source="import")
 
     assert actions(run) == {"stop"}
     assert "executed by an external runner" in head_of(run).words
 
 
-def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
+def test_the_runs_of_a_lineage_are_linked(run: AgentRun) -> None:
     paused(run)
     second = resuming.resume(run.pk, by="ada").run
     paused(second)
@@ -375,7 +375,7 @@ def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
     assert f"/runs/{second.pk}" in {element.attributes.get("href") for element in banner.walk()}
 
 
-def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
+def test_a_child_links_to_its_parent(run: AgentRun) -> None:
     child = make_run(make_agent(run.project), "Help.", parent_id=run.pk)
     [crumbs] = head_of(child).all("crumbs")
     assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in crumbs.walk()}
@@ -384,7 +384,7 @@ def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
 # --- Banners ----------------------------------------------------------------------------------------------------------
 
 
-def test_queued_says_how_many_are_before_it_and_when_nobody_comes(run: AgentRun) -> None:
+def test_a_queued_run_shows_its_position_and_a_missing_worker(run: AgentRun) -> None:
     later = make_run(make_agent(run.project), "Then this.")
     assert banners(later) == ["Queued for 1 run of this project is ahead in the queue."]
     make_run(make_agent(make_project()), "Of others.")
@@ -396,7 +396,7 @@ def test_queued_says_how_many_are_before_it_and_when_nobody_comes(run: AgentRun)
     assert "agentops worker" in banner
 
 
-def test_a_lost_worker_is_seen_before_anybody_has_taken_over(run: AgentRun) -> None:
+def test_a_lost_worker_is_reported_before_the_takeover(run: AgentRun) -> None:
     claimed(run)
     assert banners(run) == []
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=3))
@@ -407,7 +407,7 @@ def test_a_lost_worker_is_seen_before_anybody_has_taken_over(run: AgentRun) -> N
     assert "Another worker will continue the run" in banner
 
 
-def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
+def test_a_recovery_is_reported_while_it_lasts(run: AgentRun) -> None:
     claimed(run)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=3))
     assert transitions.claim(run.pk, "host:2:def") is not None
@@ -421,7 +421,7 @@ def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
     assert Attempt.objects.filter(run=run).count() == 3
 
 
-def test_a_silent_run_says_since_when(run: AgentRun) -> None:
+def test_a_silent_run_shows_the_time_since_its_last_event(run: AgentRun) -> None:
     claimed(run)
     Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(seconds=42))
 
@@ -430,14 +430,14 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
     assert "No events" in banner.words
     assert "The worker is alive" in banner.words
     [tick] = banner.all("tick")
-    assert tick.children in [[f"{seconds} s"] for seconds in range(42, 60)]  # a busy machine takes its time
+    assert tick.children in [[f"{seconds} s"] for seconds in range(42, 60)]  # a busy machine may be slow
 
 
 @pytest.mark.every_database
 @pytest.mark.breaks_invariants("a wait for children without any")
 @pytest.mark.parametrize("reason", sorted(set(WaitReason) - {WaitReason.APPROVAL}))
-def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
-    """A wait for approval has a call to show: test_approvals_page.py has it."""
+def test_a_waiting_run_shows_the_reason(run: AgentRun, reason: WaitReason) -> None:
+    """test_approvals_page.py tests waits for approval, which need a call."""
     by_itself = {WaitReason.COOLDOWN, WaitReason.RETRY_ALONE} | POLICY_WAITS
     until = timezone.now() + timedelta(minutes=3) if reason in by_itself else None
     moved(claimed(run), RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until)
@@ -451,7 +451,7 @@ def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
 
 
 @pytest.mark.parametrize("reason", list(PauseReason))
-def test_paused_says_why_and_by_whom(run: AgentRun, reason: PauseReason) -> None:
+def test_a_paused_run_shows_the_reason_and_the_actor(run: AgentRun, reason: PauseReason) -> None:
     paused(run, reason=reason, by="ada")
 
     [banner] = banners(run)
@@ -461,7 +461,7 @@ def test_paused_says_why_and_by_whom(run: AgentRun, reason: PauseReason) -> None
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
-def test_paused_at_its_limit_says_how_much_was_used(run: AgentRun) -> None:
+def test_a_run_paused_at_its_limit_shows_the_steps_used(run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(step_base=40, step_count=45, max_steps=5)
     paused(run, reason=PauseReason.MAX_STEPS, detail="5 of 5 steps used, 45 in the lineage")
 
@@ -470,7 +470,7 @@ def test_paused_at_its_limit_says_how_much_was_used(run: AgentRun) -> None:
     assert "5 of 5 steps used, 45 in the lineage" in banner
 
 
-def test_failed_says_what_went_wrong_without_secrets(run: AgentRun) -> None:
+def test_a_failed_run_shows_the_error_without_secrets(run: AgentRun) -> None:
     text = "key sk-ant-api03-" + "Ab1" * 30 + " <b>refused</b>"
     moved(
         claimed(run),
@@ -488,23 +488,23 @@ def test_failed_says_what_went_wrong_without_secrets(run: AgentRun) -> None:
     assert "Ab1Ab1" not in banner
 
 
-def test_stopped_says_by_whom(run: AgentRun) -> None:
+def test_a_stopped_run_shows_the_actor(run: AgentRun) -> None:
     inbox.stop(run.pk, by="user:ada")
 
     assert banners(run)[0].startswith("Stopped by user:ada")
 
 
-def test_messages_that_wait_are_counted(run: AgentRun) -> None:
+def test_pending_messages_are_counted(run: AgentRun) -> None:
     inbox.send(run.pk, "One.", by="ada")
     inbox.send(run.pk, "Two.", by="ada")
 
     assert any(banner.startswith("2 undelivered messages") for banner in banners(run))
 
 
-def test_the_row_of_a_command_says_if_it_came_to_nothing(run: AgentRun) -> None:
-    """Superseded or refused; that one waits is said at the head, and what one did shows by itself.
+def test_the_row_of_a_command_shows_a_missing_effect(run: AgentRun) -> None:
+    """A row shows only that a command was superseded or refused: the head shows pending commands.
 
-    A message has no row besides: it is at the head, and then in the conversation.
+    Pending messages are also at the head, and delivered ones are in the conversation.
     """
     inbox.send(run.pk, "One.", by="ada")
     inbox.pause(run.pk, by="ada")
@@ -516,13 +516,13 @@ def test_the_row_of_a_command_says_if_it_came_to_nothing(run: AgentRun) -> None:
 
 
 def outcomes(run: AgentRun) -> list[tuple[str, str]]:
-    """The type and the outcome of each command, as the timeline shows them."""
+    """Return the type and outcome of each command in the timeline."""
     rows = [row for row in page_of(run).rows if "Command " in row.words]
     return [(row.words.split()[1], "".join(chip.words for chip in row.all("chip"))) for row in rows]
 
 
 @pytest.mark.breaks_invariants("only the status of its call is set")
-def test_unknown_outcomes_are_pointed_at() -> None:
+def test_unknown_outcomes_are_linked() -> None:
     run = drive(recorded("claude-code-5c"))
     AgentRunToolCall.objects.filter(pk=run.tool_calls.order_by("pk")[0].pk).update(status="unknown")
 
@@ -548,7 +548,7 @@ def test_the_facts_of_a_finished_run() -> None:
     assert "Ended" in facts
 
 
-def test_the_facts_of_a_run_that_has_not_begun(run: AgentRun) -> None:
+def test_the_facts_of_a_run_that_has_not_started(run: AgentRun) -> None:
     facts = facts_of(run)
 
     assert facts["Started"] == "not yet"
@@ -557,7 +557,7 @@ def test_the_facts_of_a_run_that_has_not_begun(run: AgentRun) -> None:
     assert facts["Tokens"] == "0 fresh input 0 output"
 
 
-def test_the_facts_of_a_running_run_name_its_worker_and_count_on(run: AgentRun) -> None:
+def test_the_facts_of_a_running_run_name_its_worker_and_count_up(run: AgentRun) -> None:
     claimed(run)
     page = page_of(run)
 
@@ -565,10 +565,10 @@ def test_the_facts_of_a_running_run_name_its_worker_and_count_on(run: AgentRun) 
     assert page.element("facts").all("tick")
 
 
-# --- What else --------------------------------------------------------------------------------------------------------
+# --- Miscellaneous ----------------------------------------------------------------------------------------------------
 
 
-def test_the_way_back_keeps_the_list_as_it_was(run: AgentRun) -> None:
+def test_the_back_link_keeps_the_filters_of_the_list(run: AgentRun) -> None:
     client, runs = client_of(run), reverse("runs:list", args=[run.project.slug])
 
     def back(query: str = "", referer: str = "") -> str:
@@ -598,7 +598,7 @@ def test_titles_and_names_are_text(text: str) -> None:
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
+def test_the_query_count_is_the_same_for_every_length(run: AgentRun) -> None:
     client = client_of(run)
 
     def queries() -> int:
@@ -614,12 +614,12 @@ def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
         told(run, "tool.end", {"call_id": "c", "output": "o"}, step=step)
         told(run, "llm.turn.start", step=step + 1)
 
-    # Of the newest rows alone nothing may be said by a message: then there is less to look up.
+    # The newest rows may all be without messages, which then need no query.
     assert queries() <= few
     assert few <= 23
 
 
-def test_an_error_of_a_tool_that_was_recorded_before_errors_had_calls_is_no_attempt_of_a_model(run: AgentRun) -> None:
+def test_a_tool_error_from_an_older_version_is_not_a_failed_model_attempt(run: AgentRun) -> None:
     known = {"run": run, "step_number": 1, "error_type": "error", "message": "no", "created_at": timezone.now()}
     before = run_data_of(with_facts(AgentRun.objects.filter(pk=run.pk)).get()).failed_attempts
     for context in ("tool:call-1", "anything"):

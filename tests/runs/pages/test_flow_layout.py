@@ -1,4 +1,4 @@
-"""The drawing of a flow: no box covers another one, and no line crosses a box that it does not belong to."""
+"""Test the drawing of a flow: boxes do not overlap, and no line crosses an unrelated box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, MAX_DRAWN, Poin
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Graphs that the checks of a definition accept: forward edges, and some that lead back."""
+    """Return graphs that the checks of a definition accept: forward edges, and loops."""
     count = draw(st.integers(1, 9))
     names = [f"n{number}" for number in range(count)]
     pairs = [(a, b) for a, b in combinations(names, 2) if draw(st.booleans())]
@@ -23,7 +23,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     loops = [{"from": b, "to": a, "maxIterations": 2} for a, b in pairs if draw(st.integers(0, 4)) == 0]
     loops += [{"from": name, "to": name, "maxIterations": 2} for name in names if draw(st.integers(0, 5)) == 0]
     nodes = [{"id": name, "type": "constant", "value": 1} for name in names]
-    while True:  # loops that overlap are refused: leave out the last one until none does
+    while True:  # overlapping loops are invalid: remove the last one until the graph is valid
         definition = {"flow_id": "drawn", "nodes": nodes, "edges": [*edges, *loops]}
         fields, problems = examine(definition)
         if fields is not None and not problems:
@@ -36,7 +36,7 @@ def is_inside(point: Point, box: Point) -> bool:
 
 
 def on_the_way(a: Point, b: Point) -> list[Point]:
-    """Points of the line or curve between two points."""
+    """Return points on the line or curve between two points."""
     steps = [number / 24 for number in range(25)]
     if a.x == b.x or a.y == b.y:
         return [Point(a.x + (b.x - a.x) * t, a.y + (b.y - a.y) * t) for t in steps]
@@ -52,7 +52,7 @@ def on_the_way(a: Point, b: Point) -> list[Point]:
 
 @settings(max_examples=60)
 @given(graph=graphs())
-def test_boxes_and_lines_keep_apart(graph: Graph) -> None:
+def test_boxes_and_lines_do_not_overlap(graph: Graph) -> None:
     placed = layout(graph)
 
     assert placed.boxes.keys() == graph.nodes.keys()
@@ -67,10 +67,10 @@ def test_boxes_and_lines_keep_apart(graph: Graph) -> None:
                 assert 0 <= point.y <= placed.height
 
 
-def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
+def test_an_unreadably_large_graph_is_not_drawn() -> None:
     nodes = [{"id": f"n{number}", "type": "constant", "value": 1} for number in range(MAX_DRAWN + 1)]
     chain = [{"from": f"n{number}", "to": f"n{number + 1}"} for number in range(MAX_DRAWN - 1)]
-    # Few nodes, and edges from each to all behind it: megabytes, and seconds for each look at an open page.
+    # Few nodes with edges from each to all later ones: a drawing of megabytes that takes seconds on each update.
     dense = [{"from": a["id"], "to": b["id"]} for a, b in combinations(nodes[:40], 2)]
 
     assert drawing_of({"flow_id": "large", "nodes": nodes}).is_too_large

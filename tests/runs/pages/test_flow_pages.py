@@ -1,4 +1,4 @@
-"""The pages of flows and flow runs: lists, drawings, the form, the start, and the buttons of a flow run."""
+"""Test the pages of flows and flow runs: lists, drawings, the form, the start, and the actions of a flow run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def admin(project: Project) -> Client:
 
 @pytest.fixture
 def waiting(project: Project, worker: Worker) -> FlowRun:
-    """A flow run whose person has not answered yet."""
+    """Create a flow run that waits for an answer."""
     return play(make_flow_run(REVIEW, project, {"task": "the parser"}), worker)
 
 
@@ -94,7 +94,7 @@ def test_a_definition_is_downloaded_with_its_secrets_masked(project: Project, ad
     assert "with [REDACTED:github_token:" in answer
 
 
-def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
+def test_a_flow_is_drawn_and_described(flow: Flow, admin: Client) -> None:
     page = admin.get("/p/alpha/flows/review")
 
     text = seen(page)
@@ -109,7 +109,7 @@ def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
     assert "leads back at most 1 time<" in seen(admin.get("/p/alpha/flows/review"))
 
 
-def test_a_version_shows_what_it_has_changed(flow: Flow, project: Project, admin: Client) -> None:
+def test_a_version_shows_its_changes(flow: Flow, project: Project, admin: Client) -> None:
     flow_definitions.apply(project, {**REVIEW, "title": "Review twice"}, by="user:bob")
 
     text = seen(admin.get("/p/alpha/flows/review/versions/2"))
@@ -119,7 +119,7 @@ def test_a_version_shows_what_it_has_changed(flow: Flow, project: Project, admin
     assert admin.get("/p/alpha/flows/review/versions/3").status_code == 404
 
 
-def test_the_form_shows_every_error_with_its_place(project: Project, admin: Client) -> None:
+def test_the_form_shows_every_error_with_its_path(project: Project, admin: Client) -> None:
     broken = {"flow_id": "broken", "nodes": [{"id": "a", "type": "human", "question": "{{ inputs. }}"}],
               "edges": [{"from": "a", "to": "b"}]}  # fmt: skip
 
@@ -142,7 +142,7 @@ def test_the_drawing_follows_the_text_and_saves_nothing(project: Project, admin:
     assert not Flow.objects.exists()
 
 
-def test_a_save_replaces_only_the_version_that_was_seen(flow: Flow, project: Project, admin: Client) -> None:
+def test_a_save_replaces_only_the_version_that_was_edited(flow: Flow, project: Project, admin: Client) -> None:
     flow_definitions.apply(project, {**REVIEW, "title": "Theirs"}, by="user:bob")
     mine = {"base": "1", "do": "save", "text": json.dumps({**REVIEW, "title": "Mine"})}
 
@@ -156,16 +156,14 @@ def test_a_save_replaces_only_the_version_that_was_seen(flow: Flow, project: Pro
     assert (flow.title, flow.version) == ("Mine", 3)
 
 
-def test_a_new_flow_does_not_replace_one_of_its_name(flow: Flow, admin: Client) -> None:
+def test_a_new_flow_does_not_replace_an_existing_one(flow: Flow, admin: Client) -> None:
     answer = admin.post("/p/alpha/new-flow", {"base": "0", "do": "save", "text": json.dumps({**REVIEW, "title": "X"})})
 
     assert answer.status_code == 409
     assert "already has a flow of this name" in seen(answer)
 
 
-def test_a_form_starts_one_flow_run_however_often_it_is_sent(
-    flow: Flow, admin: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_submitted_twice_starts_one_flow_run(flow: Flow, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     form = admin.get("/p/alpha/flows/review/start", follow=True)
     token = form.context["token"]
     assert '"task": ""' in seen(form)
@@ -185,7 +183,7 @@ def test_a_form_starts_one_flow_run_however_often_it_is_sent(
     assert "already submitted" in seen(admin.get(f"/p/alpha/flows/review/start?form={token}"))
 
 
-def test_a_flow_run_shows_its_nodes_and_who_it_waits_for(waiting: FlowRun, admin: Client) -> None:
+def test_a_flow_run_shows_its_nodes_and_waits(waiting: FlowRun, admin: Client) -> None:
     text = seen(admin.get(f"/flow-runs/{waiting.pk}"))
 
     run = run_of(waiting, "gate")
@@ -207,7 +205,7 @@ def test_the_state_page_shows_the_snapshot_after_each_event(waiting: FlowRun, ad
     assert last.context["graph"].drawing.boxes[0].status == "done"
 
 
-def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> None:
+def test_a_flow_run_can_be_paused_messaged_resumed_and_stopped(waiting: FlowRun, admin: Client) -> None:
     run = run_of(waiting, "gate")
 
     def press(button: str, **values: str) -> str:
@@ -218,7 +216,7 @@ def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> 
     assert "Only a paused flow run can be resumed" in seen(admin.get(f"/flow-runs/{waiting.pk}"))
     assert "Flow run paused." in press("pause")
     assert waiting.status == "paused"
-    # By these keys, static/js/keep.js tells the two messages apart when the head is loaded again.
+    # static/js/keep.js uses these keys to distinguish the two message fields when the head is loaded again.
     changes = admin.get(f"/flow-runs/{waiting.pk}/changes").content.decode()
     assert 'data-key="resume-message"' in changes
     assert 'data-key="send-message"' in changes
@@ -234,7 +232,7 @@ def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> 
     assert admin.get(f"/flow-runs/{waiting.pk}/changes").status_code == STOP_POLLING
 
 
-def test_pages_cost_the_same_however_many_flows_and_visits(
+def test_the_query_count_does_not_grow_with_flows_and_visits(
     project: Project, flow: Flow, admin: Client, worker: Worker
 ) -> None:
     def queries(url: str) -> int:
@@ -259,7 +257,7 @@ def test_pages_cost_the_same_however_many_flows_and_visits(
     assert not AgentRunMessage.objects.exists()
 
 
-def test_a_node_of_many_visits_shows_the_newest_and_their_number(project: Project, admin: Client) -> None:
+def test_a_node_with_many_visits_shows_the_newest_and_their_number(project: Project, admin: Client) -> None:
     flow_run = make_flow_run({"flow_id": "many", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
     runner.advance(flow_run.pk)
     made = flow_run.visits.get()

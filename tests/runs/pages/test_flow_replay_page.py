@@ -1,4 +1,4 @@
-"""The replay of a flow run on its page, as it is without scripts: links, a form, the graph and the rows at an event."""
+"""Test the replay page of a flow run without scripts: links, a form, and the graph and rows at an event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def project(transactional_db: None) -> Project:
 
 @pytest.fixture
 def flow_run(project: Project, worker: Worker) -> FlowRun:
-    """A flow run that has ended after one loop."""
+    """Create a flow run that completed after one loop."""
     started = make_flow_run(REVIEW, project)
     for key, answer in (("gate", "no"), ("gate#1", "yes")):
         run_actions.reply("user:ada", run_of(play(started, worker), key), answer)
@@ -57,7 +57,7 @@ def page_of(flow_run: FlowRun, query: str = "") -> Element:
 
 
 def nodes(page: Element) -> dict[str, list[str]]:
-    """Status, runs and output of each node, as the table says."""
+    """Return the status, runs and output of each node in the table."""
     rows = [each for each in page.walk() if each.attributes.get("id", "").startswith("node-")]
     cells = {row.attributes["id"].removeprefix("node-"): row.elements[1:] for row in rows}
     return {name: [cell.words for cell in own] for name, own in cells.items()}
@@ -72,7 +72,7 @@ def seq_of_nth(flow_run: FlowRun, type_: str, place: int = 0) -> int:
     return [event.seq for event in log.read(flow_run.pk, limit=1000) if event.type == type_][place]
 
 
-def test_it_begins_before_anything_has_run(flow_run: FlowRun) -> None:
+def test_the_replay_starts_before_any_node_has_run(flow_run: FlowRun) -> None:
     page = page_of(flow_run)
     last = len(log.read(flow_run.pk, limit=1000))
 
@@ -85,8 +85,8 @@ def test_it_begins_before_anything_has_run(flow_run: FlowRun) -> None:
     assert links == {"First": f"{base}1", "Previous": f"{base}1", "Next": f"{base}2", "Last": f"{base}{last}"}
 
 
-def test_nothing_that_came_later_is_shown(flow_run: FlowRun) -> None:
-    """A run is linked as soon as it is opened, and its outcome and later iterations are not told before they are."""
+def test_later_events_do_not_show(flow_run: FlowRun) -> None:
+    """A run is linked once it exists. Its outcome and later iterations appear only at their events."""
     asked = page_of(flow_run, f"?seq={seq_of_nth(flow_run, 'node.started', 1)}")
     assert nodes(asked) == {
         "begin": ["done", "–", "<i>x</i>"], "gate": ["running", "run", "–"], "end": ["pending", "–", "–"],
@@ -104,14 +104,14 @@ def test_nothing_that_came_later_is_shown(flow_run: FlowRun) -> None:
 
 
 @pytest.mark.slow
-def test_the_rows_end_with_the_event(flow_run: FlowRun) -> None:
+def test_the_rows_end_at_the_event(flow_run: FlowRun) -> None:
     for event in log.read(flow_run.pk, limit=1000):
         [pane] = page_of(flow_run, f"?seq={event.seq}").all("replay-rows")
         shown = [int(row.attributes["data-seq"]) for row in pane.walk() if "data-seq" in row.attributes]
         assert shown[-1] == event.seq
 
 
-def test_the_pages_of_a_flow_run_lead_to_it(flow_run: FlowRun, client: Client) -> None:
+def test_the_pages_of_a_flow_run_link_to_the_replay(flow_run: FlowRun, client: Client) -> None:
     client.force_login(make_person(flow_run.project, Role.VIEWER))
     for path in ("", "/state", "/replay"):
         assert (

@@ -1,4 +1,4 @@
-"""Forking by the form: from the run's page to the new run, without a script; and what both pages then say."""
+"""Test forking with the form: from the run's page to the new run, without scripts, and the texts on both pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page_of(client: Client, run: AgentRun) -> str:
 
 
 def fields_of(html: str) -> dict[str, str]:
-    """What a browser would send back, untouched."""
+    """Return the values that a browser would submit from the unchanged form."""
     form = next(e for e in parse(html).walk() if e.tag == "form" and e.attributes.get("action", "").endswith("/fork"))
     found = {}
     for element in form.walk():
@@ -64,7 +64,7 @@ def send(client: Client, run: AgentRun, **fields: str) -> Any:
     return client.post(url_of(run), {**untouched, **fields})
 
 
-def test_it_works(operator: Client, run: AgentRun) -> None:
+def test_a_run_is_forked_and_both_pages_show_it(operator: Client, run: AgentRun) -> None:
     assert url_of(run) in page_of(operator, run)
     assert fields_of(operator.get(f"{url_of(run)}?step=2").content.decode())["step"] == "2"
 
@@ -80,8 +80,8 @@ def test_it_works(operator: Client, run: AgentRun) -> None:
     assert f"/runs/{new.pk}" in page_of(operator, run)
 
 
-def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
-    """They say which files and hosts the agent's tools reach."""
+def test_only_admins_may_change_settings(operator: Client, run: AgentRun) -> None:
+    """Settings determine which files and hosts the agent's tools can access."""
     answer = send(operator, run, settings='{"root": "/", "http_fetch_allow": ["evil.example"]}')
 
     assert answer.status_code == 403
@@ -89,7 +89,7 @@ def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
     assert "settings" not in fields_of(operator.get(url_of(run)).content.decode())
 
 
-def test_what_is_changed_is_changed_and_nothing_else(operator: Client, run: AgentRun) -> None:
+def test_a_fork_changes_only_the_submitted_fields(operator: Client, run: AgentRun) -> None:
     admin = Client()
     admin.force_login(make_person(run.project, Role.ADMIN))
     assert fields_of(admin.get(url_of(run)).content.decode())["settings"] == ""
@@ -127,7 +127,7 @@ def test_one_form_forks_once(operator: Client, run: AgentRun) -> None:
     ],
     ids=str,
 )
-def test_a_refusal_stands_at_its_field_and_keeps_what_was_typed(
+def test_form_keeps_input_after_error_and_shows_it_at_the_field(
     operator: Client, run: AgentRun, fields: dict[str, str], field: str, text: str
 ) -> None:
     answer = send(operator, run, **{"message": "What I typed", **fields})
@@ -138,7 +138,7 @@ def test_a_refusal_stands_at_its_field_and_keeps_what_was_typed(
     assert not AgentRun.objects.filter(forked_from=run).exists()
 
 
-def test_the_cap_is_said_at_the_step(operator: Client, run: AgentRun, settings: Any) -> None:
+def test_the_step_limit_is_reported_at_the_checkpoint(operator: Client, run: AgentRun, settings: Any) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = run.step_count
 
     answer = send(operator, run, step=str(run.step_count))
@@ -155,10 +155,10 @@ def test_a_run_without_a_step_cannot_be_forked(operator: Client, run: AgentRun) 
     assert "No checkpoints yet" in operator.get(url_of(queued)).content.decode()
 
 
-def test_a_viewer_sees_that_it_takes_a_role(project: Project, run: AgentRun) -> None:
+def test_a_viewer_cannot_fork(project: Project, run: AgentRun) -> None:
     viewer = Client()
     viewer.force_login(make_person(project, Role.VIEWER))
 
-    # The marks at the steps are the same for everybody; the button is not.
+    # The marks at the steps are the same for all users; the button depends on the role.
     assert f'href="{url_of(run)}"' not in page_of(viewer, run)
     assert viewer.get(url_of(run)).status_code == 403

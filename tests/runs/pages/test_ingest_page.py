@@ -1,4 +1,4 @@
-"""Ingest by key: what is counted of each request, how it is written, and what the page shows of it."""
+"""Test ingest counts: the counts of each request, their storage, and their page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Send = Callable[..., int]
 
 @pytest.fixture(autouse=True)
 def _nothing_pending(db: None) -> None:
-    """What other tests have counted in this process is not written here."""
+    """Discard counts that other tests left in this process."""
     ingest_counts.flush()
     IngestCount.objects.all().delete()
 
@@ -98,7 +98,7 @@ def test_each_event_and_each_refused_request_is_counted_once(project: Project, s
     }  # fmt: skip
 
 
-def test_a_request_writes_no_count_and_a_flush_adds_to_what_is_there(project: Project) -> None:
+def test_a_request_stores_no_count_and_a_flush_adds_to_stored_counts(project: Project) -> None:
     headers = with_key(project, "ingest")
     with CaptureQueriesContext(connection) as queries:
         assert send(headers, STARTED) == 200
@@ -116,7 +116,7 @@ def test_a_request_writes_no_count_and_a_flush_adds_to_what_is_there(project: Pr
     ]  # fmt: skip
 
 
-def test_counts_are_kept_while_the_database_does_not_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_kept_while_the_database_is_unavailable(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise DatabaseError
 
@@ -132,9 +132,7 @@ def test_counts_are_kept_while_the_database_does_not_answer(project: Project, mo
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.every_database
-def test_the_thread_of_the_server_writes_what_many_threads_count(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_of_many_threads_are_stored(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def count() -> None:
         for _ in range(200):
             ingest_counts.count(project.pk, "runner", {"accepted": 1, "duplicate": 2})
@@ -158,7 +156,7 @@ def store(project: Project, sender: str, outcome: str, events: int, at: datetime
 
 
 @pytest.mark.every_database
-def test_rates_the_last_event_and_the_rejected_are_those_of_each_sender(project: Project, settings: Settings) -> None:
+def test_each_sender_has_its_rates_last_event_and_rejections(project: Project, settings: Settings) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = [SECRET], project.slug
     key, silent, reader = (key_prefix(with_key(project, *scopes)) for scopes in (["ingest"], ["ingest"], ["read"]))
     now = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
@@ -185,7 +183,7 @@ def test_rates_the_last_event_and_the_rejected_are_those_of_each_sender(project:
     assert f"key:{reader}" in {one.sender for one in health_of(project, now)}
 
 
-def test_the_page_shows_them_with_a_fixed_number_of_queries(project: Project) -> None:
+def test_the_page_shows_counts_with_a_fixed_number_of_queries(project: Project) -> None:
     client = Client()
     client.force_login(make_person(project, Role.VIEWER))
 

@@ -1,4 +1,4 @@
-"""Aligning two sequences: as long a common part as there is, every place once, and quickly."""
+"""Test the alignment of two sequences: the common part is longest, each position appears once, and it is fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = st.lists(st.integers(0, 3), max_size=12)
 
 
 def longest(a: Sequence[int], b: Sequence[int]) -> int:
-    """By the book: the whole table."""
+    """Return the length of the longest common subsequence, from the full table."""
     table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i, one in enumerate(a):
         for j, other in enumerate(b):
@@ -25,7 +25,7 @@ def longest(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 @given(KEYS, KEYS)
-def test_it_finds_a_longest_common_subsequence(a: list[int], b: list[int]) -> None:
+def test_align_returns_a_longest_common_subsequence(a: list[int], b: list[int]) -> None:
     pairs = align(a, b)
 
     assert [pair.a for pair in pairs if pair.a is not None] == list(range(len(a)))
@@ -35,7 +35,7 @@ def test_it_finds_a_longest_common_subsequence(a: list[int], b: list[int]) -> No
     assert len(same) == longest(a, b)
 
 
-def test_what_lies_between_stands_side_by_side() -> None:
+def test_different_items_are_paired_in_order() -> None:
     assert align("abcx", "adx") == [
         Pair(0, 0, same=True), Pair(1, 1, same=False), Pair(2, None, same=False), Pair(3, 2, same=True),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ def test_what_lies_between_stands_side_by_side() -> None:
     assert align("", "a") == [Pair(None, 0, same=False)]
 
 
-def test_beyond_the_bound_places_are_paired_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_positions_are_paired_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lcs, "MAX_ALIGNED", 2)
 
@@ -51,8 +51,8 @@ def test_beyond_the_bound_places_are_paired_one_by_one(monkeypatch: pytest.Monke
     assert [pair.same for pair in align("abcd", "xxxbcd")][-1] is False
 
 
-def test_ten_thousand_steps_take_no_time() -> None:
-    """Bounded: two of the longest runs, with hardly a key in common order."""
+def test_ten_thousand_steps_are_aligned_quickly() -> None:
+    """Align two of the longest runs, with hardly any keys in common order, within a time limit."""
     a = [number * 7919 % 5003 for number in range(lcs.MAX_ALIGNED)]
     b = [number * 104729 % 5003 for number in range(lcs.MAX_ALIGNED)]
     begun = time.thread_time()

@@ -1,4 +1,4 @@
-"""What a run's page says of its limits: a budget that runs out, one that is used up, calls that repeat themselves."""
+"""Test the banners for limits on a run's page: budgets nearly or completely used, and repeated calls."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def warn(run: AgentRun, message: str, used: str | None) -> None:
     ],
     ids=["near", "all", "more", "unpriced"],
 )
-def test_a_running_run_warns(used: str | None, head: str) -> None:
+def test_a_running_run_shows_a_budget_warning(used: str | None, head: str) -> None:
     run = claimed(make_run(make_agent(settings=BUDGETS), "Go."))
     assert banners(run) == []
 
@@ -69,7 +69,7 @@ def test_a_running_run_warns(used: str | None, head: str) -> None:
     assert "4 of 5 tokens" in banner
 
 
-def test_a_budget_of_the_project_is_looked_for_too() -> None:
+def test_a_warning_for_a_budget_of_the_project_is_displayed() -> None:
     run = make_run(make_agent(), "Go.")
     run.project.settings = {"budgets": {"tokens_per_day": 5}}
     run.project.save()
@@ -78,7 +78,7 @@ def test_a_budget_of_the_project_is_looked_for_too() -> None:
     assert "used by the project today" in banners(run)[0]
 
 
-def test_without_budgets_nobody_looks_for_warnings() -> None:
+def test_without_budgets_no_query_for_warnings_is_made() -> None:
     run = claimed(make_run(make_agent(), "Go."))
     client = operator_of(run)
 
@@ -88,7 +88,7 @@ def test_without_budgets_nobody_looks_for_warnings() -> None:
     assert not [query for query in captured if "'budget.warning'" in query["sql"]]
 
 
-def test_a_used_up_budget_is_named_and_a_resume_explained() -> None:
+def test_a_used_up_budget_is_named_and_the_effect_of_a_resume_explained() -> None:
     run = drive(make_run(make_agent(settings=BUDGETS)))
     assert (run.status, run.status_reason) == (RunStatus.PAUSED, "budget")
 
@@ -99,7 +99,7 @@ def test_a_used_up_budget_is_named_and_a_resume_explained() -> None:
     assert "gets the same budget again" in banner
 
 
-def test_calls_that_repeat_themselves_are_named() -> None:
+def test_repeated_calls_are_named() -> None:
     run = claimed(make_run(make_agent(), "Go."))
     text = "Run stopped: search was requested 10 times in a row with the same arguments"
     payload = RunStopped(reason="repeated_calls", message=text)

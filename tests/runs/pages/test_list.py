@@ -1,4 +1,4 @@
-"""The list of runs: its pages, filters, rows, and what it costs."""
+"""Test the list of runs: its pages, filters, rows, and number of queries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def client_of(project: Project, role: Role) -> Client:
 def plant(
     project: Project, count: int, *, at: datetime = NOON, every: timedelta = timedelta(seconds=1)
 ) -> list[AgentRun]:
-    """Bare runs, created one after the other; the oldest first."""
+    """Create runs without events, one after the other, oldest first."""
     made = Log.objects.bulk_create([Log(project=project) for _ in range(count)])
     return AgentRun.objects.bulk_create(
         AgentRun(
@@ -97,7 +97,7 @@ def link(answer: Any, rel: str) -> str | None:
 
 
 def walk(client: Client, query: str = "", *, rel: str = "next", between: Any = None) -> list[str]:
-    """Every run that the links lead to, in the order in which they come."""
+    """Return all runs reached through the links, in order."""
     seen: list[str] = []
     while True:
         answer = client.get(f"/p/alpha/runs{query}")
@@ -109,8 +109,8 @@ def walk(client: Client, query: str = "", *, rel: str = "next", between: Any = N
             between()
 
 
-def test_no_row_renders_a_template_of_its_own(project: Project, viewer: Client) -> None:
-    """The template of a row is rendered once for each form of rows, and kept."""
+def test_rows_do_not_render_a_template_each(project: Project, viewer: Client) -> None:
+    """The template is rendered once for each variant of a row, and its output is reused."""
     plant(project, 1)
     viewer.get("/p/alpha/runs")
     one = len(viewer.get("/p/alpha/runs").templates)
@@ -122,7 +122,7 @@ def test_no_row_renders_a_template_of_its_own(project: Project, viewer: Client) 
 # --- A row -------------------------------------------------------------------------------------------------------
 
 
-def test_it_shows_what_a_run_is(project: Project, viewer: Client) -> None:
+def test_a_row_describes_its_run(project: Project, viewer: Client) -> None:
     agent = make_agent(project, slug="replay")
     run = drive(make_run(agent, title="Count the files"))
     page = viewer.get("/p/alpha/runs").content.decode()
@@ -157,7 +157,7 @@ def test_a_running_run_counts_up(project: Project, viewer: Client) -> None:
     assert '12k <span class="muted">/</span> 999' in page
 
 
-def test_the_order_is_newest_first(project: Project, viewer: Client) -> None:
+def test_the_newest_run_comes_first(project: Project, viewer: Client) -> None:
     runs = plant(project, 5)
 
     assert listed(viewer) == [str(run.pk) for run in reversed(runs)]
@@ -195,8 +195,8 @@ class Structure(HTMLParser):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_agents_and_people_wrote_is_only_text(text: str, project: Project, viewer: Client) -> None:
-    """Once as a title, once as the name of an agent that another system reported, once as what a reader looks for."""
+def test_texts_of_agents_and_people_are_only_text(text: str, project: Project, viewer: Client) -> None:
+    """Use the text as a title, as the name of an external agent, and as a search text."""
     titled, named = (run.pk for run in plant(project, 2))
     urls = ["/p/alpha/runs", f"/p/alpha/runs/rows?ids={titled},{named}", "/p/alpha/runs?q={}"]
 
@@ -213,14 +213,14 @@ def test_what_agents_and_people_wrote_is_only_text(text: str, project: Project, 
     assert not re.search("[\x00\x07\x1b\u202e]", hostile[0] + hostile[1])
 
 
-def test_secrets_in_a_title_are_not_shown(project: Project, viewer: Client) -> None:
+def test_secrets_in_a_title_are_masked(project: Project, viewer: Client) -> None:
     [run] = plant(project, 1)
     AgentRun.objects.filter(pk=run.pk).update(title="use ghp_abcdefghijklmnopqrstuvwxyz0123456789 please")
 
     assert b"ghp_abc" not in viewer.get("/p/alpha/runs").content
 
 
-def test_a_secret_across_the_end_of_what_a_filter_looks_at_is_not_found(project: Project, viewer: Client) -> None:
+def test_a_secret_cut_by_the_search_limit_is_not_found(project: Project, viewer: Client) -> None:
     [run] = plant(project, 1)
     prompt = "x" * (MAX_PROMPT - 27) + " lamp ghp_abcdefghijklmnopqrstuvwxyz0123456789 please"
     AgentRun.objects.filter(pk=run.pk).update(prompt=prompt)
@@ -232,7 +232,7 @@ def test_a_secret_across_the_end_of_what_a_filter_looks_at_is_not_found(project:
 # --- Pages -------------------------------------------------------------------------------------------------------
 
 
-def test_250_runs_with_new_ones_between_the_pages(project: Project, viewer: Client) -> None:
+def test_250_runs_are_paginated_while_new_ones_arrive(project: Project, viewer: Client) -> None:
     old = plant(project, 250)
     later = itertools.count(1)
 
@@ -242,8 +242,8 @@ def test_250_runs_with_new_ones_between_the_pages(project: Project, viewer: Clie
     assert walk(viewer, between=others_come) == [str(run.pk) for run in reversed(old)]
 
 
-def test_runs_of_the_same_moment_come_once_each(project: Project, viewer: Client) -> None:
-    """Only their ids tell them apart."""
+def test_runs_created_at_the_same_time_appear_once(project: Project, viewer: Client) -> None:
+    """Only their IDs differ."""
     runs = plant(project, 130, every=timedelta(0))
 
     seen = walk(viewer)
@@ -251,7 +251,7 @@ def test_runs_of_the_same_moment_come_once_each(project: Project, viewer: Client
     assert seen == sorted((str(run.pk) for run in runs), reverse=True)
 
 
-def test_the_way_back_shows_the_same_runs(project: Project, viewer: Client) -> None:
+def test_the_previous_page_shows_the_same_runs(project: Project, viewer: Client) -> None:
     runs = [str(run.pk) for run in plant(project, 120)][::-1]
     first = viewer.get("/p/alpha/runs")
     second = viewer.get(f"/p/alpha/runs{link(first, 'next')}")
@@ -262,7 +262,7 @@ def test_the_way_back_shows_the_same_runs(project: Project, viewer: Client) -> N
     assert ids_on(viewer.get(f"/p/alpha/runs{link(second, 'prev')}")) == ids_on(first) == runs[:50]
 
 
-def test_a_place_without_runs_leads_back(project: Project, viewer: Client) -> None:
+def test_a_page_without_runs_links_to_the_list(project: Project, viewer: Client) -> None:
     [run] = plant(project, 1)
 
     page = viewer.get(f"/p/alpha/runs?before={ListPosition.of(run)}").content.decode()
@@ -291,14 +291,14 @@ def test_links_keep_the_filters(project: Project, viewer: Client) -> None:
         *("1_0-" + "0" * 32, "１-" + "0" * 32, "1-" + "0" * 32 + "\n", "'; DROP TABLE agent_runs; --", "\x00"),
     ],
 )
-def test_a_place_that_is_none_is_refused(name: str, value: str, project: Project, viewer: Client) -> None:
+def test_an_invalid_position_is_refused(name: str, value: str, project: Project, viewer: Client) -> None:
     answer = viewer.get("/p/alpha/runs", {name: value})
 
     assert answer.status_code == 400
     assert b"invalid_query" in answer.content
 
 
-def test_a_place_survives_its_address(project: Project) -> None:
+def test_a_position_can_be_parsed_from_its_text(project: Project) -> None:
     for run in plant(project, 3, at=datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)):
         assert ListPosition.parse(str(ListPosition.of(run)), "before") == ListPosition.at(run.created_at, run.pk)
     for at in (FIRST, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), LAST):
@@ -308,7 +308,7 @@ def test_a_place_survives_its_address(project: Project) -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 18, "-" + "9" * 18])
-def test_a_place_beyond_the_calendar_is_its_end(number: str, project: Project, viewer: Client) -> None:
+def test_a_position_outside_the_calendar_is_clamped(number: str, project: Project, viewer: Client) -> None:
     plant(project, 1)
     for name in ("before", "after"):
         assert viewer.get("/p/alpha/runs", {name: f"{number}-{'0' * 32}"}).status_code == 200
@@ -319,7 +319,7 @@ def test_a_place_beyond_the_calendar_is_its_end(number: str, project: Project, v
 
 @pytest.fixture
 def five(project: Project) -> dict[str, AgentRun]:
-    """One of each kind, by what is special about it."""
+    """Create one run of each kind, by name."""
     names = ["plain", "paused", "percent", "external", "child"]
     runs = dict(zip(names, plant(project, 5), strict=True))
     agent = make_agent(project, slug="special")
@@ -359,7 +359,7 @@ def test_filters(query: str, names: set[str], five: dict[str, AgentRun], viewer:
     assert {by_id[found] for found in listed(viewer, query)} == names
 
 
-def test_the_page_the_api_and_the_file_find_external_runs_by_the_names_of_their_agents(
+def test_page_api_and_export_find_external_runs_by_agent_name(
     five: dict[str, AgentRun], project: Project, viewer: Client
 ) -> None:
     AgentRun.objects.filter(pk=five["external"].pk).update(agent_config={"agent_id": "special"})
@@ -375,7 +375,7 @@ def test_the_page_the_api_and_the_file_find_external_runs_by_the_names_of_their_
         assert {json.loads(line)["id"] for line in "".join(file.portions).splitlines()} == ids
 
 
-def test_continuations_are_no_first_runs(project: Project, viewer: Client) -> None:
+def test_a_continuation_is_not_a_root_run(project: Project, viewer: Client) -> None:
     run = make_run(make_agent(project))
     inbox.pause(run.pk, by="test")
     new = resuming.resume(run.pk, by="test").run
@@ -384,7 +384,7 @@ def test_continuations_are_no_first_runs(project: Project, viewer: Client) -> No
     assert listed(viewer, "?root=1") == [str(run.pk)]
 
 
-def test_the_form_shows_the_filters_that_hold(five: dict[str, AgentRun], viewer: Client) -> None:
+def test_the_form_shows_the_current_filters(five: dict[str, AgentRun], viewer: Client) -> None:
     page = viewer.get('/p/alpha/runs?status=paused&agent=special&source=external&root=1&q="x"').content.decode()
 
     assert 'value="paused" checked' in page
@@ -406,15 +406,15 @@ def test_the_form_shows_the_filters_that_hold(five: dict[str, AgentRun], viewer:
         "?before=1-1&after=1-1",
     ],
 )
-def test_filters_that_are_none_are_refused(query: str, project: Project, viewer: Client) -> None:
+def test_invalid_filters_are_refused(query: str, project: Project, viewer: Client) -> None:
     assert viewer.get(f"/p/alpha/runs{query}").status_code == 400
 
 
-# --- Nothing to show ---------------------------------------------------------------------------------------------
+# --- Empty lists -------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_project_shows_the_way_to_the_first_run(project: Project, viewer: Client) -> None:
-    """Each role what it may do: a click, the form, or nothing; commands only to whom they help, and folded away."""
+def test_an_empty_project_shows_how_to_create_the_first_run(project: Project, viewer: Client) -> None:
+    """Each role gets its options: the demo button, commands, or none. Commands are only for users who can run them."""
     seen = {
         role: client_of(project, role).get("/p/alpha/runs").content.decode() for role in (Role.ADMIN, Role.OPERATOR)
     }
@@ -431,7 +431,7 @@ def test_an_empty_project_shows_the_way_to_the_first_run(project: Project, viewe
 
 
 def test_the_commands_of_an_empty_project_work(project: Project) -> None:
-    """As far as a test goes without a shell: the definition in the first one is good."""
+    """Apply the definition in the first command, and run its agent."""
     page = client_of(project, Role.OPERATOR).get("/p/alpha/runs").content.decode()
     [definition] = re.findall(
         r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
@@ -444,7 +444,7 @@ def test_the_commands_of_an_empty_project_work(project: Project) -> None:
     assert drive(make_run(agent)).status == "completed"
 
 
-def test_filters_that_nothing_passes_are_something_else(project: Project, viewer: Client) -> None:
+def test_filters_without_matches_show_another_message(project: Project, viewer: Client) -> None:
     plant(project, 1)
 
     page = viewer.get("/p/alpha/runs?status=failed").content.decode()
@@ -454,14 +454,14 @@ def test_filters_that_nothing_passes_are_something_else(project: Project, viewer
     assert re.search(r'<a class="button" href="/p/alpha/runs">Clear filters</a>', page)
 
 
-def test_only_who_may_start_a_run_is_offered_it(project: Project, viewer: Client) -> None:
+def test_starting_a_run_is_offered_only_with_permission(project: Project, viewer: Client) -> None:
     start = b'<a class="button primary" href="/p/alpha/runs/new">'
 
     assert start not in viewer.get("/p/alpha/runs").content
     assert start in client_of(project, Role.OPERATOR).get("/p/alpha/runs").content
 
 
-# --- What it costs -----------------------------------------------------------------------------------------------
+# --- Query counts ------------------------------------------------------------------------------------------------
 
 
 def queries_of(client: Client, url: str) -> list[str]:
@@ -470,8 +470,8 @@ def queries_of(client: Client, url: str) -> list[str]:
     return [query["sql"] for query in captured]
 
 
-def test_what_waits_for_a_person_is_counted_at_the_top(project: Project, viewer: Client) -> None:
-    """Runs of this site, and sessions elsewhere that go on; not what was imported after its end."""
+def test_runs_that_wait_for_a_person_are_counted(project: Project, viewer: Client) -> None:
+    """Count runs of this site and active external sessions, but not sessions imported after their end."""
     old, live = timezone.now() - timedelta(days=3), timezone.now()
     sources = AgentRun.Source
     waits = [
@@ -487,7 +487,7 @@ def test_what_waits_for_a_person_is_counted_at_the_top(project: Project, viewer:
     assert link in viewer.get("/p/alpha/runs/rows").content.decode()
 
 
-def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Project, viewer: Client) -> None:
+def test_the_query_count_is_the_same_with_fifty_rows_and_none(project: Project, viewer: Client) -> None:
     agents = [make_agent(project) for _ in range(3)]
     few = queries_of(viewer, "/p/alpha/runs")
     runs = plant(project, 60)
@@ -497,15 +497,14 @@ def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Proj
 
     many = queries_of(viewer, "/p/alpha/runs")
 
-    # Three of them for the agents of the other programs: one for each source, one for schedules. One more for the
-    # queued run.
+    # Three queries list agents of external programs: one per source and one for schedules. The queued run adds one.
     assert (len(many), len(few)) == (15, 14)
     ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
     assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 9
 
 
-def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
-    """Neither prompts nor results nor the frozen agents, which may be of any size; of a summary the beginning."""
+def test_a_page_does_not_read_payloads(project: Project, viewer: Client) -> None:
+    """Omit prompts, results and frozen agents, which may be of any size; read only the start of a summary."""
     plant(project, 3)
 
     [listing, *_] = [sql for sql in queries_of(viewer, "/p/alpha/runs") if 'FROM "agent_runs"' in sql]
@@ -515,7 +514,7 @@ def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
         assert big not in columns
 
 
-def test_every_page_is_read_by_the_index(project: Project) -> None:
+def test_every_page_uses_the_index(project: Project) -> None:
     plant(project, 3)
     place = ListPosition.now()
     for query in ("", f"before={place}", f"after={place}"):
@@ -523,7 +522,7 @@ def test_every_page_is_read_by_the_index(project: Project) -> None:
             ListQuery.parse(QueryDict(query)).page(project)
         [sql] = [entry["sql"] for entry in captured]
         with connection.cursor() as cursor:
-            # So few rows are faster read without an index: the question is whether it fits.
+            # So few rows are faster to read without an index, so sequential scans are disabled.
             if connection.vendor == "postgresql":
                 cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
             cursor.execute(f"EXPLAIN {'QUERY PLAN ' if connection.vendor == 'sqlite' else ''}{sql}")
@@ -553,13 +552,13 @@ def test_the_index_finds_the_first_row_of_any_page(project: Project) -> None:
             cursor.execute(f"EXPLAIN (ANALYZE, FORMAT TEXT) {sql}")
             plan = "\n".join(row[0] for row in cursor.fetchall())
         assert re.search(r"Index Scan (Backward )?using run_list on agent_runs", plan), plan
-        # The rows of the page and the one after it, not those before it.
+        # Reads only the rows of the page and the next row, not the rows before the page.
         [read] = re.findall(r"using run_list on agent_runs.*actual time=\S+ rows=(\d+)", plan)
         assert int(read) <= PAGE_SIZE + 1, plan
 
 
-def test_a_title_with_braces_is_shown_as_it_is(project: Project, viewer: Client) -> None:
-    """Rows are filled in by format_html, which must not interpret what it fills in."""
+def test_braces_in_a_title_are_displayed_unchanged(project: Project, viewer: Client) -> None:
+    """Rows are built with format_html, which must not interpret inserted text."""
     run = plant(project, 1)[0]
     AgentRun.objects.filter(pk=run.pk).update(title="{id} {0} {{ <b> }}")
 

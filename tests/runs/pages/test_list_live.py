@@ -1,4 +1,4 @@
-"""The list of runs while it is open: the rows that it asks for again, the count of new runs, the stream of hints."""
+"""Test the open list of runs: updated rows, the count of new runs, and the event stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.web.stream_clients import Listeners
 
 ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})" class="run" tabindex="-1" hx-swap-oob="true">')
 
-#: Always the same: pytest's workers must agree on the names of tests.
+#: Constant, because pytest's workers must generate the same test names.
 SOME_ID = UUID("0192f0c1-7e6a-7c3b-9d54-3f1a2b4c5d6e")
 
 
@@ -56,7 +56,7 @@ def new_on(fragment: str) -> str:
 # --- Rows --------------------------------------------------------------------------------------------------------
 
 
-def test_rows_come_again_as_they_are_now(project: Project, viewer: Client) -> None:
+def test_rows_are_returned_in_their_current_state(project: Project, viewer: Client) -> None:
     agent = make_agent(project)
     first, second = make_run(agent), make_run(agent)
     assert ROW.findall(rows(viewer, first)) == [str(first.pk)]
@@ -79,7 +79,7 @@ def test_a_row_is_the_same_on_the_page_and_in_the_fragment(project: Project, vie
     assert again.replace(' hx-swap-oob="true"', "") == on_page
 
 
-def test_foreign_and_unknown_rows_are_left_out(project: Project, viewer: Client) -> None:
+def test_foreign_and_unknown_rows_are_omitted(project: Project, viewer: Client) -> None:
     mine, theirs = make_run(make_agent(project)), make_run()
     nobodys = AgentRun(pk=uuid4())
 
@@ -93,18 +93,18 @@ def test_foreign_and_unknown_rows_are_left_out(project: Project, viewer: Client)
 @pytest.mark.parametrize(
     "ids", ["x", ",", "1", f"{SOME_ID},", f"{SOME_ID};{SOME_ID}", f"{{{SOME_ID}}}", SOME_ID.hex, "\x00", "../runs"]
 )
-def test_ids_that_are_none_are_refused(ids: str, project: Project, viewer: Client) -> None:
+def test_invalid_ids_are_refused(ids: str, project: Project, viewer: Client) -> None:
     assert viewer.get("/p/alpha/runs/rows", {"ids": ids}).status_code == 400
 
 
-def test_no_more_rows_than_a_page_has(project: Project, viewer: Client) -> None:
+def test_the_number_of_rows_is_limited_to_a_page(project: Project, viewer: Client) -> None:
     def asked(count: int) -> int:
         return viewer.get("/p/alpha/runs/rows", {"ids": ",".join(str(uuid4()) for _ in range(count))}).status_code
 
     assert (asked(PAGE_SIZE), asked(PAGE_SIZE + 1)) == (200, 400)
 
 
-def test_the_page_asks_for_what_can_still_change(project: Project, viewer: Client) -> None:
+def test_the_page_requests_only_rows_that_can_change(project: Project, viewer: Client) -> None:
     agent = make_agent(project)
     over, live = drive(make_run(agent)), make_run(agent)
 
@@ -115,7 +115,7 @@ def test_the_page_asks_for_what_can_still_change(project: Project, viewer: Clien
     assert viewer.get(url.replace("&amp;", "&")).status_code == 200
 
 
-def test_an_older_page_does_not_wait_for_new_runs(project: Project, viewer: Client) -> None:
+def test_an_older_page_does_not_poll_for_new_runs(project: Project, viewer: Client) -> None:
     run = drive(make_run(make_agent(project)))
     page = viewer.get(f"/p/alpha/runs?before={ListPosition.at(run.created_at + timedelta(1), run.pk)}").content.decode()
 
@@ -126,7 +126,7 @@ def test_an_older_page_does_not_wait_for_new_runs(project: Project, viewer: Clie
 # --- New runs ----------------------------------------------------------------------------------------------------
 
 
-def test_new_runs_are_counted_and_nothing_moves(project: Project, viewer: Client) -> None:
+def test_new_runs_are_counted_and_rows_do_not_move(project: Project, viewer: Client) -> None:
     agent = make_agent(project)
     newest = make_run(agent)
     since = ListPosition.of(newest)
@@ -141,7 +141,7 @@ def test_new_runs_are_counted_and_nothing_moves(project: Project, viewer: Client
     assert '<div id="new-runs" class="new-runs" role="status" hx-swap-oob="true">' in fragment
 
 
-def test_only_new_runs_that_pass_the_filters_are_counted(project: Project, viewer: Client) -> None:
+def test_only_new_runs_that_match_the_filters_are_counted(project: Project, viewer: Client) -> None:
     since = ListPosition.now()
     paused = make_run(make_agent(project))
     make_run(make_agent(project))
@@ -154,14 +154,14 @@ def test_only_new_runs_that_pass_the_filters_are_counted(project: Project, viewe
     assert 'href="/p/alpha/runs?status=paused"' in fragment
 
 
-def test_runs_of_others_are_not_news(project: Project, viewer: Client) -> None:
+def test_runs_of_other_projects_are_not_counted(project: Project, viewer: Client) -> None:
     since = ListPosition.now()
     make_run()
 
     assert new_on(rows(viewer, since=since)) == ""
 
 
-def test_more_than_99_are_not_counted(project: Project, viewer: Client) -> None:
+def test_new_runs_are_counted_up_to_99(project: Project, viewer: Client) -> None:
     since = ListPosition.at(timezone.now() - timedelta(hours=1), uuid4())
     agent = make_agent(project)
     for _ in range(101):
@@ -170,7 +170,7 @@ def test_more_than_99_are_not_counted(project: Project, viewer: Client) -> None:
     assert new_on(rows(viewer, since=since)) == "99+ new runs"
 
 
-def test_an_empty_page_hears_of_the_first_run(project: Project, viewer: Client) -> None:
+def test_an_empty_list_reports_the_first_run(project: Project, viewer: Client) -> None:
     [url] = re.findall(r'hx-get="([^"]*)"', viewer.get("/p/alpha/runs").content.decode())
 
     make_run(make_agent(project))
@@ -178,7 +178,7 @@ def test_an_empty_page_hears_of_the_first_run(project: Project, viewer: Client) 
     assert new_on(viewer.get(url.replace("&amp;", "&")).content.decode()) == "1 new run"
 
 
-def test_a_session_that_has_ended_leads_to_the_login(project: Project, viewer: Client) -> None:
+def test_an_expired_session_redirects_to_the_login(project: Project, viewer: Client) -> None:
     viewer.logout()
     page = "http://testserver/p/alpha/runs?status=paused"
 
@@ -188,7 +188,7 @@ def test_a_session_that_has_ended_leads_to_the_login(project: Project, viewer: C
     assert answer["HX-Redirect"] == "/login?next=%2Fp%2Falpha%2Fruns%3Fstatus%3Dpaused"
 
 
-# --- Hints -------------------------------------------------------------------------------------------------------
+# --- Event stream ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_the_stream_names_runs_that_appear_or_change(committed: Project, web: We
     assert str(foreign.pk) not in told()
 
 
-def test_strangers_get_no_stream(committed: Project, web: WebThread, listeners: Listeners) -> None:
+def test_unauthorized_users_get_no_stream(committed: Project, web: WebThread, listeners: Listeners) -> None:
     member = make_person(committed, Role.VIEWER)
     cookie = signed_in(member)
     stranger = signed_in(make_person(make_project("beta"), Role.ADMIN))
@@ -226,7 +226,7 @@ def test_strangers_get_no_stream(committed: Project, web: WebThread, listeners: 
     assert listeners.ask(url, accept | cookie).status == 404
 
 
-def test_who_is_removed_hears_no_more(committed: Project, web: WebThread, listeners: Listeners) -> None:
+def test_the_stream_ends_for_a_removed_member(committed: Project, web: WebThread, listeners: Listeners) -> None:
     member = make_person(committed, Role.VIEWER)
     reader = listeners.open(f"{web.url}/p/alpha/runs/stream", signed_in(member))
     eventually(lambda: reader.statuses == [200], why="the stream is open")

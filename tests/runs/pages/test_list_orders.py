@@ -1,4 +1,4 @@
-"""The orders, columns and limits of the run list, on pages of any filter."""
+"""Test the orders, columns and limits of the run list, with pages and filters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def viewer(project: Project) -> Client:
 
 
 def plant(project: Project, count: int) -> list[AgentRun]:
-    """Runs with costs, tokens, durations and last events that repeat, and some unknown; the oldest first."""
+    """Create runs with repeated and missing values for cost, tokens, duration and last event; oldest first."""
     logs = Log.objects.bulk_create(
         Log(project=project, last_event_at=NOON + timedelta(minutes=7 * n % 5) if n % 4 else None) for n in range(count)
     )
@@ -63,7 +63,7 @@ def plant(project: Project, count: int) -> list[AgentRun]:
 
 
 def walk(client: Client, query: str, rel: str = "next") -> tuple[list[str], str]:
-    """Every run that the links lead to, and the query of the last page."""
+    """Return all runs reached through the links, and the query of the last page."""
     seen: list[str] = []
     for _ in range(50):
         page = client.get(f"/p/alpha/runs{query}").content.decode()
@@ -80,7 +80,7 @@ KEYS, DIRECTIONS = ["created", "duration", "cost", "tokens", "last_event"], ["as
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "direction"), list(itertools.product(KEYS, DIRECTIONS)))
-def test_every_order_shows_every_run_once_in_both_directions(
+def test_every_order_lists_every_run_once_in_both_directions(
     key: str, direction: str, project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_query, "PAGE_SIZE", 7)
@@ -106,10 +106,10 @@ def test_every_order_shows_every_run_once_in_both_directions(
 
 
 @pytest.mark.parametrize(("key", "direction"), list(itertools.product(KEYS, DIRECTIONS)))
-def test_times_by_any_clock_have_places(
+def test_times_of_external_clocks_can_be_sorted(
     key: str, direction: str, project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runners and files have clocks of their own: of other years, and ahead of the site's."""
+    """Runners and files have other clocks: times may be in any year, or ahead of the site's clock."""
     monkeypatch.setattr(list_query, "PAGE_SIZE", 2)
     runs = plant(project, 8)
     times = [FIRST, datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC), datetime(5139, 1, 1, tzinfo=UTC), LAST]
@@ -157,7 +157,7 @@ def test_filters_by_number_time_reason_and_text(project: Project, viewer: Client
         assert viewer.get(f"/p/alpha/runs?{bad}").status_code == 400, bad
 
 
-def test_a_search_without_an_index_stops_and_goes_on(
+def test_a_search_without_an_index_stops_and_can_be_continued(
     project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_windows, "WINDOW", 10)
@@ -176,7 +176,7 @@ def test_a_search_without_an_index_stops_and_goes_on(
     assert set(ROW.findall(sorted_page)) == {str(run.pk) for run in runs[-10:]}
 
 
-def test_columns_are_chosen_and_kept(project: Project, viewer: Client) -> None:
+def test_columns_are_selected_and_kept(project: Project, viewer: Client) -> None:
     plant(project, 60)
 
     page = viewer.get("/p/alpha/runs?columns=title&columns=cost&columns=created&sort=cost&order=asc").content.decode()

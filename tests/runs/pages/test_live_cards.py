@@ -1,4 +1,4 @@
-"""What a batch of live rows brings beside the rows: the facts of the run, and the call for its head."""
+"""Test the additional content of live rows: the facts of the run, and the event that reloads the head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timeline.live.rendering import ROWS
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run() -> None:
+def test_facts_are_sent_once_per_batch_and_status_changes_reload_the_head() -> None:
     run = drive(recorded("claude-code-5c"))
 
     pieces = live_cards.render(run.pk, log.read(run.pk))
@@ -25,7 +25,7 @@ def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_a_command_calls_for_the_head_too() -> None:
+def test_a_command_reloads_the_head() -> None:
     run = recorded("claude-code-5c")
     told(run, "command.received", {"type": "pause", "by": "ada"})
 

@@ -1,4 +1,4 @@
-"""A call whose outcome is unknown, on its run's page: who may say what came of it, how, and what the card shows."""
+"""Test resolving an unknown outcome on the run's page: permissions, choices, and the card."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def body_of(client: Client, url: str) -> Element:
 
 
 def forms_of(body: Element, call: AgentRunToolCall) -> dict[str, Element]:
-    """By what each says; every one can be sent as it is."""
+    """Return the forms by choice. Check that each can be submitted."""
     found: dict[str, Element] = {}
     for form in body.walk():
         if form.tag == "form" and form.attributes.get("action", "").endswith(f"/calls/{call.pk}/resolve"):
@@ -75,10 +75,10 @@ def card_of(page: Element, call: AgentRunToolCall) -> Element:
     return found
 
 
-# --- What is offered ------------------------------------------------------------------------------------------------
+# --- Choices --------------------------------------------------------------------------------------------------------
 
 
-def test_the_banner_asks_and_offers_three_answers(run: AgentRun, operator: Client) -> None:
+def test_the_banner_offers_three_choices(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
     body = body_of(operator, f"/runs/{run.pk}")
 
@@ -90,7 +90,9 @@ def test_the_banner_asks_and_offers_three_answers(run: AgentRun, operator: Clien
 
 
 @pytest.mark.parametrize("effect", list(Effect))
-def test_only_what_may_happen_twice_is_asked_about_twice(run: AgentRun, operator: Client, effect: Effect) -> None:
+def test_only_calls_that_must_not_be_repeated_require_a_confirmation(
+    run: AgentRun, operator: Client, effect: Effect
+) -> None:
     AgentRunToolCall.objects.filter(run=run, status="unknown").update(effect=effect, idempotency_key=None)
     if effect is Effect.IDEMPOTENT:
         AgentRunToolCall.objects.filter(run=run, status="unknown").update(idempotency_key="k")
@@ -117,7 +119,7 @@ def test_a_viewer_sees_the_call_and_no_form(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?show=tools"])
-def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Client, query: str) -> None:
+def test_the_card_links_to_the_choices(run: AgentRun, operator: Client, query: str) -> None:
     call = lost_call(run)
     body = body_of(operator, f"/runs/{run.pk}{query}")
 
@@ -128,7 +130,7 @@ def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Clie
     assert body.find(link.removeprefix("#")) is not None
 
 
-# --- What is said ---------------------------------------------------------------------------------------------------
+# --- Resolving ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Clie
     ],
     ids=["done", "done without a word", "failed"],
 )
-def test_an_answer_lets_the_run_go_on(
+def test_resolving_an_outcome_continues_the_run(
     run: AgentRun, operator: Client, fields: dict[str, str], status: str, output: str
 ) -> None:
     call = lost_call(run)
@@ -158,7 +160,7 @@ def test_an_answer_lets_the_run_go_on(
     assert drive(run).status == "completed"
 
 
-def test_it_runs_again(run: AgentRun, operator: Client) -> None:
+def test_a_call_can_be_run_again(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
 
     assert told(say(operator, run, call, choice="retry")) == ("success", "Outcome recorded. The tool call runs again.")
@@ -170,7 +172,7 @@ def test_it_runs_again(run: AgentRun, operator: Client) -> None:
     assert "started 2 times" in card.text
 
 
-def test_a_second_word_hears_the_first(run: AgentRun, operator: Client) -> None:
+def test_a_second_choice_reports_the_first(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
     say(operator, run, call, choice="done", text="here")
 
@@ -182,12 +184,12 @@ def test_a_second_word_hears_the_first(run: AgentRun, operator: Client) -> None:
 
 
 @pytest.mark.parametrize("choice", ["", "maybe", "DONE"])
-def test_what_no_form_of_ours_sends(run: AgentRun, operator: Client, choice: str) -> None:
+def test_an_unknown_choice_is_refused(run: AgentRun, operator: Client, choice: str) -> None:
     assert told(say(operator, run, lost_call(run), choice=choice))[0] == "error"
     assert AgentRun.objects.get(pk=run.pk).status == "waiting"
 
 
-def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> None:
+def test_a_paused_run_offers_no_choices(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
     inbox.pause(run.pk, by="ada")
 
@@ -199,7 +201,7 @@ def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> N
 
 
 @pytest.mark.parametrize("level", ["DEFAULT", "ERROR"])
-def test_a_recorded_call_without_a_result_is_not_said_to_have_lost_its_worker(level: str) -> None:
+def test_a_recorded_call_without_a_result_does_not_mention_a_lost_worker(level: str) -> None:
     use = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     generation = {
         "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "level": level,

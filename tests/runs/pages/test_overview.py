@@ -1,4 +1,4 @@
-"""The start page of a project, its charts, its empty state, and the page at `/`."""
+"""Test the start page of a project, its charts, its empty state, and the page at `/`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ended(status: str, seconds: float, **more: Any) -> EndedRun:
     return EndedRun(at, status, started_at=at, worked_time=timedelta(seconds=seconds), **columns)
 
 
-def test_the_page_says_what_needs_somebody_what_runs_and_what_it_cost(project: Project) -> None:
+def test_the_page_shows_open_items_active_runs_and_cost(project: Project) -> None:
     done = drive(make_run(make_agent(project, slug="fixer"), title=HOSTILE))
     waiting, lost = make_awaiting_approval(project), make_waiting(project)
     body = page(client_of(project))
@@ -83,7 +83,7 @@ def test_the_page_says_what_needs_somebody_what_runs_and_what_it_cost(project: P
     assert 'id="bell"' in live
 
 
-def test_the_number_of_queries_does_not_grow(project: Project, django_assert_max_num_queries: Any) -> None:
+def test_the_query_count_does_not_grow(project: Project, django_assert_max_num_queries: Any) -> None:
     client = client_of(project)
     make_awaiting_approval(project)
     drive(make_run(make_agent(project)))
@@ -108,7 +108,7 @@ def test_sums_are_exact(project: Project) -> None:
     assert sums_of([]).percentile_s(0.5) is None
 
 
-def test_charts_have_the_numbers_of_their_table() -> None:
+def test_charts_have_the_values_of_their_table() -> None:
     window = RunWindow(
         RANGES["24h"], datetime(2026, 5, 4, 12, 30, tzinfo=UTC), [ended("completed", 5), ended("failed", 7)]
     )
@@ -128,7 +128,7 @@ def test_charts_have_the_numbers_of_their_table() -> None:
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_the_sums_are_of_the_whole_range(project: Project, name: str) -> None:
+def test_the_sums_include_the_whole_range(project: Project, name: str) -> None:
     run = drive(make_run(make_agent(project, slug="fixer")))
     now, within = timezone.now(), RANGES[name].length - timedelta(seconds=30)
     AgentRun.objects.filter(pk=run.pk).update(started_at=now - within, completed_at=now - within)
@@ -144,13 +144,13 @@ def test_the_charts_page_has_ranges_and_tools(project: Project) -> None:
         body = page(client, f"/p/alpha/charts?range={name}")
         assert len(body.all("chart-plot")) == 4
         assert "By tool" in body.text
-        # The run takes less than a second, and yet it takes time.
+        # The run takes less than a second, but its time is not zero.
         assert re.search(r"\b[1-9]\d* ms\b", body.text)
         assert not re.search(r"\b0 s\b", body.text)
     assert client.get("/p/alpha/charts?range=1y").status_code == 400
 
 
-def test_an_empty_project_starts_the_demo_with_one_click(project: Project) -> None:
+def test_one_click_starts_the_demo_in_an_empty_project(project: Project) -> None:
     client = client_of(project)
     body = page(client)
     commands = [each.attributes["data-copy"] for each in body.walk() if "data-copy" in each.attributes]
@@ -171,8 +171,8 @@ def test_an_empty_project_starts_the_demo_with_one_click(project: Project) -> No
     assert client_of(other, Role.OPERATOR).post("/p/beta/demo").status_code == 403
 
 
-def test_operators_are_offered_the_command_that_watches_sessions(project: Project, settings: Any) -> None:
-    """With runs and without. Elsewhere than on the site's own machine, the command needs the site's URL."""
+def test_operators_see_the_command_that_watches_sessions(project: Project, settings: Any) -> None:
+    """It appears with and without runs. On another machine than the site's, the command needs the site's URL."""
     on_this_machine = connection.vendor == "sqlite"
     settings.AGENT_RUNNER_PROJECT = "alpha"
     settings.AGENTOPS_BASE_URL = ""
@@ -187,7 +187,7 @@ def test_operators_are_offered_the_command_that_watches_sessions(project: Projec
     assert command in codes_of(page(operator, "/p/alpha/runs"))
 
 
-def test_paused_and_failed_runs_are_settled_from_the_page(project: Project) -> None:
+def test_paused_and_failed_runs_can_be_dismissed_on_the_page(project: Project) -> None:
     failed, client = make_failed(project), client_of(project, Role.OPERATOR)
     assert actions_of(page(client)) == [f"/runs/{failed.pk}/dismiss"]
     answer = client.post(f"/runs/{failed.pk}/dismiss", {"next": "overview"})
@@ -202,7 +202,7 @@ def test_paused_and_failed_runs_are_settled_from_the_page(project: Project) -> N
     assert "Nothing of this kind needs you" in page(client, "/p/alpha/approvals?kind=failed").text
 
 
-def test_a_paused_run_with_one_step_left_says_so_in_the_singular(project: Project, settings: Any) -> None:
+def test_one_remaining_step_is_in_the_singular(project: Project, settings: Any) -> None:
     run = make_run(make_agent(project))
     inbox.pause(run.pk, by="test")
     settings.AGENTOPS_MAX_TOTAL_STEPS = 1
@@ -210,7 +210,7 @@ def test_a_paused_run_with_one_step_left_says_so_in_the_singular(project: Projec
     assert "Resuming continues after step 0 with up to 1 more step." in page(client_of(project)).text
 
 
-def test_several_projects_are_listed_with_what_needs_the_user(project: Project) -> None:
+def test_several_projects_are_listed_with_the_number_of_open_items(project: Project) -> None:
     client = client_of(project)
     assert client.get("/")["Location"] == "/p/alpha"
     boss = Client()

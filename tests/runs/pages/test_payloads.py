@@ -1,4 +1,4 @@
-"""Whole payloads: pages that work without scripts, pieces for cards, and files."""
+"""Test full payloads: pages without scripts, fragments for cards, and files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def payloads(element: Element) -> list[str]:
     return [payload.text for payload in element.all("payload")]
 
 
-def test_a_message_is_shown_whole(run: AgentRun) -> None:
+def test_a_message_is_displayed_in_full(run: AgentRun) -> None:
     call = ToolCallPart("grep", {"q": "<b>"}, tool_call_id="c")
     row = said(run, ThinkingPart("t" * 5000), TextPart("x" * 20_000), call)
 
@@ -71,7 +71,7 @@ def test_a_message_is_shown_whole(run: AgentRun) -> None:
     assert '"part_kind": "thinking"' in raw.text
 
 
-def test_the_same_address_is_a_page_without_scripts(run: AgentRun) -> None:
+def test_the_same_url_is_a_page_without_scripts(run: AgentRun) -> None:
     row = said(run, TextPart("Yes."))
     part = fetched(run, f"/messages/{row.pk}", htmx=True).content.decode()
     page = fetched(run, f"/messages/{row.pk}").content.decode()
@@ -83,7 +83,7 @@ def test_the_same_address_is_a_page_without_scripts(run: AgentRun) -> None:
     assert "Yes." in part
 
 
-def test_what_a_model_said_is_cleaned_and_pictures_are_named(run: AgentRun) -> None:
+def test_texts_of_a_model_are_masked_and_images_are_named(run: AgentRun) -> None:
     row = said(run, TextPart(f"the key is {SECRET}"), ToolCallPart("t", {"key": SECRET}, tool_call_id="c"))
     turn = ["See.", BinaryContent(data=b"\x89PNG" * 99, media_type="image/png")]
     prompt = make_run(make_agent(run.project), ITEMS.dump_python(turn, mode="json"))
@@ -94,7 +94,7 @@ def test_what_a_model_said_is_cleaned_and_pictures_are_named(run: AgentRun) -> N
     assert shown[0] == "See.\n[image/png]"
 
 
-def test_a_call_is_shown_with_its_arguments_its_output_and_its_failures() -> None:
+def test_a_call_shows_its_arguments_output_and_errors() -> None:
     run = drive(recorded("claude-code-5c"))
     bad, good = run.tool_calls.filter(status="error")[0], run.tool_calls.filter(status="completed")[0]
 
@@ -110,7 +110,7 @@ def test_a_call_is_shown_with_its_arguments_its_output_and_its_failures() -> Non
 PNG = b"\x89PNG\r\n\x1a\n" + b"\xfb\xff" * 9000
 
 
-def test_pictures_are_shown_in_raster_formats_only(run: AgentRun) -> None:
+def test_only_raster_images_are_displayed(run: AgentRun) -> None:
     parts = [PNG, b"GIF87a is no PNG", b"<svg onload=alert(1)>"]
     types = ["image/png", "image/png", "image/svg+xml"]
     turn = ["See.", *(BinaryContent(data=data, media_type=type_) for data, type_ in zip(parts, types, strict=True))]
@@ -129,7 +129,7 @@ def test_pictures_are_shown_in_raster_formats_only(run: AgentRun) -> None:
         assert client_of(page).get(f"/runs/{page.pk}{url}/media/{number}").status_code == 404
 
 
-def test_texts_are_formatted_and_plain_at_one_click(run: AgentRun) -> None:
+def test_texts_are_formatted_and_available_as_plain_text(run: AgentRun) -> None:
     row = said(run, TextPart("# Plan\n\n**Do** it:\n\n```python\nx = 1\n```"))
     edit = {"file_path": "/a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}
     call = tool_starts.planned_call(row, ToolCallPart("Edit", edit, tool_call_id="e"), effect=None)
@@ -152,7 +152,7 @@ def test_texts_are_formatted_and_plain_at_one_click(run: AgentRun) -> None:
     assert "title" not in of_call.all("payload")[-1].text
 
 
-def test_a_large_output_is_shown_in_part_and_can_be_had_whole() -> None:
+def test_a_large_output_is_cut_and_can_be_downloaded() -> None:
     run = drive(recorded("claude-code-5c"))
     call = run.tool_calls.filter(status="completed")[0]
     call.output = "é" * WHOLE_BYTES + " end " + SECRET
@@ -171,17 +171,17 @@ def test_a_large_output_is_shown_in_part_and_can_be_had_whole() -> None:
     assert text.startswith("é" * WHOLE_BYTES)
     assert "[REDACTED:" in text
     assert SECRET not in text
-    # What the model was shown stands beside what it was not.
+    # The output that the model received is displayed in addition to the full output.
     assert "Output sent to the model" in found.words
 
 
-def test_a_part_that_is_not_there_is_not_found(run: AgentRun) -> None:
+def test_an_unknown_part_is_not_found(run: AgentRun) -> None:
     message = run.messages.get()
 
     assert client_of(run).get(f"/runs/{run.pk}/messages/{message.pk}?download=passwords").status_code == 404
 
 
-def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
+def test_an_event_is_displayed_in_its_api_format(run: AgentRun) -> None:
     seq = told(run, "x.build.done", {"ok": True, "token": "<script>"}, node_id="n1")
 
     [text] = payloads(piece(run, f"/events/{seq}?as=text"))
@@ -206,7 +206,7 @@ def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
         ("message.added", {"role": "user", "content": ["a", "b"]}, '[\n  "a",\n  "b"\n]'),
     ],
 )
-def test_what_a_card_without_a_row_offers_to_copy_is_there(
+def test_the_copied_text_of_a_card_without_a_row_is_available(
     type_: str, payload: dict[str, Any], text: str, run: AgentRun
 ) -> None:
     call = {"call_id": "c1", "tool_name": "query"} if type_ == "tool.end" else {}
@@ -217,7 +217,7 @@ def test_what_a_card_without_a_row_offers_to_copy_is_there(
     assert fetched(run, address).content.decode() == text
 
 
-def test_an_output_that_came_in_pieces_only_is_not_offered_as_a_file(run: AgentRun) -> None:
+def test_an_output_received_only_in_pieces_has_no_copy_link(run: AgentRun) -> None:
     told(run, "tool.start", {"call_id": "c1", "tool_name": "query"}, step=1)
     told(run, "tool.output", {"call_id": "c1", "text": "one row"}, step=1)
     seq = told(run, "tool.end", {"call_id": "c1", "tool_name": "query"}, step=1)

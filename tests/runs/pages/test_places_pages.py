@@ -1,4 +1,4 @@
-"""What pages and the API show of queues and places: what a queued run waits for, and queues that nobody serves."""
+"""Test pages and API for queues and places: the place a queued run waits for, and queues without a worker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def claim(run: Any) -> None:
     assert transitions.claim(run.pk, "worker")
 
 
-# --- What a run waits for ---------------------------------------------------------------------------------------------
+# --- Waiting for a place ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def claim(run: Any) -> None:
         ((2, 2), None, ""),
     ],
 )
-def test_a_queued_run_says_which_place_it_waits_for(
+def test_a_queued_run_shows_the_place_it_waits_for(
     project: Project, admin: Client, limits: tuple[int | None, int | None], kind: str | None, sentence: str
 ) -> None:
     agent = make_agent(project, slug="reviewer", max_running=limits[0])
@@ -83,7 +83,7 @@ def test_several_places_are_counted(project: Project, admin: Client) -> None:
     assert "waits for one of 2 places of agent reviewer" in text_of(admin.get(f"/runs/{runs[2].pk}"))
 
 
-def test_the_list_costs_the_same_with_many_waiting_runs(project: Project, admin: Client) -> None:
+def test_the_query_count_does_not_grow_with_waiting_runs(project: Project, admin: Client) -> None:
     agent = make_agent(project, slug="reviewer", max_running=1)
     claim(make_run(agent))
 
@@ -99,16 +99,16 @@ def test_the_list_costs_the_same_with_many_waiting_runs(project: Project, admin:
     assert cost() == before
 
 
-# --- Queues that nobody serves ----------------------------------------------------------------------------------------
+# --- Queues without a worker ------------------------------------------------------------------------------------------
 
 
-def test_pages_say_that_no_worker_serves_a_queue(project: Project, admin: Client) -> None:
+def test_pages_report_a_queue_without_a_worker(project: Project, admin: Client) -> None:
     agent = make_agent(project, slug="reviewer", queue="gpu")
     run = make_run(agent)
     assert "no worker serves gpu" not in text_of(admin.get("/p/alpha/agents"))
     sentence, pages = "No worker serves the queue gpu", (f"/runs/{run.pk}", "/p/alpha/agents/reviewer")
 
-    # Without any worker, the run's page says that after a few seconds.
+    # Without any worker, the run's page reports this after a few seconds.
     assert all(sentence not in text_of(admin.get(page)) for page in pages)
     worker_rows.announce("host:1:a", ["default"], 4)
     assert all(sentence in text_of(admin.get(page)) for page in pages)
@@ -119,7 +119,7 @@ def test_pages_say_that_no_worker_serves_a_queue(project: Project, admin: Client
     assert all(sentence in text_of(admin.get(page)) for page in pages)
 
 
-def test_a_worker_that_is_not_seen_any_more_serves_nothing(db: None) -> None:
+def test_an_expired_worker_serves_no_queue(db: None) -> None:
     worker_rows.announce("host:1:a", ["default"], 4)
     worker_rows.announce("host:2:b", ["gpu"], 2)
     started_at = WorkerProcess.objects.get(pk="host:2:b").started_at
@@ -136,10 +136,10 @@ def test_a_worker_that_is_not_seen_any_more_serves_nothing(db: None) -> None:
     assert [each.name for each in WorkerProcess.objects.all()] == ["host:2:b"]
 
 
-# --- The settings -----------------------------------------------------------------------------------------------------
+# --- Settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_form_of_an_agent_changes_its_queue_without_a_version(project: Project, admin: Client) -> None:
+def test_changing_the_queue_of_an_agent_creates_no_version(project: Project, admin: Client) -> None:
     agent = make_agent(project, slug="reviewer", settings={"pace": 0})
     run = make_run(agent)
     values = form_values(admin.get(EDIT).content.decode(), "agent-form")

@@ -1,4 +1,4 @@
-"""The settings of a project that concern runs: approval rules, prices, budgets, retention; and archiving."""
+"""Test the settings of a project that concern runs: approval rules, prices, budgets, retention, and archiving."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_rules_are_added_changed_and_removed(project: Project, admin: Client) ->
     assert rules_of(project) == []
 
 
-def test_rules_that_are_sent_as_they_are_stay(project: Project, admin: Client) -> None:
+def test_unchanged_rules_are_kept(project: Project, admin: Client) -> None:
     approvals.set_rules("cli:ada", project, STORED)
 
     assert send(admin, fields_of(admin)).status_code == 303
@@ -106,7 +106,7 @@ def test_each_invalid_rule_is_refused_at_its_field(project: Project, admin: Clie
     assert rules_of(project) == STORED
 
 
-def test_who_comes_second_sees_what_the_first_one_saved(project: Project, admin: Client) -> None:
+def test_a_concurrent_save_is_a_conflict(project: Project, admin: Client) -> None:
     values = form_values(send(admin, fields_of(admin), do="add").content.decode(), "form")
     approvals.set_rules("user:bob", project, STORED)
 
@@ -121,7 +121,7 @@ def test_who_comes_second_sees_what_the_first_one_saved(project: Project, admin:
     assert rules_of(project) == [{"action": "deny", "tools": "rm"}]
 
 
-def test_rules_that_cannot_be_read_can_be_replaced(project: Project, admin: Client) -> None:
+def test_unreadable_rules_can_be_replaced(project: Project, admin: Client) -> None:
     Project.objects.filter(pk=project.pk).update(settings={"approvals": [{"action": "explode"}], "budgets": {}})
 
     assert "The stored rules cannot be read" in text_of(admin.get(RULES))
@@ -132,7 +132,7 @@ def test_rules_that_cannot_be_read_can_be_replaced(project: Project, admin: Clie
 
 
 @pytest.mark.parametrize("seen", ["", "{", "7", '{"a": 1}'])
-def test_a_form_of_no_rules_is_refused(project: Project, admin: Client, seen: str) -> None:
+def test_a_form_without_its_original_rules_is_refused(project: Project, admin: Client, seen: str) -> None:
     assert send(admin, fields_of(admin), seen=seen).status_code == 400
 
 
@@ -149,7 +149,7 @@ def test_prices_are_set_changed_and_removed(project: Project, admin: Client) -> 
     assert set_price(admin, cache_read="0.11").status_code == 303
     page = text_of(admin.get(f"{PRICES}?model=openai-chat:gpt-5"))
     assert "1.1" in page
-    # What is published stands beside it, and the form has the price of the project.
+    # The published price is displayed too, and the form has the price of the project.
     assert "openai: gpt-5" in page
     assert 'value="0.11"' in page
     assert set_price(admin, output="8").status_code == 303
@@ -220,7 +220,7 @@ def test_models_of_recent_runs_without_a_price_are_named(project: Project, admin
     assert "of the project" in text_of(admin.get(PRICES))
 
 
-def test_prices_that_cannot_be_read_are_said_to_be(project: Project, admin: Client) -> None:
+def test_unreadable_prices_are_reported(project: Project, admin: Client) -> None:
     Project.objects.filter(pk=project.pk).update(settings={"prices": [{"model": "x", "input": "much"}]})
 
     assert "have no effect" in text_of(admin.get(PRICES))
@@ -262,7 +262,7 @@ def test_budgets_are_set_removed_and_refused_at_their_fields(project: Project, a
     assert "cannot be read" in text_of(admin.get(BUDGETS))
 
 
-def test_retention_says_what_it_would_delete_before_it_is_set(project: Project, admin: Client) -> None:
+def test_retention_shows_its_effect_before_it_is_set(project: Project, admin: Client) -> None:
     agent = make_agent(project)
     runs = [drive(make_run(agent)) for _ in range(3)]
     make_run(agent)
@@ -294,7 +294,7 @@ def test_retention_says_what_it_would_delete_before_it_is_set(project: Project, 
     assert [entry.after for entry in entries] == [{"retention_days": 30}, {"retention_days": None}]
 
 
-def test_a_project_is_archived_only_when_nothing_is_in_progress(project: Project, admin: Client) -> None:
+def test_a_project_with_active_runs_cannot_be_archived(project: Project, admin: Client) -> None:
     run = make_run(make_agent(project))
 
     def archive(slug: str = "alpha") -> Any:

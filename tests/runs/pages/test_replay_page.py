@@ -1,4 +1,4 @@
-"""The replay of a run on its page, as it is without scripts: links, a form, the rows and the state at an event."""
+"""Test the replay page of a run without scripts: links, a form, and the rows and state at an event."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fact(page: Element, name: str) -> str:
     return next(part.elements[1].words for part in dl.elements if part.elements[0].words == name)
 
 
-def test_it_begins_at_the_first_event(run: AgentRun) -> None:
+def test_the_replay_starts_at_the_first_event(run: AgentRun) -> None:
     page = page_of(run)
 
     assert row_seqs(page) == [1]
@@ -74,7 +74,7 @@ def test_each_event_has_its_rows_and_its_state(run: AgentRun) -> None:
     assert fact(page, "Step") == "3"
 
 
-def test_nothing_that_came_later_is_shown(run: AgentRun) -> None:
+def test_later_events_do_not_show(run: AgentRun) -> None:
     start = next(event for event in log.read(run.pk, limit=1000) if event.type == "tool.start")
     [card] = page_of(run, f"?seq={start.seq}").all("card-tool")
 
@@ -82,7 +82,7 @@ def test_nothing_that_came_later_is_shown(run: AgentRun) -> None:
     assert "Output" not in card.words
 
 
-def test_few_rows_however_long_the_run(run: AgentRun) -> None:
+def test_the_number_of_rows_is_limited_for_long_runs(run: AgentRun) -> None:
     last = grow(run, 400)
     page = page_of(run, f"?seq={last - 5}")
 
@@ -92,7 +92,7 @@ def test_few_rows_however_long_the_run(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize(("query", "seq"), [("?seq=9999", "last"), ("?seq=0", "1")])
-def test_an_event_that_is_not_there_gives_the_nearest(run: AgentRun, query: str, seq: str) -> None:
+def test_a_missing_event_shows_the_nearest_one(run: AgentRun, query: str, seq: str) -> None:
     last = str(len(log.read(run.pk, limit=1000)))
     page = page_of(run, query)
 
@@ -101,7 +101,7 @@ def test_an_event_that_is_not_there_gives_the_nearest(run: AgentRun, query: str,
 
 
 @pytest.mark.parametrize("seq", ["x", "-1", "1.0", "9" * 19])
-def test_what_is_no_number_is_refused(run: AgentRun, seq: str) -> None:
+def test_an_invalid_number_is_refused(run: AgentRun, seq: str) -> None:
     client = Client()
     client.force_login(make_person(run.project))
     for address in ("replay", "replay/frame"):
@@ -120,7 +120,7 @@ def test_the_page_has_no_form_that_changes_the_run() -> None:
 
 @pytest.mark.breaks_invariants("events that no rule of today would let in")
 @pytest.mark.parametrize("payload", [{}, {"role": None}, [], "text", {"status": 5, "call_id": [], "reason": {}}])
-def test_events_of_older_rules_do_not_stop_it(payload: object) -> None:
+def test_events_from_older_versions_do_not_break_the_replay(payload: object) -> None:
     run = make_run()
     for type_ in ("message.added", "tool.start", "tool.end", "run.phase", "run.waiting", "llm.turn.end"):
         last = stored(run, type_, payload)
@@ -129,7 +129,7 @@ def test_events_of_older_rules_do_not_stop_it(payload: object) -> None:
     assert row_seqs(page)
 
 
-def test_the_frame_is_what_the_page_shows(run: AgentRun) -> None:
+def test_the_frame_equals_the_content_of_the_page(run: AgentRun) -> None:
     client = Client()
     client.force_login(make_person(run.project))
     frame = client.get(f"/runs/{run.pk}/replay/frame?seq=9").content.decode().strip()
@@ -138,8 +138,8 @@ def test_the_frame_is_what_the_page_shows(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("event_type", [EventType.TOOL_START, EventType.LLM_TURN_START])
-def test_the_time_of_open_work_ends_at_the_shown_event(run: AgentRun, event_type: str) -> None:
-    """However much later the replay is looked at."""
+def test_the_duration_of_open_work_ends_at_the_selected_event(run: AgentRun, event_type: str) -> None:
+    """This does not depend on the time of the replay."""
     seq = log.events_of(run.pk).filter(type=event_type).values_list("seq", flat=True)[0]
     with time_machine.travel(timezone.now() + timedelta(hours=3)):
         [pane] = page_of(run, f"?seq={seq}").all("replay-rows")
@@ -148,7 +148,7 @@ def test_the_time_of_open_work_ends_at_the_shown_event(run: AgentRun, event_type
     assert "3 h" not in pane.words
 
 
-def test_the_run_page_links_to_it(run: AgentRun) -> None:
+def test_the_run_page_links_to_the_replay(run: AgentRun) -> None:
     client = Client()
     client.force_login(make_person(run.project))
 

@@ -1,4 +1,4 @@
-"""The tabs of a run besides its timeline: what each lists, how it is walked, and what it costs to read."""
+"""Test the tabs of a run besides its timeline: contents, links, and number of queries."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def links(page: Element, text: str) -> list[str]:
     return [each.attributes["href"] for each in page.walk() if each.tag == "a" and each.words == text]
 
 
-# --- What they have in common -----------------------------------------------------------------------------------------
+# --- All tabs ---------------------------------------------------------------------------------------------------------
 
 
-def test_each_tab_has_the_line_the_actions_and_the_tabs(run: AgentRun) -> None:
+def test_each_tab_has_the_status_line_the_actions_and_the_tabs(run: AgentRun) -> None:
     client = client_of(run)
     for path in TABS:
         page = tab(client, run, path)
@@ -71,7 +71,7 @@ def test_each_tab_has_the_line_the_actions_and_the_tabs(run: AgentRun) -> None:
 
 
 @pytest.mark.breaks_invariants("events of an external runner in the log of a native run")
-def test_no_tab_runs_more_queries_for_more_rows() -> None:
+def test_the_query_count_of_a_tab_does_not_grow_with_rows() -> None:
     run = make_run()
     client = client_of(run)
 
@@ -104,15 +104,15 @@ def test_no_tab_runs_more_queries_for_more_rows() -> None:
     "query",
     ["calls?status=none", "calls?after=1", "events?type=x", "state?seq=x", "messages?of=1", "cost?after=-1", "?call=1"],
 )
-def test_addresses_that_mean_nothing_are_refused(run: AgentRun, query: str) -> None:
+def test_invalid_queries_are_refused(run: AgentRun, query: str) -> None:
     path = query if query.startswith("?") else f"/{query}"
     assert client_of(run).get(f"/runs/{run.pk}{path}").status_code == 400
 
 
-# --- Each tab ---------------------------------------------------------------------------------------------------------
+# --- Single tabs ------------------------------------------------------------------------------------------------------
 
 
-def test_messages_are_those_of_the_conversation(run: AgentRun) -> None:
+def test_messages_of_the_whole_conversation_are_listed(run: AgentRun) -> None:
     client = client_of(run)
     page = tab(client, run, "messages")
     assert len(page.all("said")) == run.messages.count()
@@ -130,7 +130,7 @@ def test_messages_are_those_of_the_conversation(run: AgentRun) -> None:
     assert [each.attributes["href"].partition("?")[2] for each in chips] == [f"of={run.pk}&as=text", "as=text"]
 
 
-def test_messages_are_markdown_and_plain_at_one_click(run: AgentRun) -> None:
+def test_messages_are_formatted_and_available_as_plain_text(run: AgentRun) -> None:
     prompt = make_run(run.agent, "# Plan\n<script>alert(1)</script> **Do** it:\n  now")
     page, plain = tab(client_of(prompt), prompt, "messages"), tab(client_of(prompt), prompt, "messages?as=text&after=0")
     [link] = [each for each in page.walk() if each.tag == "a" and each.words == "As plain text"]
@@ -145,7 +145,7 @@ def test_messages_are_markdown_and_plain_at_one_click(run: AgentRun) -> None:
 
 
 @pytest.mark.breaks_invariants("a message is rolled back without its event")
-def test_rolled_back_messages_are_struck(run: AgentRun) -> None:
+def test_rolled_back_messages_are_struck_through(run: AgentRun) -> None:
     last = run.messages.order_by("-position").first()
     assert last is not None
     run.messages.filter(pk=last.pk).update(rolled_back_at=last.created_at)
@@ -154,7 +154,7 @@ def test_rolled_back_messages_are_struck(run: AgentRun) -> None:
     assert "not sent any more" in struck.words
 
 
-def test_tool_calls_are_filtered_and_lead_to_the_timeline(run: AgentRun) -> None:
+def test_tool_calls_are_filtered_and_link_to_the_timeline(run: AgentRun) -> None:
     client = client_of(run)
     calls = AgentRunToolCall.objects.filter(run=run)
     assert len(rows(tab(client, run, "calls"))) == calls.count() > 1
@@ -169,7 +169,7 @@ def test_tool_calls_are_filtered_and_lead_to_the_timeline(run: AgentRun) -> None
     assert "is-target" in page
 
 
-def test_a_resolved_outcome_says_who_declared_it_and_when() -> None:
+def test_a_resolved_outcome_shows_who_resolved_it_and_when() -> None:
     run = make_waiting()
     client = client_of(run)
     call = AgentRunToolCall.objects.get(run=run, status="unknown")
@@ -182,7 +182,7 @@ def test_a_resolved_outcome_says_who_declared_it_and_when() -> None:
 
 
 @pytest.mark.breaks_invariants("events of an external runner in the log of a native run")
-def test_errors_are_listed_and_walked_in_a_circle() -> None:
+def test_errors_are_listed_and_the_next_error_wraps_around() -> None:
     run = make_run()
     client = client_of(run)
     assert "No errors." in tab(client, run, "errors").words
@@ -221,7 +221,7 @@ def test_files_commits_and_deployments_are_listed() -> None:
     assert "1 file, +3 −1 lines" in page.words
 
 
-def test_the_cost_is_told_by_model_and_by_step(run: AgentRun) -> None:
+def test_the_cost_is_listed_by_model_and_by_step(run: AgentRun) -> None:
     page = tab(client_of(run), run, "cost")
     models, steps = (each for each in page.all("tab-table"))
     assert len([body for body in steps.walk() if body.tag == "tr"]) == 1 + run.step_count
@@ -235,7 +235,7 @@ def test_the_cost_is_told_by_model_and_by_step(run: AgentRun) -> None:
     assert "The highest: Step " in axis.words
 
 
-def test_the_cost_says_which_steps_it_shows(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_tab_names_the_steps_of_its_page(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     client = client_of(run)
     assert "Chart and table show" not in tab(client, run, "cost").words
     monkeypatch.setattr(cost_page, "PAGE_SIZE", 1)
@@ -245,7 +245,7 @@ def test_the_cost_says_which_steps_it_shows(run: AgentRun, monkeypatch: pytest.M
     assert f"Chart and table show steps {last} to {last} of {last}." in tab(client, run, f"cost?after={last - 1}").words
 
 
-def test_the_state_is_that_after_the_event(run: AgentRun) -> None:
+def test_the_state_is_the_one_after_the_event(run: AgentRun) -> None:
     client = client_of(run)
     first, last = tab(client, run, "state?seq=1"), tab(client, run, "state")
     assert "Status queued" in first.words
@@ -264,7 +264,7 @@ def test_events_are_filtered_by_type(run: AgentRun) -> None:
     assert [each.attributes["hx-get"] for each in page.walk() if "hx-get" in each.attributes][-1].startswith("/runs/")
 
 
-# --- The waterfall ----------------------------------------------------------------------------------------------------
+# --- Waterfall --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.breaks_invariants("events of an external runner in the log of a native run")
@@ -299,13 +299,13 @@ def test_the_waterfall_has_a_bar_for_each_attempt_and_wait() -> None:
     page = tab(client_of(run), run, "waterfall")
     assert len(rows(page, "waterfall")) == len(spans)
     assert f"/runs/{run.pk}?event={first}#target" in links(page, "big")
-    # An hour of waiting takes no more of the axis than a few seconds of work.
+    # An hour of waiting takes no more space on the axis than seconds of work.
     widths = [float(each.attributes["width"].rstrip("%")) for each in page.walk() if each.tag == "rect"]
     assert widths[-1] < widths[-2]
     assert "shortened here by" in page.words
 
 
-def test_a_long_waterfall_is_drawn_together(run: AgentRun) -> None:
+def test_a_long_waterfall_is_grouped(run: AgentRun) -> None:
     spans = [
         Span(
             SpanKind.TOOL,
@@ -326,18 +326,18 @@ def test_a_long_waterfall_is_drawn_together(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "text"), [("error", ""), ("denied", "denied"), ("lease_expired", "lease expired")])
-def test_a_failed_span_says_how_it_ended(run: AgentRun, outcome: str, text: str) -> None:
-    """A tool call with an error only failed: "after an error" is why a run is paused."""
+def test_a_failed_span_shows_its_outcome(run: AgentRun, outcome: str, text: str) -> None:
+    """A tool call with an error has no additional text: "after an error" is the reason of a paused run."""
     span = Span(SpanKind.TOOL, "t", 1, 1, run.created_at, run.created_at, is_failed=True, outcome=outcome)
 
     [row] = waterfall_of([span], run.created_at).rows
     assert (row.is_failed, row.outcome) == (True, text)
 
 
-# --- The line, the waits and the commands -----------------------------------------------------------------------------
+# --- Status line, waits and commands ----------------------------------------------------------------------------------
 
 
-def test_a_wait_is_shown_at_the_end_of_the_timeline_and_the_line_leads_to_it() -> None:
+def test_a_wait_is_at_the_end_of_the_timeline_and_linked_from_the_status_line() -> None:
     run = make_awaiting_approval()
     client = client_of(run, Role.ADMIN)
     page = tab(client, run, "")
@@ -349,7 +349,7 @@ def test_a_wait_is_shown_at_the_end_of_the_timeline_and_the_line_leads_to_it() -
     assert not page.find("head").all("approval")  # type: ignore[union-attr]
     assert [each.attributes["href"] for each in page.all("line-reason")] == ["#needs"]
     assert page.all("row-needs")
-    # Where older events are shown, and on other tabs, it is at the top.
+    # With older events, and on other tabs, it is at the top.
     for path in ("?before=3", "calls"):
         ids = [each.id for each in tab(client, run, path).walk() if each.id in ("needs", "timeline", "tab")]
         assert ids[0] == "needs"
@@ -370,7 +370,7 @@ def test_actions_can_be_copied_as_commands_without_a_secret(run: AgentRun) -> No
 
 
 @pytest.mark.breaks_invariants("an external run that a worker has claimed")
-def test_the_line_and_the_facts_tell_waits_apart_from_work(run: AgentRun) -> None:
+def test_the_status_line_and_the_facts_distinguish_waits_from_work(run: AgentRun) -> None:
     page = tab(client_of(run), run, "")
     assert "recorded" in page.find("facts").words  # type: ignore[union-attr]
     paused = make_run(make_agent(run.project))

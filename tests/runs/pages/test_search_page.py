@@ -1,4 +1,4 @@
-"""The search page: its states, its links to the timeline, and what it refuses."""
+"""Test the search page: its states, its links to the timeline, and refused queries."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_states_of_the_page(viewer: Client, project: Project, run: AgentRun)
     assert "Nothing found" in nothing.text
     assert f"{'?q=nowhere'}" in links(nothing)
     assert "Nothing found" in page(viewer, '?q="unbalanced').text
-    # As its run has it: with the way back, and without the filters of other runs.
+    # Opened from a run: the page links back and has no filters for other runs.
     inside = page(viewer, f"?q=slow&run={run.pk}")
     assert "Search in this run" in inside.text
     assert f"/runs/{run.pk}" in links(inside)
@@ -86,8 +86,8 @@ def test_the_states_of_the_page(viewer: Client, project: Project, run: AgentRun)
         assert "seconds behind. Texts stored since then are not found yet." in page(viewer, "?q=slow").text
 
 
-def test_the_link_that_clears_filters_changes_with_the_results(viewer: Client, run: AgentRun) -> None:
-    """The form stays when htmx replaces the results; the link in it is that of the search before."""
+def test_the_link_that_clears_filters_is_updated_with_the_results(viewer: Client, run: AgentRun) -> None:
+    """htmx replaces only the results, not the form, so the link in the form is updated separately."""
     without, filtered = page(viewer, "?q=slow"), page(viewer, "?q=slow&errors=1")
     [form] = [each for each in without.walk() if each.attributes.get("hx-target") == "#results"]
     assert form.attributes["hx-select-oob"] == "#search-clear"
@@ -96,7 +96,7 @@ def test_the_link_that_clears_filters_changes_with_the_results(viewer: Client, r
     assert [place and "hidden" in place.attributes for place in places] == [True, False]
 
 
-def test_pages_of_results(viewer: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_paginated(viewer: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_page, "PAGE_SIZE", 2)
     monkeypatch.setattr(search_results, "RANKED", 4)
     note(run, *(f"needle {number}" for number in range(5)))
@@ -133,13 +133,13 @@ def test_pages_of_results(viewer: Client, run: AgentRun, monkeypatch: pytest.Mon
         ("q=a+b+c+d+e+f+g+h+i+j+k", "at most 10 terms, not 11"),
     ],
 )
-def test_what_is_refused(query: str, said: str, viewer: Client, run: AgentRun) -> None:
+def test_invalid_queries_are_refused(query: str, said: str, viewer: Client, run: AgentRun) -> None:
     index_all()
 
     assert said in page(viewer, f"?{query}", status=400).text
 
 
-def test_a_run_of_another_project_is_an_unknown_one(viewer: Client, run: AgentRun) -> None:
+def test_a_run_of_another_project_is_not_found(viewer: Client, run: AgentRun) -> None:
     foreign = make_run(make_agent(make_project("beta")), "Find the slow query")
     index_all()
 
@@ -149,8 +149,8 @@ def test_a_run_of_another_project_is_an_unknown_one(viewer: Client, run: AgentRu
     assert viewer.get("/p/beta/search?q=slow").status_code == 404
 
 
-def test_an_error_can_be_shown_by_htmx(viewer: Client, run: AgentRun) -> None:
-    """It swaps answers with status 200 only."""
+def test_an_htmx_request_gets_an_error_with_status_200(viewer: Client, run: AgentRun) -> None:
+    """htmx swaps only responses with status 200."""
     answer = viewer.get(f"{URL}?q=a+b+c+d+e+f+g+h+i+j+k", headers={"HX-Request": "true"})
 
     assert answer.status_code == 200

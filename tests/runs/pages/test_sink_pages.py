@@ -1,4 +1,4 @@
-"""The pages of sinks and webhooks: errors at their fields, secrets that never come out again, deliveries sent again."""
+"""Test the pages of sinks and webhooks: errors at their fields, write-only secrets, and repeated deliveries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def text_of(answer: Any) -> str:
 
 
 def errors_of(answer: Any) -> dict[str, list[str]]:
-    """The names of fields with errors, each with its errors."""
+    """Return the errors by field name."""
     errors = {}
     for field in parse(answer.content.decode()).all("field"):
         texts = [each.text.strip() for each in field.walk() if "error" in each.attributes.get("class", "").split()]
@@ -77,7 +77,7 @@ def test_a_sink_is_created_changed_tested_disabled_and_deleted(
     assert (sink.config, sink.event_types) == ({"url": receiver.url, "batch_size": 2}, ["run.*", "x.note"])
     assert (unsealed(sink), sink.cursor.event_id) == ({"headers": {"X-Key": SECRET, "X-Team": "shop"}}, 0)
 
-    # Untouched, the form changes nothing; the headers are forgotten on request only.
+    # The unchanged form changes nothing; headers are deleted only on request.
     values = form_values(admin.get(f"{page}/edit").content.decode(), "form")
     assert (values["batch_size"], values["headers"]) == ("2", "")
     admin.post(f"{page}/edit", values)
@@ -106,7 +106,7 @@ def test_a_sink_is_created_changed_tested_disabled_and_deleted(
     assert admin.get(page).status_code == 404
 
 
-def test_everything_wrong_is_shown_at_its_field_and_nothing_is_stored(admin: Client, project: Project) -> None:
+def test_all_errors_are_at_their_fields_and_nothing_is_stored(admin: Client, project: Project) -> None:
     make_sink(project, "jsonl", {}, name="taken")
     typed = {
         "kind": "http", "name": "taken", "url": "http://127.0.0.1/in", "batch_size": "many",
@@ -131,7 +131,7 @@ def test_everything_wrong_is_shown_at_its_field_and_nothing_is_stored(admin: Cli
     assert admin.post(NEW, {"kind": "pigeon"}).status_code == 400
     assert Sink.objects.count() == 1
 
-    # A stored sink, whose secrets nobody has touched.
+    # A stored sink keeps its secrets if they are not changed.
     sink = make_sink(project, "langfuse_otlp", {"public_key": "pk-lf-1"}, secrets={"secret_key": SECRET})
     assert "cloud.langfuse.com" in text_of(admin.get(SINKS))
     edited = admin.post(f"{SINKS}/{sink.pk}/edit", {"name": "A!", "public_key": ""})
@@ -141,7 +141,7 @@ def test_everything_wrong_is_shown_at_its_field_and_nothing_is_stored(admin: Cli
     assert (sink.config, unsealed(sink)) == ({"public_key": "pk-lf-2"}, {"secret_key": SECRET})
 
 
-def test_the_secret_of_a_webhook_is_shown_once(admin: Client, project: Project, receiver: Receiver) -> None:
+def test_the_secret_of_a_webhook_is_displayed_once(admin: Client, project: Project, receiver: Receiver) -> None:
     created = admin.post(NEW, {"kind": "webhook", "name": "chat", "url": receiver.url, "event_types": "x.note"})
     sink = Sink.objects.get()
     [first] = unsealed(sink)["secrets"]
@@ -156,7 +156,7 @@ def test_the_secret_of_a_webhook_is_shown_once(admin: Client, project: Project, 
     assert kept == first
     assert second in text_of(rotated)
     assert first not in text_of(rotated)
-    # A reload of the answer sends the form again, and must not end the first secret.
+    # Reloading the response submits the form again, and must not revoke the first secret.
     assert admin.post(f"{page}/rotate", values).status_code == 303
     sink.refresh_from_db()
     assert unsealed(sink)["secrets"] == [second, first]
@@ -168,7 +168,7 @@ def test_the_secret_of_a_webhook_is_shown_once(admin: Client, project: Project, 
     assert f"••••{first[-4:]}" in text_of(admin.get(page))
 
 
-def test_deliveries_are_listed_by_pages_and_sent_again(
+def test_deliveries_are_paginated_and_can_be_sent_again(
     admin: Client, project: Project, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink_page, "PAGE_SIZE", 2)
@@ -208,7 +208,7 @@ def test_deliveries_are_listed_by_pages_and_sent_again(
     assert len({each.headers["webhook-id"] for each in receiver.received}) == 4
 
 
-def test_a_list_says_what_is_wrong_and_how_far_behind(admin: Client, project: Project, receiver: Receiver) -> None:
+def test_the_list_shows_errors_and_the_backlog(admin: Client, project: Project, receiver: Receiver) -> None:
     run, foreign = make_run(make_agent(project)), make_run(make_agent(make_project("beta")))
     for number in range(2):
         make_sink(project, "http", {"url": receiver.url}, name=f"lake-{number}")
@@ -227,7 +227,7 @@ def test_a_list_says_what_is_wrong_and_how_far_behind(admin: Client, project: Pr
     assert "the receiver answered 401" in listed
     assert "disabled after an error" in listed
 
-    # Of the events of another project, nobody learns how many there are.
+    # The backlog does not count events of other projects.
     SinkCursor.objects.update(failures=4)
     Sink.objects.update(is_enabled=True, disabled_reason="")
     with time_machine.travel(timezone.now() + timedelta(minutes=2)):
@@ -237,7 +237,7 @@ def test_a_list_says_what_is_wrong_and_how_far_behind(admin: Client, project: Pr
 
 
 @pytest.mark.parametrize("kind", kind_catalogue.names())
-def test_the_browser_keeps_no_field_of_a_secret_or_url(admin: Client, kind: str) -> None:
+def test_browsers_do_not_store_secrets_or_urls(admin: Client, kind: str) -> None:
     page = parse(admin.get(NEW, {"kind": kind}).content.decode())
     form = form_of(kind_catalogue.kind_of(kind))
     marked = {

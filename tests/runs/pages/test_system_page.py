@@ -1,4 +1,4 @@
-"""The health of the site: what needs attention and what to do, for superusers only."""
+"""Test the health page of the site: problems with advice, for superusers only."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def boss(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 @pytest.fixture
 def redis_broker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty Redis, which this process has as its broker too."""
+    """Return the URL of an empty Redis that is also the broker of this process."""
     use_broker(redis_url, monkeypatch)
     return redis_url
 
 
 def facts_of(answer: Any) -> dict[str, str]:
-    """Each fact with its badge, its value and its advice, in one line."""
+    """Return each fact with its badge, value and advice in one line."""
     facts = {}
     for group in parse(answer.content.decode()).all("health"):
         for row in group.elements:
@@ -62,7 +62,7 @@ def facts_of(answer: Any) -> dict[str, str]:
     return facts
 
 
-def test_it_is_for_superusers(boss: Client) -> None:
+def test_only_superusers_may_open_the_page(boss: Client) -> None:
     assert Client().get(PAGE)["Location"] == "/login?next=%2Fsystem"
     project = make_project("alpha")
     admin = Client()
@@ -73,7 +73,7 @@ def test_it_is_for_superusers(boss: Client) -> None:
     assert f'href="{PAGE}"' in boss.get("/p/alpha/runs").content.decode()
 
 
-def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> None:
+def test_each_fact_is_good_or_has_advice(boss: Client, settings: Any) -> None:
     settings.REDIS_URL, settings.AGENTOPS_TESTING = "", True
     facts = facts_of(boss.get(PAGE))
     assert facts["Database"].startswith("good answers in ")
@@ -88,7 +88,7 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     product = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
     assert re.search(rf"agentops \d.*Django \d.*Python \d.*{product} \d", facts["Versions"])
     assert re.fullmatch(r"[\d.]+\xa0?.B", facts["Size of the database"].replace(" ", ""))
-    # agentops/checks.py says so of deployments, which have a database server.
+    # agentops/checks.py reports this for deployments, which have a database server.
     assert ("agentops.E003" in facts) == (connection.vendor == "postgresql")
     assert "agentops.W002" not in facts
 
@@ -102,7 +102,7 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     assert facts["Broker"].startswith("needs attention ConnectionError Look at the Redis server")
 
 
-def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
+def test_sinks_with_problems_are_listed(boss: Client) -> None:
     project = make_project("alpha")
     good, meant, refused = (make_sink(project, "jsonl", {}, name=name) for name in ("good", "meant", "refused"))
     boss.get(PAGE)
@@ -122,11 +122,11 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
     assert names == ["failing-0", "failing-1", "failing-2", "failing-3", "failing-4", "refused"]
     assert good.name not in names
 
-    # A sink of the whole site is behind with the events of any project.
+    # A sink of the whole site is behind if it lacks events of any project.
     site = Sink.objects.create(project=None, name="everything", kind="jsonl", origin=Sink.Origin.ENVIRONMENT)
     run = make_run(make_agent(project))
     append(run, "a")
-    # The IDs of events go on where those of other tests have ended.
+    # Event IDs continue after those used in other tests.
     SinkCursor.objects.create(sink=site, event_id=newest_event())
     append(run, "b")
     with time_machine.travel(timezone.now() + timedelta(minutes=2)):
@@ -138,7 +138,7 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
 
 
 def rows_of(answer: Any, title: str) -> list[str]:
-    """The rows of a table, each in one line."""
+    """Return the rows of a table, each in one line."""
     section = answer.content.decode().partition(f'<section aria-labelledby="{title}">')[2].partition("</section>")[0]
     return [" ".join(row.text.split()) for row in parse(section).walk() if row.tag == "tr"][1:]
 
@@ -152,7 +152,7 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     worker_rows.announce("host:1:a", ["default", "batch"], 4)
     worker_rows.announce("host.example:2:b", ["default"], 8)
     other = make_run(make_agent(make_project("beta")))
-    # As a process that tries a run alone: the worker that started it has the run.
+    # Like a process that tries a run alone: the run belongs to the worker that started it.
     assert transitions.claim(other.pk, f"host.example:2:b{CHILD_SEPARATOR}1")
 
     answer = boss.get(PAGE)
@@ -170,7 +170,7 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     assert f'href="/runs/{run.pk}"' not in answer.content.decode()
 
 
-def test_runs_at_work_are_bounded(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_active_runs_is_limited(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_page, "MAX_LISTED", 1)
     agent = make_agent(make_project("alpha"))
     first, second = make_run(agent), make_run(agent)
@@ -195,7 +195,7 @@ def test_runs_that_wait_for_a_place_are_counted(boss: Client) -> None:
     assert facts_of(boss.get(PAGE))["Runs that wait for a place"] == f"2: alpha/{full.slug} (2)"
 
 
-def test_the_time_until_a_run_of_a_dead_worker_continues(boss: Client) -> None:
+def test_the_recovery_time_of_runs_of_dead_workers_is_measured(boss: Client) -> None:
     agent, now = make_agent(make_project("alpha")), database_clock.now()
     for seconds, hours in [(10, 1), (22, 2), (400, 3), (5000, 30)]:
         run, died_at = make_run(agent), now - timedelta(hours=hours)
@@ -207,7 +207,7 @@ def test_the_time_until_a_run_of_a_dead_worker_continues(boss: Client) -> None:
 
     facts = facts_of(boss.get(PAGE))
 
-    # No worker has taken them over a second time yet.
+    # No worker has taken them over a second time.
     assert facts["Runs whose worker is gone"].startswith("needs attention 4 ")
     assert facts["Time until a run of a dead worker continues"] == (
         "median 22 s, longest 6 min 40 s (3 runs in the last 24 hours)"
@@ -215,14 +215,14 @@ def test_the_time_until_a_run_of_a_dead_worker_continues(boss: Client) -> None:
 
 
 @pytest.mark.redis
-def test_what_waits_in_redis(boss: Client, redis_broker: str) -> None:
+def test_messages_in_redis_are_counted(boss: Client, redis_broker: str) -> None:
     waiting, claimed = make_run(make_agent(make_project("alpha"), queue="gpu")), make_run()
     assert transitions.claim(claimed.pk, "host:1:a")
     AgentRun.objects.filter(pk=waiting.pk).update(
         queued_at=Now() - timedelta(hours=1), message_sent_at=Now() - timedelta(minutes=2)
     )
     empty_broker(redis_broker)
-    # The first one is old, but its run is no longer queued.
+    # The first message is old, but its run is no longer queued.
     send(redis_broker, claimed.pk, queue="gpu")
     send(redis_broker, waiting.pk, queue="gpu")
     send(redis_broker, waiting.pk, queue="gpu", priority=0)
@@ -234,7 +234,7 @@ def test_what_waits_in_redis(boss: Client, redis_broker: str) -> None:
 
 
 @pytest.mark.redis
-def test_a_site_without_a_clock_is_warned(boss: Client, redis_broker: str, settings: Any) -> None:
+def test_a_site_without_a_clock_has_a_warning(boss: Client, redis_broker: str, settings: Any) -> None:
     assert facts_of(boss.get(PAGE))["Clock"] == (
         "needs attention no sweep so far No clock: start agentops worker --beat"
     )
@@ -262,5 +262,5 @@ def test_a_redis_that_is_down_does_not_break_the_page(
     assert "The lengths of its queues are unknown." in answer.content.decode()
 
 
-def test_every_check_of_readiness_has_a_title() -> None:
+def test_every_readiness_check_has_a_title() -> None:
     assert set(health.readiness.check()) == set(site_facts.READY_TEXTS)

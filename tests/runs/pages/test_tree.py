@@ -1,4 +1,4 @@
-"""The tree of a run: its rows and their totals, what is open, the way up, and what a stop or a pause takes along."""
+"""Test the tree of a run: rows with totals, open rows, links to parents, and the runs that a stop or pause includes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def external(project: Project, parent: AgentRun | None = None, **fields: Any) ->
 
 @pytest.fixture
 def top(project: Project) -> AgentRun:
-    """A run with two children, the first of which has one."""
+    """Create a run with two children, the first of which has a child."""
     cost = {"cost_source": "reported", "input_tokens": 1000, "output_tokens": 10}
     top = external(
         project, title="top", cost_usd=Decimal("1.5"), status="running", started_at="2026-11-20 12:00Z", **cost
@@ -70,7 +70,7 @@ def tree(client: Client, run: AgentRun, query: str = "") -> Element:
 
 
 def titles(page: Element) -> list[str]:
-    """The titles, each with two spaces for a level."""
+    """Return the titles, indented by two spaces per level."""
     shown = []
     for row in page.all("run"):
         [title] = row.all("tree-title")
@@ -91,7 +91,7 @@ def toggle_of(page: Element, title: str) -> Element:
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_rows_have_their_own_use_and_that_of_all_below(viewer: Client, top: AgentRun) -> None:
+def test_rows_show_their_usage_and_the_total_with_descendants(viewer: Client, top: AgentRun) -> None:
     page = tree(viewer, top)
 
     assert titles(page) == ["top", "  one", "    leaf", "  two"]
@@ -104,8 +104,8 @@ def test_rows_have_their_own_use_and_that_of_all_below(viewer: Client, top: Agen
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_the_api_has_the_same_totals(project: Project, top: AgentRun) -> None:
-    """S-312: the children of a run are listed by it."""
+def test_the_api_returns_the_same_totals(project: Project, top: AgentRun) -> None:
+    """S-312: the children of a run are listed."""
     headers = with_key(project, "read")
     path = f"/api/projects/alpha/agent-runs/{top.pk}"
     two, one = Client().get(f"{path}/children", headers=headers).json()["results"]
@@ -124,19 +124,19 @@ def test_the_api_has_the_same_totals(project: Project, top: AgentRun) -> None:
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_a_row_is_closed_and_opened_by_a_link(viewer: Client, top: AgentRun) -> None:
+def test_a_row_is_collapsed_and_expanded_by_a_link(viewer: Client, top: AgentRun) -> None:
     page = tree(viewer, top)
     toggle = toggle_of(page, "one")
     assert (toggle.attributes["aria-expanded"], toggle.attributes["aria-label"]) == ("true", "1 run below one")
 
     closed = body_of(viewer, toggle.attributes["href"].partition("#")[0])
     assert titles(closed) == ["top", "  one", "  two"]
-    # What is closed counts.
+    # Collapsed runs count in the totals.
     assert row_of(closed, "top")[5] == "$1.50 / $1.88"
     again = toggle_of(closed, "one")
     assert again.attributes["aria-expanded"] == "false"
     assert titles(body_of(viewer, again.attributes["href"].partition("#")[0])) == titles(page)
-    # The update of an open page keeps what is closed.
+    # The update of an open page keeps rows collapsed.
     state = closed.find("tree-state")
     assert state is not None
     fields = {field.attributes["name"]: field.attributes["value"] for field in state.elements}
@@ -146,7 +146,7 @@ def test_a_row_is_closed_and_opened_by_a_link(viewer: Client, top: AgentRun) -> 
 
 @pytest.mark.every_database
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_a_large_tree_is_read_a_level_at_a_time(project: Project, viewer: Client) -> None:
+def test_a_large_tree_is_loaded_one_level_at_a_time(project: Project, viewer: Client) -> None:
     top = external(project, title="top")
     branches = make_runs(project, 2, parent_run=top)
     make_runs(project, MAX_OPEN + 1, parent_run=branches[0])
@@ -163,7 +163,7 @@ def test_a_large_tree_is_read_a_level_at_a_time(project: Project, viewer: Client
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_a_single_child_that_is_not_shown_is_one(project: Project, viewer: Client) -> None:
+def test_a_single_hidden_child_is_in_the_singular(project: Project, viewer: Client) -> None:
     top = external(project, title="top")
     make_runs(project, FIRST_CHILDREN + 1, parent_run=top)
 
@@ -171,7 +171,7 @@ def test_a_single_child_that_is_not_shown_is_one(project: Project, viewer: Clien
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_queries_do_not_grow_with_the_number_of_runs(project: Project, viewer: Client, top: AgentRun) -> None:
+def test_the_query_count_does_not_grow_with_the_number_of_runs(project: Project, viewer: Client, top: AgentRun) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             assert viewer.get(f"/runs/{top.pk}/tree").status_code == 200
@@ -185,7 +185,7 @@ def test_queries_do_not_grow_with_the_number_of_runs(project: Project, viewer: C
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) -> None:
+def test_pages_link_to_parents_and_children(project: Project, viewer: Client, top: AgentRun) -> None:
     leaf = AgentRun.objects.get(title="leaf")
     for place, target in (("", ""), ("/tree", "/tree")):
         [crumbs] = body_of(viewer, f"/runs/{leaf.pk}{place}").all("crumbs")
@@ -206,12 +206,12 @@ def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) ->
         *("?children=0000000019999999999999999999", "?children=" + "0" * 5000 + "1"),
     ],
 )
-def test_a_query_that_is_none_is_refused(viewer: Client, top: AgentRun, query: str) -> None:
+def test_an_invalid_query_is_refused(viewer: Client, top: AgentRun, query: str) -> None:
     assert viewer.get(f"/runs/{top.pk}/tree{query}").status_code == 400
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
-def test_what_others_wrote_is_text_and_secrets_are_masked(project: Project, viewer: Client, top: AgentRun) -> None:
+def test_foreign_text_is_text_and_secrets_are_masked(project: Project, viewer: Client, top: AgentRun) -> None:
     external(project, top, title=f"<b>bold</b> {TOKENS['anthropic']()}")
     page = tree(viewer, top)
 
@@ -219,19 +219,19 @@ def test_what_others_wrote_is_text_and_secrets_are_masked(project: Project, view
     assert "sk-ant-api03" not in page.text
 
 
-def test_a_run_without_children_says_how_it_gets_some(project: Project, viewer: Client) -> None:
+def test_a_run_without_children_shows_how_to_get_some(project: Project, viewer: Client) -> None:
     page = tree(viewer, make_run(make_agent(project)))
 
     assert len(titles(page)) == 1
     assert "no child runs" in page.all("tree-summary")[0].text
 
 
-# --- What a stop and a pause take along ---
+# --- Runs that a stop or pause includes ---
 
 
 @pytest.fixture
 def family(project: Project) -> dict[str, AgentRun]:
-    """A queued run with a child that has one, another that is paused, and one that has ended."""
+    """Create a queued run with three children: one with a child, a paused one, and an ended one."""
     agent = make_agent(project, slug="helper")
     top = make_run(agent, "top")
     one = make_run(agent, "one", parent_id=top.pk)
@@ -258,7 +258,7 @@ def button_of(form: Element) -> str:
 
 
 @pytest.mark.parametrize("place", ["", "/tree"])
-def test_a_form_names_the_runs_that_it_takes_along(family: dict[str, AgentRun], place: str) -> None:
+def test_a_form_lists_the_runs_that_it_includes(family: dict[str, AgentRun], place: str) -> None:
     top = family["top"]
     client = client_of(top.project)
     page = body_of(client, f"/runs/{top.pk}{place}")
@@ -275,8 +275,8 @@ def test_a_form_names_the_runs_that_it_takes_along(family: dict[str, AgentRun], 
     assert {run.title: run.status for run in AgentRun.objects.all()} == dict.fromkeys(family, "stopped")
 
 
-def test_what_is_named_is_what_is_taken_along(family: dict[str, AgentRun]) -> None:
-    """A paused run keeps its children from a pause of its parent: it took them along when it was paused."""
+def test_the_listed_runs_are_the_included_ones(family: dict[str, AgentRun]) -> None:
+    """A pause of a parent does not include the children of a paused run: they were paused with that run."""
     top = family["top"]
     below = make_run(top.agent, "below", parent_id=family["paused"].pk)
     to_pause = {run.pk for run in children.taken_along([top.pk], RunStatus.PAUSED)}
@@ -290,7 +290,7 @@ def test_what_is_named_is_what_is_taken_along(family: dict[str, AgentRun]) -> No
     assert set(AgentRun.objects.values_list("status", flat=True)) == {"stopped"}
 
 
-def test_a_run_without_children_is_paused_by_one_click(project: Project) -> None:
+def test_a_run_without_children_is_paused_with_one_click(project: Project) -> None:
     run = make_run(make_agent(project))
     page = body_of(client_of(project), f"/runs/{run.pk}")
 

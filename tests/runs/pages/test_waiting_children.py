@@ -1,4 +1,4 @@
-"""The page of a run below which other runs wait for a person: what it names, and for how many queries."""
+"""Test the page of a run with descendants that wait for a person: the banner and the number of queries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def below(parent: AgentRun, child: AgentRun, title: str = "") -> AgentRun:
 
 
 def named(client: Client, run: AgentRun) -> list[tuple[str, str]]:
-    """The entries of the banner, each with its text and where it leads."""
+    """Return the text and the link of each entry in the banner."""
     body = parse(client.get(f"/runs/{run.pk}/head").content.decode())
     rows = [row for part in body.all("banner-runs") for row in part.walk() if row.tag == "li"]
     return [(row.words, next(each.attributes["href"] or "" for each in row.walk() if each.tag == "a")) for row in rows]
@@ -53,7 +53,7 @@ def heads(client: Client, run: AgentRun) -> list[str]:
     return [each.words for banner in body.all("banner") for each in banner.walk() if each.tag == "strong"]
 
 
-def test_a_parent_names_what_waits_below_it_at_any_depth(project: Project, viewer: Client) -> None:
+def test_a_parent_lists_waiting_descendants_at_any_depth(project: Project, viewer: Client) -> None:
     [top] = make_runs(project, 1, title="top", status="running", started_at="2026-11-20 12:00Z", source="external")
     assert named(viewer, top) == []
     approval = below(top, make_awaiting_approval(project), "edits <b>files</b>")
@@ -62,7 +62,7 @@ def test_a_parent_names_what_waits_below_it_at_any_depth(project: Project, viewe
     [ended] = make_runs(project, 1, parent_run=top, title="ended")
     paused = below(ended, make_asking(project), "paused")
     AgentRun.objects.filter(pk=paused.pk).update(status="paused", status_reason="operator")
-    # What the session of another program waits for is answered there.
+    # Waits of external sessions are resolved in their program, so they are not listed.
     make_runs(project, 1, parent_run=top, source="import", status="waiting", status_reason="input", completed_at=None)
     tool = Approval.objects.get(run=approval).tool_name
     assert sorted(named(viewer, top)) == sorted([
@@ -72,11 +72,11 @@ def test_a_parent_names_what_waits_below_it_at_any_depth(project: Project, viewe
         ("Resume or stop run in paused", f"/runs/{paused.pk}"),
     ])  # fmt: skip
     assert heads(viewer, top)[0] == "4 child runs need you"
-    # A run in the middle names those below itself, besides what it waits for.
+    # A run in the middle lists its descendants, in addition to its own wait.
     assert heads(viewer, approval)[:2] == ["1 child run needs you", "A tool call waits for approval"]
 
 
-def test_the_banner_is_bounded_and_current(project: Project, viewer: Client) -> None:
+def test_the_banner_is_limited_and_current(project: Project, viewer: Client) -> None:
     [top] = make_runs(project, 1, title="top", status="running", started_at="2026-11-20 12:00Z", source="external")
     fields = {"status": "paused", "status_reason": "operator", "source": "native", "completed_at": None}
     make_runs(project, MAX_NAMED + 3, parent_run=top, **fields)

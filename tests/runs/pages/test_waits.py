@@ -1,4 +1,4 @@
-"""What a run waits for, on its page: an answer, its policy's time, the next try; with the form that ends it."""
+"""Test waits on a run's page: for an answer, a policy or the next attempt, with the form that ends the wait."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def page_of(answer: Any) -> Page:
 
 
 def head(client: Client, run: AgentRun) -> Element:
-    """What comes with the head: its banners, and the waits that the page has at the end of its timeline."""
+    """Return the separate head: its banners, and the waits that the page has at the end of its timeline."""
     answer = client.get(f"/runs/{run.pk}/head")
     assert answer.status_code == 200
     return parse(answer.content.decode())
@@ -78,10 +78,10 @@ def queries(client: Client, run: AgentRun) -> int:
     return len(asked)
 
 
-# --- A question ---------------------------------------------------------------------------------------------------
+# --- Questions ----------------------------------------------------------------------------------------------------
 
 
-def test_a_question_is_shown_with_its_choices_and_a_form() -> None:
+def test_a_question_is_displayed_with_its_choices_and_a_form() -> None:
     run = drive(playing(saying([asks("Blue or green?\nPlease say.", choices=["blue", "green"])], ["Thanks."])))
     client = client_of(run)
     [banner] = head(client, run).all("banner")
@@ -98,7 +98,7 @@ def test_a_question_is_shown_with_its_choices_and_a_form() -> None:
     assert "The agent asks a question" not in head(client, run).words
 
 
-def test_the_second_answer_is_a_message() -> None:
+def test_a_second_answer_becomes_a_message() -> None:
     run = drive(playing(saying([asks("Which?")], ["Thanks."])))
     client = client_of(run)
     keys = fields(head(client, run), "key")
@@ -111,7 +111,7 @@ def test_the_second_answer_is_a_message() -> None:
     assert "The question was already answered" in str(list(get_messages(late.wsgi_request))[-1])
 
 
-def test_an_empty_answer_is_none() -> None:
+def test_an_empty_answer_is_refused() -> None:
     run = drive(playing(saying([asks("Which?")], ["Thanks."])))
     answer = client_of(run).post(f"/runs/{run.pk}/answer", {"message": "  "})
 
@@ -119,7 +119,7 @@ def test_an_empty_answer_is_none() -> None:
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.WAITING
 
 
-def test_who_only_looks_sees_the_question_alone() -> None:
+def test_a_viewer_sees_the_question_without_a_form() -> None:
     run = drive(playing(saying([asks("Which?", choices=["a"])], ["Thanks."])))
     [banner] = head(client_of(run, Role.VIEWER), run).all("banner")
 
@@ -128,7 +128,7 @@ def test_who_only_looks_sees_the_question_alone() -> None:
     assert fields(banner, "message") == []
 
 
-def test_what_an_agent_asks_is_text_without_secrets() -> None:
+def test_questions_are_text_without_secrets() -> None:
     question = f"{HOSTILE} {SECRET}"
     run = drive(playing(saying([asks(question, choices=[HOSTILE, "x" * 500])], ["Thanks."])))
     html = client_of(run).get(f"/runs/{run.pk}").content.decode()
@@ -140,11 +140,10 @@ def test_what_an_agent_asks_is_text_without_secrets() -> None:
     assert "x" * 400 not in banner.words
 
 
-# --- Its policy's time ----------------------------------------------------------------------------------------------
+# --- Policies -------------------------------------------------------------------------------------------------------
 
 
-def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None:
-    """As people see it."""
+def test_a_wait_of_a_policy_shows_its_time_and_attempt(settings: Any) -> None:
     settings.AGENTOPS_MAX_RETRIES = 0
     policy = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
     run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
@@ -158,7 +157,7 @@ def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None
     assert "(rate limited)" in row
 
 
-def test_an_escalated_run_says_why(settings: Any) -> None:
+def test_an_escalated_run_shows_the_reason(settings: Any) -> None:
     settings.AGENTOPS_MAX_RETRIES = 0
     run = drive(with_policies(playing(saying([http(401, "no such key")])), on_error={"action": "escalate"}))
     [banner] = banners(run)
@@ -177,11 +176,11 @@ def rows(run: AgentRun) -> list[str]:
     return [row.words for row in page_of(client_of(run).get(f"/runs/{run.pk}")).rows]
 
 
-# --- The next try -------------------------------------------------------------------------------------------------
+# --- Retries ------------------------------------------------------------------------------------------------------
 
 
 def looking(run: AgentRun, client: Client, seen: list[list[str]]) -> Callable[[], None]:
-    """A move of a play: what the page says at this moment, read by somebody else."""
+    """Return a move of a play that reads the page's banners in another thread."""
 
     def look() -> None:
         def work() -> None:
@@ -197,7 +196,7 @@ def looking(run: AgentRun, client: Client, seen: list[list[str]]) -> Callable[[]
     return look
 
 
-def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> None:
+def test_a_running_retry_is_reported_until_the_model_has_answered(settings: Any) -> None:
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 10
     seen: list[list[str]] = []
     looks: list[Callable[[], None]] = []
@@ -227,7 +226,7 @@ def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> No
     assert "attempt 2" in page
 
 
-def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_the_next_attempt_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """The worker sleeps until then."""
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 600_000
     monkeypatch.setattr(retries, "HOLD_WORKER_S", 3600.0)
@@ -258,7 +257,7 @@ def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch
     assert "The model provider cannot be reached from the worker." in banner.words
 
 
-def test_a_long_wait_says_which_try_comes_and_why() -> None:
+def test_a_long_wait_shows_the_next_attempt_and_the_reason() -> None:
     run = drive(playing(saying([http(429, "slow down please", **{"retry-after": "300"})])))
     [banner] = head(client_of(run), run).all("banner")
 
@@ -271,7 +270,7 @@ def test_a_long_wait_says_which_try_comes_and_why() -> None:
 
 
 def test_the_end_of_an_outage_has_a_date(settings: Any) -> None:
-    """It may be past midnight, or days ahead."""
+    """It may be after midnight, or days ahead."""
     settings.AGENTOPS_MAX_RETRIES, settings.AGENTOPS_OUTAGE_S = 0, 2 * 86_400
     run = drive(playing(saying([http(429, "slow down please", **{"retry-after": "300"})])))
     [banner] = head(client_of(run), run).all("banner")
@@ -280,8 +279,8 @@ def test_the_end_of_an_outage_has_a_date(settings: Any) -> None:
     assert re.search(r"not available by 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, the run pauses", banner.words)
 
 
-def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:
-    """The head is asked for when a try is announced, begins and ends; not at every turn of the model."""
+def test_open_pages_reload_the_head_for_each_attempt(settings: Any) -> None:
+    """The head is reloaded when an attempt is announced, starts and ends, but not for other model calls."""
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 10
     run = drive(playing(saying(["One. ", asks()], [ConnectionError("gone")], ["Two."])))
     client_of(run).post(f"/runs/{run.pk}/answer", {"message": "Go on."})
@@ -297,8 +296,8 @@ def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:
     ]
 
 
-def test_what_a_wait_costs() -> None:
-    """A question costs one query more than other waits, whatever it says."""
+def test_the_query_count_of_a_wait_is_limited() -> None:
+    """A question needs one query more than other waits, regardless of its content."""
     run = drive(playing(saying([asks("Which?", choices=["a"] * 5)], ["Thanks."])))
 
     assert queries(client_of(run), run) <= 25
@@ -307,8 +306,8 @@ def test_what_a_wait_costs() -> None:
 # --- After the death of a worker --------------------------------------------------------------------------------------
 
 
-def test_a_run_under_suspicion_says_that_it_is_retried_alone() -> None:
-    """Waiting for its next try, queued for it, and in the end paused with what a person can do."""
+def test_a_suspected_run_shows_that_it_is_retried_alone() -> None:
+    """It waits for its next attempt, is queued for it, and finally is paused with instructions."""
     run = make_run()
     assert transitions.claim(run.pk, "dead")
     assert transitions.expire_leases("dead")

@@ -1,4 +1,4 @@
-"""Which part of a log a page shows, and what that costs, however long the log is."""
+"""Test which part of a log a page shows, and the number of queries for logs of any length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run() -> AgentRun:
 
 
 def grow(run: AgentRun, steps: int, *, calls: int = 1, deltas: int = 0) -> int:
-    """Steps as an external runner tells them; the last seq."""
+    """Append steps as an external runner reports them, and return the last seq."""
     entries: list[Entry] = []
     first = log.events_of(run.pk).exclude(step=None).count() // (2 + 2 * calls + deltas) + 2
     for step in range(first, first + steps):
@@ -62,7 +62,7 @@ def rows_of(shown: window.Window) -> list[str]:
     return [item.id for item in shown.items]
 
 
-def test_a_short_log_is_shown_from_its_first_event(run: AgentRun) -> None:
+def test_a_page_of_a_short_log_starts_at_its_first_event(run: AgentRun) -> None:
     last = grow(run, 3)
 
     shown = window.newest(run.pk, last)
@@ -77,7 +77,7 @@ def test_a_log_without_events_is_empty(run: AgentRun) -> None:
     assert window.newest(Log.objects.create(project=run.project).pk, 0) == window.Window([], 0, None)
 
 
-def test_a_long_log_is_shown_from_the_beginning_of_a_step_near_its_end(run: AgentRun) -> None:
+def test_a_page_of_a_long_log_starts_at_a_step_near_its_end(run: AgentRun) -> None:
     last = grow(run, 300, deltas=3)
 
     shown = window.newest(run.pk, last)
@@ -87,12 +87,12 @@ def test_a_long_log_is_shown_from_the_beginning_of_a_step_near_its_end(run: Agen
     first = shown.items[0]
     assert first.id == f"e{first.seq}"
     assert shown.older == first.seq
-    # It was cut between two steps: each answer and each call is whole.
+    # It is cut between two steps: each answer and each call is complete.
     assert Page(f'<ol id="timeline">{of_window(shown)}</ol>').timeline.all("is-streaming", "is-running") == []
     assert ids[-1].startswith("call-")
 
 
-def test_older_pages_lead_to_the_beginning_without_gap_or_repeat(run: AgentRun) -> None:
+def test_older_pages_reach_the_start_without_gap_or_repetition(run: AgentRun) -> None:
     last = grow(run, 400, calls=2, deltas=1)
     everything = [item.id for item in painted_whole(run)]
 
@@ -117,7 +117,7 @@ def painted_whole(run: AgentRun) -> Any:
         return window.newest(run.pk, run.log.last_seq).items
 
 
-def test_newer_pages_lead_to_the_end_without_gap(run: AgentRun) -> None:
+def test_newer_pages_reach_the_end_without_gap(run: AgentRun) -> None:
     last = grow(run, 400, calls=2, deltas=1)
     everything = [item.id for item in painted_whole(run)]
 
@@ -126,7 +126,7 @@ def test_newer_pages_lead_to_the_end_without_gap(run: AgentRun) -> None:
     pages = 1
     while shown.newer is not None:
         shown = window.after(run.pk, shown.newer, last)
-        # Each page begins with a step, so that it splits no card.
+        # Each page starts with a step, so that no card is split.
         assert shown.items[0].id == f"e{shown.items[0].seq}"
         ids += rows_of(shown)
         pages += 1
@@ -136,7 +136,7 @@ def test_newer_pages_lead_to_the_end_without_gap(run: AgentRun) -> None:
     assert pages > 4
 
 
-def test_a_step_is_found_and_the_map_says_where_errors_and_waits_are(run: AgentRun) -> None:
+def test_a_step_has_a_position_and_the_minimap_shows_errors_and_waits(run: AgentRun) -> None:
     last = grow(run, 300)
     wrong = told(run, "tool.end", {"call_id": "x", "error": "broke"}, step=301)
     told(run, "run.waiting", {"reason": "approval"})
@@ -153,7 +153,7 @@ def test_a_step_is_found_and_the_map_says_where_errors_and_waits_are(run: AgentR
     assert minimap_of(run.pk, 0).width == 0
 
 
-def test_a_card_that_ends_on_a_newer_page_is_shown_there_only(run: AgentRun) -> None:
+def test_a_card_that_ends_on_a_newer_page_appears_only_there(run: AgentRun) -> None:
     start = told(run, "tool.start", {"call_id": "slow", "tool_name": "build"}, step=1)
     last = grow(run, ROWS // 2)
     end = told(run, "tool.end", {"call_id": "slow", "tool_name": "build", "output": "built"}, step=1)
@@ -167,12 +167,12 @@ def test_a_card_that_ends_on_a_newer_page_is_shown_there_only(run: AgentRun) -> 
     slow = next(item.id for item in alone.items if item.seq == start)
     assert slow in rows_of(shown)
     assert slow not in rows_of(above)
-    # A page of its own tells how it ended, though that lies beyond it.
+    # A separate page shows how the call ended, although the end is outside the page.
     assert "built" in Page(f'<ol id="timeline">{of_window(alone)}</ol>').timeline.words
     assert last < end
 
 
-def test_the_row_of_an_event_is_marked_and_stands_amid_its_neighbours(run: AgentRun) -> None:
+def test_the_row_of_an_event_is_marked_and_in_the_middle_of_the_page(run: AgentRun) -> None:
     last = grow(run, 300)
 
     shown = window.around(run.pk, 700, last)
@@ -188,7 +188,7 @@ def test_the_row_of_an_event_is_marked_and_stands_amid_its_neighbours(run: Agent
 
 
 @pytest.mark.parametrize("type_", ["llm.text.delta", "llm.turn.end", "tool.end", "tool.start", "llm.turn.start"])
-def test_events_without_a_row_of_their_own_mark_the_card_that_shows_them(run: AgentRun, type_: str) -> None:
+def test_an_event_without_a_separate_row_marks_its_card(run: AgentRun, type_: str) -> None:
     last = grow(run, 5, deltas=4)
     event = log.events_of(run.pk).filter(type=type_, step=4).first()
     assert event is not None
@@ -200,7 +200,7 @@ def test_events_without_a_row_of_their_own_mark_the_card_that_shows_them(run: Ag
     assert shown.at_end
 
 
-def test_every_event_of_a_real_run_leads_to_a_row() -> None:
+def test_every_event_of_a_recorded_run_has_a_row() -> None:
     run = drive(recorded("claude-code-5c"))
 
     for seq in range(1, run.log.last_seq + 1):
@@ -209,7 +209,7 @@ def test_every_event_of_a_real_run_leads_to_a_row() -> None:
 
 
 @pytest.mark.parametrize("show", [Show.MESSAGES, Show.TOOLS, Show.ERRORS])
-def test_a_filter_shows_what_it_names(show: Show) -> None:
+def test_a_filter_shows_only_its_rows(show: Show) -> None:
     run = drive(recorded("claude-code-7e"))
     last = run.log.last_seq
     everything = painted(run)
@@ -225,7 +225,7 @@ def test_a_filter_shows_what_it_names(show: Show) -> None:
     assert ids
 
 
-def test_filtered_pages_go_back_to_the_beginning_too(run: AgentRun) -> None:
+def test_filtered_pages_reach_the_start(run: AgentRun) -> None:
     grow(run, 260)
     told(run, "error", {"error": "no"})
     last = grow(run, 260)
@@ -241,7 +241,7 @@ def test_filtered_pages_go_back_to_the_beginning_too(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("act", ["newest", "before", "after", "around", "live"])
-def test_it_costs_the_same_for_twenty_rows_and_for_two_hundred(run: AgentRun, act: str) -> None:
+def test_the_query_count_is_the_same_for_twenty_and_two_hundred_rows(run: AgentRun, act: str) -> None:
     def look() -> int:
         last = run.log.last_seq
         acts: dict[str, Callable[[], Any]] = {
@@ -261,7 +261,7 @@ def test_it_costs_the_same_for_twenty_rows_and_for_two_hundred(run: AgentRun, ac
     assert few <= 7
 
 
-def test_an_answer_that_streams_for_long_is_shown_by_its_end(run: AgentRun) -> None:
+def test_a_long_streamed_answer_shows_its_end(run: AgentRun) -> None:
     told(run, "llm.turn.start", step=1)
     with transaction.atomic():
         pieces = [Entry({"text": f"piece {n:04} " + "x" * 60}, type="llm.text.delta", step=1) for n in range(2500)]
@@ -276,8 +276,8 @@ def test_an_answer_that_streams_for_long_is_shown_by_its_end(run: AgentRun) -> N
     assert len(text) < 70_000
 
 
-def test_pieces_between_windows_cost_nothing(run: AgentRun) -> None:
-    """A log that is nine tenths of streamed pieces is paged by its rows."""
+def test_streamed_pieces_do_not_count_as_rows(run: AgentRun) -> None:
+    """A log in which nine of ten events are streamed pieces is paginated by its rows."""
     last = grow(run, 250, deltas=20)
 
     shown = window.newest(run.pk, last)
@@ -286,7 +286,7 @@ def test_pieces_between_windows_cost_nothing(run: AgentRun) -> None:
 
 
 @pytest.mark.postgres
-def test_a_window_goes_by_the_index(run: AgentRun) -> None:
+def test_a_window_uses_the_index(run: AgentRun) -> None:
     last = grow(run, 1500, deltas=4)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE agent_run_events")

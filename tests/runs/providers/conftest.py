@@ -1,4 +1,4 @@
-"""Fixtures of the providers' tests: a provider on loopback that the libraries of the vendors talk to."""
+"""Fixtures for provider tests: a server on the loopback interface that the vendors' libraries connect to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.providers.recorded_vendor import Vendor, vendor_at_work
 
 @pytest.fixture(autouse=True)
 def quick(quick_retries: None) -> None:
-    """Every test of this directory."""
+    """Shorten the retry delays in every test of this directory."""
 
 
 @pytest.fixture
 def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
-    """Stands for Anthropic and OpenAI."""
+    """A stub of the APIs of Anthropic and OpenAI."""
     with vendor_at_work() as at_work:
         monkeypatch.setattr(pydantic_ai.models, "ALLOW_MODEL_REQUESTS", True)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", at_work.url)

@@ -1,4 +1,4 @@
-"""One adapter per model and process, whoever asks for it first."""
+"""A process has one adapter per model, even if several threads request it at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runs.providers import llm
 THREADS = 4
 
 
-def test_threads_that_ask_at_once_get_one_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second adapter would keep connections that nobody closes."""
+def test_concurrent_threads_get_one_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second adapter would hold connections that are never closed."""
     made: list[Model] = []
     others_are_there = threading.Barrier(THREADS)
 
     def infer(name: str) -> Model:
-        # Long enough for the other threads to come by, which the barrier has let go together.
+        # Long enough for the other threads, which the barrier has released at the same time.
         threading.Event().wait(0.05)
         made.append(FunctionModel(lambda *_: None))  # type: ignore[arg-type,return-value]
         return made[-1]
@@ -41,8 +41,8 @@ def test_threads_that_ask_at_once_get_one_adapter(monkeypatch: pytest.MonkeyPatc
     assert all(adapter is made[0] for adapter in got)
 
 
-def test_a_process_keeps_the_adapters_that_were_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents may name any number of models, and each adapter keeps connections."""
+def test_a_process_keeps_the_most_recently_used_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents may name any number of models, and each adapter holds connections."""
     monkeypatch.setattr(llm, "infer_model", lambda name: FunctionModel(lambda *_: None, model_name=name))  # type: ignore[arg-type,return-value]
     llm.adapter_of.cache_clear()
     try:

@@ -1,4 +1,4 @@
-"""What a model call costs: by the project's prices, as the provider says, or by published prices; and the source."""
+"""The cost of a model call: from the project's prices, the provider, or published prices; and its source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
     assert priced(routed, own) == ("project", Decimal("0.0027"), Decimal("0.0006"))
     assert priced(routed) == ("reported", Decimal("0.0125"), None)
     source, cost, saved = priced(vendors)
-    # 1.25 dollars a million, 0.125 from the cache, 10 for what is received.
+    # 1.25 dollars per million input tokens, 0.125 cached, 10 for output.
     assert (source, cost, saved) == ("computed", Decimal("0.003575"), Decimal("0.000675"))
     assert priced(answer(model_name="of-nobody")) == ("unknown", None, None)
     assert priced(answer(model_name="of-nobody"), own, model="local:gpt-5") == (
@@ -67,14 +67,14 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("reported", [-1, "many", float("nan"), float("inf"), 10**9, None])
-def test_what_is_no_amount_is_not_believed(reported: Any) -> None:
+def test_invalid_reported_costs_are_ignored(reported: Any) -> None:
     routed = answer(model_name="of-nobody", provider_name="openrouter", provider_details={"cost": reported})
     assert priced(routed) == ("unknown", None, None)
 
 
 @pytest.mark.parametrize("price", ["1", "100000"])
-def test_what_costs_more_than_any_call_is_not_believed(price: str) -> None:
-    """No column takes the cost of so many tokens."""
+def test_implausibly_high_costs_are_ignored(price: str) -> None:
+    """No column can store the cost of so many tokens."""
     used = RequestUsage(input_tokens=10**12, output_tokens=10**12, cache_read_tokens=10**12)
     own = ModelPrice(model="*", input=Decimal(price), output=Decimal(price), cache_read=Decimal(0))
 
@@ -85,8 +85,8 @@ def test_what_costs_more_than_any_call_is_not_believed(price: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_counts_that_no_column_takes_cost_no_run(vendor: Vendor, worker: Worker) -> None:
-    """They count as not reported; the others count."""
+def test_counts_too_large_for_a_column_do_not_fail_a_run(vendor: Vendor, worker: Worker) -> None:
+    """They are treated as not reported; the others count."""
     agent = make_agent(provider="llm", model=MODEL, tools=[])
     vendor.answers = [says("Done.", prompt_tokens=2**63, prompt_tokens_details={"cached_tokens": 2**64})]
 
@@ -99,7 +99,7 @@ def test_counts_that_no_column_takes_cost_no_run(vendor: Vendor, worker: Worker)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_price_counts_from_then_on(vendor: Vendor, worker: Worker) -> None:
+def test_a_new_price_applies_to_later_calls(vendor: Vendor, worker: Worker) -> None:
     agent = make_agent(provider="llm", model=MODEL, tools=[])
     vendor.answers = [says("Done.")]
     before = drive(make_run(agent, "Go."), worker)
@@ -107,7 +107,7 @@ def test_a_price_counts_from_then_on(vendor: Vendor, worker: Worker) -> None:
     after = drive(make_run(agent, "Go."), worker)
 
     assert cost_of(before) == ("computed", Decimal("0.003575"))
-    # 1000 tokens sent, 300 received, none of them dearer or cheaper than the others.
+    # 1000 input and 300 output tokens, none of them cached or written to a cache.
     assert cost_of(after) == ("project", Decimal("0.0032"))
     [end] = [event for event in events(after) if event.type == "llm.turn.end"]
     assert (end.payload["cost_source"], end.payload["cost_usd"]) == ("project", "0.00320000")

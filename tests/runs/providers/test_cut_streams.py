@@ -1,4 +1,4 @@
-"""An answer that is cut off without its terminal event is a failed attempt, and never a result."""
+"""An answer cut off without its terminal event is a failed attempt, never a result."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.support.second_pass import cases
 from tests.support.services import SHARED
 
 HISTORY: list[ModelMessage] = [ModelRequest([UserPromptPart("How do I cross the street?")])]
-#: Random cuts of each body, and more among its last bytes.
+#: Random cuts of each body, and more cuts among its last bytes.
 CUTS, LAST, MORE = 8, 90, 6
 
 
 @functools.cache
 def whole_streams(protocol: str) -> list[FixtureResult]:
-    """The recorded streams of a protocol that have their terminal event."""
+    """Return the recorded streams of a protocol that have their terminal event."""
     return [each for each in streams() if each.protocol == protocol and has_ended(protocol, each.body)]
 
 
@@ -43,12 +43,12 @@ async def ask(protocol: str, **settings: object) -> ModelResponse:
 
 
 def answer_of(protocol: str, **settings: object) -> ModelResponse:
-    llm.adapter_of.cache_clear()  # its connections belong to an event loop that has ended
+    llm.adapter_of.cache_clear()  # its connections belong to a closed event loop
     return asyncio.run(ask(protocol, **settings))
 
 
 def cuts_of(recorded: FixtureResult) -> Iterator[tuple[int, Framing]]:
-    """Where to cut a body, and how it ends there; then the whole body, ended in each way."""
+    """Yield positions to cut a body, and how the connection ends there; then the whole body with each ending."""
     draw = random.Random(recorded.name)
     size, framings = len(recorded.body), get_args(Framing)
     for _ in range(CUTS):
@@ -102,7 +102,7 @@ def test_a_finish_reason_may_be_waived(vendor: Vendor) -> None:
         answer_of("chat")
 
 
-def test_a_stream_without_an_event_is_no_answer(vendor: Vendor) -> None:
+def test_a_stream_without_events_is_refused(vendor: Vendor) -> None:
     vendor.answers = [Answer(b"")]
     for protocol in MODELS:
         with pytest.raises(IncompleteAnswer, match="no event"):
@@ -123,12 +123,12 @@ def test_a_model_in_this_process_needs_no_finish_reason(monkeypatch: pytest.Monk
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("protocol", cases(list(MODELS)))
-def test_a_run_asks_again_after_an_answer_that_was_cut(protocol: str, vendor: Vendor, worker: Worker) -> None:
-    """What a run stores of it does not depend on the protocol: after a pass on SQLite, one is enough."""
+def test_a_run_retries_a_cut_answer(protocol: str, vendor: Vendor, worker: Worker) -> None:
+    """The stored rows do not depend on the protocol, so after the SQLite run, one protocol is enough."""
     recorded = max(whole_streams(protocol), key=lambda each: len(each.body))
     ends = (found.end() for found in re.finditer(b"\n\n", recorded.body))
     *_, cut = (end for end in ends if not has_ended(protocol, recorded.body[:end]))
-    # The pause is long enough for the text before it to be shown.
+    # The pause is long enough for the text before it to be sent.
     vendor.answers = [Answer(recorded.body, cut, pauses=((cut, 0.5),)), Answer(b""), Answer(recorded.body)]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 

@@ -1,4 +1,4 @@
-"""Addresses of model servers that agents name: which are refused, when, and where keys go."""
+"""Model server URLs of agents: which are refused, when, and which servers get keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refusal(base_url: Any, model: str = MODEL) -> str:
         ("https://models.example.com/v1\n", "control characters"),
     ],
 )
-def test_it_refuses(url: Any, why: str) -> None:
+def test_invalid_urls_are_refused(url: Any, why: str) -> None:
     assert why in refusal(url)
 
 
@@ -64,13 +64,13 @@ def test_it_refuses(url: Any, why: str) -> None:
         ("http://127.0.0.1:99999/v1", "port 99999"),
     ],
 )
-def test_it_refuses_where_private_addresses_are_allowed(url: str, why: str, settings: Settings) -> None:
+def test_invalid_urls_are_refused_where_private_addresses_are_allowed(url: str, why: str, settings: Settings) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     assert why in refusal(url)
     base.get("llm").check(MODEL, {"base_url": "http://127.0.0.1:11434/v1"})
 
 
-def test_only_models_of_its_protocols() -> None:
+def test_a_base_url_requires_a_model_of_a_supported_protocol() -> None:
     assert "needs a model of anthropic, openai, openai-chat, openai-responses" in refusal(
         "https://x.example.com", "deepseek:a"
     )
@@ -78,7 +78,9 @@ def test_only_models_of_its_protocols() -> None:
         base.get("llm").check(f"{vendor}:m", {"base_url": "https://models.example.com/v1"})
 
 
-def test_keys_go_to_the_servers_that_the_operator_names(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_sent_only_to_servers_that_the_operator_lists(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.AGENTOPS_MODEL_KEYS = ["models.example.com=A_KEY", "127.0.0.1:8000=B_KEY", "[::1]:1=A_KEY"]
     monkeypatch.setenv("A_KEY", "a")
     monkeypatch.setenv("B_KEY", "b")
@@ -91,7 +93,7 @@ def test_keys_go_to_the_servers_that_the_operator_names(settings: Settings, monk
 @pytest.mark.parametrize(
     "value", ["models.example.com", "x=lower_key", "=A_KEY", "a b=A_KEY", "models.example.com=HOME"]
 )
-def test_a_wrong_list_of_keys_stops_the_start(value: str) -> None:
+def test_an_invalid_list_of_keys_stops_startup(value: str) -> None:
     env = os.environ | {"AGENTOPS_MODEL_KEYS": value}
     command = [sys.executable, "-c", "from django.conf import settings; settings.DEBUG"]
     ended = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -100,10 +102,10 @@ def test_a_wrong_list_of_keys_stops_the_start(value: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "path"), [(MODEL, "/v1/chat/completions"), (CLAUDE, "/v1/messages")])
-def test_nothing_of_the_environment_is_sent(
+def test_no_environment_variable_is_sent(
     model: str, path: str, vendor: Vendor, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the vendor's own key nor what its library would add."""
+    """Neither the vendor's key nor values that its library would add."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, "of-the-environment")
@@ -125,7 +127,7 @@ def test_nothing_of_the_environment_is_sent(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_name_with_a_private_address_pauses_the_run(vendor: Vendor, worker: Worker) -> None:
-    """Only resolving it shows the address. Nothing is sent, and nothing is tried again."""
+    """The address is known only after resolving the name. Nothing is sent, and the call is not retried."""
     settings = {"base_url": "https://localhost/v1"}
     run = drive(make_run(make_agent(provider="llm", model=MODEL, settings=settings, tools=[]), "Go."), worker)
 

@@ -1,4 +1,4 @@
-"""Settings that are passed to the model: their types and ranges, and what is left out."""
+"""Settings passed to the model: their types and ranges, and which are omitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.providers.recorded_vendor import Answer, Vendor
 MODEL = "anthropic:claude-sonnet-4-6"
 
 
-def test_what_is_passed() -> None:
+def test_settings_passed_to_the_model() -> None:
     ours = {"budgets": {}, "prompt_cache": False, "context_window": 9, "base_url": "https://x.example.com"}
     models = {
         "max_tokens": 10, "temperature": 0, "top_p": 1.0, "timeout": 30, "parallel_tool_calls": False, "seed": -1,
@@ -38,7 +38,7 @@ def test_what_is_passed() -> None:
         ("thinking", "hard"), ("needs_finish_reason", 1),
     ],
 )  # fmt: skip
-def test_it_refuses(name: str, value: Any) -> None:
+def test_invalid_settings_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ProviderUnusable, match=f"^settings.{name} is "):
         base.get("llm").check(MODEL, {name: value})
 
@@ -46,7 +46,9 @@ def test_it_refuses(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "takes_schemas"), [("anthropic:claude-3-haiku-20240307", False), ("anthropic:claude-sonnet-4-6", True)]
 )
-def test_a_model_that_takes_no_schema_is_told_in_words(model: str, takes_schemas: bool, vendor: Vendor) -> None:
+def test_a_model_without_schema_support_gets_the_schema_in_the_prompt(
+    model: str, takes_schemas: bool, vendor: Vendor
+) -> None:
     schema = {"type": "object", "properties": {"the_city": {"type": "string"}}, "additionalProperties": False}
     vendor.answers = [Answer(b"{}", status=400)]
     history: list[ModelMessage] = [ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("Hi")])]

@@ -1,4 +1,4 @@
-"""Answers as no provider documents them: a run takes what can be taken, and goes on."""
+"""Undocumented forms of answers: a run uses the valid parts and continues."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def chat(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
 
 
 def responses(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
-    """This protocol tells the end by the type of its last event."""
+    """Return a stream of a protocol that marks the end by the type of its last event."""
     counts = used | {"total_tokens": 0, "input_tokens_details": {"cached_tokens": 0},
                      "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     frame = {"id": "r", "object": "response", "created_at": 1, "model": "gpt-4o", "status": "in_progress",
@@ -71,10 +71,10 @@ def responses(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
 
 SPEAKERS = {"anthropic": anthropic, "chat": chat, "responses": responses}
 USED = {"input_tokens": 3, "output_tokens": 2}
-#: The first event of the content, before which a stream may stop for good.
+#: The first event with content; a stream may stop forever before it.
 CONTENT = {"anthropic": b"event: content_block_start", "chat": b'data: {"id": "c", "object"',
            "responses": b"event: response.output_item.added"}  # fmt: skip
-#: What keeps a connection alive, and says nothing.
+#: Keeps a connection alive, without content.
 PING = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
     "chat": b": keep-alive\n\n",
@@ -89,7 +89,9 @@ PING = {
     [("teleported", {"input_tokens": 3, "output_tokens": 2}), ("stop", {"input_tokens": -3, "output_tokens": -2})],
     ids=["unknown-stop-reason", "negative-usage"],
 )
-def test_it_is_taken(protocol: str, stop: str, used: dict[str, Any], vendor: Vendor, worker: Worker) -> None:
+def test_odd_answers_are_accepted(
+    protocol: str, stop: str, used: dict[str, Any], vendor: Vendor, worker: Worker
+) -> None:
     vendor.answers = [SPEAKERS[protocol](b"Done.", stop=stop, used=used)]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
@@ -101,7 +103,7 @@ def test_it_is_taken(protocol: str, stop: str, used: dict[str, Any], vendor: Ven
 
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
-def test_what_is_not_utf_8_is_asked_for_again(protocol: str, vendor: Vendor, worker: Worker) -> None:
+def test_an_answer_that_is_not_utf_8_is_retried(protocol: str, vendor: Vendor, worker: Worker) -> None:
     vendor.answers = [SPEAKERS[protocol](text, stop="stop", used=USED) for text in (b"D\xffone.", b"Done.")]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
@@ -111,7 +113,7 @@ def test_what_is_not_utf_8_is_asked_for_again(protocol: str, vendor: Vendor, wor
 
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
-def test_an_answer_without_content_is_an_empty_one(protocol: str, vendor: Vendor, worker: Worker) -> None:
+def test_an_answer_without_content_is_empty(protocol: str, vendor: Vendor, worker: Worker) -> None:
     vendor.answers = [SPEAKERS[protocol](b"", stop="stop", used=USED)]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
@@ -125,7 +127,7 @@ def test_an_answer_without_content_is_an_empty_one(protocol: str, vendor: Vendor
 def test_a_stream_that_never_ends_is_given_up(
     *, protocol: str, is_alive: bool, vendor: Vendor, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After 60 seconds without content, however often the server says that it is there."""
+    """After 60 seconds without content, however many keep-alive events the server sends."""
     assert model_turn.IDLE_S == 60
     monkeypatch.setattr(model_turn, "IDLE_S", 0.6)
     whole = SPEAKERS[protocol](b"Done.", stop="stop", used=USED)
@@ -138,16 +140,16 @@ def test_a_stream_that_never_ends_is_given_up(
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
     assert (run.status, run.result) == ("completed", "Done."), run.error_message
-    # On a busy machine, the second attempt may be too slow too.
+    # On a busy machine, the second attempt may time out too.
     assert set(run.errors.values_list("error_type", flat=True)) == {"timeout"}
     check(run)
 
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
-def test_a_text_that_never_ends_is_cut_off(
+def test_an_endless_text_is_cut_off(
     protocol: str, vendor: Vendor, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run pauses: asked again, the model would say as much."""
+    """The run pauses: another attempt would produce as much text."""
     monkeypatch.setattr(model_stream, "MAX_SIZE", 10_000)
     vendor.answers = [SPEAKERS[protocol](b"and on " * 2_000, stop="stop", used=USED)]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
@@ -159,7 +161,7 @@ def test_a_text_that_never_ends_is_cut_off(
 
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
-def test_a_page_in_place_of_a_stream_is_named(protocol: str, vendor: Vendor, worker: Worker) -> None:
+def test_an_html_page_instead_of_a_stream_is_reported(protocol: str, vendor: Vendor, worker: Worker) -> None:
     vendor.answers = [Answer(b"<html>Sign in</html>", content_type="text/html"),
                       SPEAKERS[protocol](b"Done.", stop="stop", used=USED)]  # fmt: skip
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)

@@ -1,4 +1,4 @@
-"""Prompt caching is asked for where the provider has it, unless an agent says no, and what it saves is counted."""
+"""Prompt caching is enabled where the provider supports it, unless an agent disables it; savings are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK = {"type": "ephemeral", "ttl": "5m"}
 
 
 def says(text: str, *, read: int = 0, written: int = 0, plain: int = 20, **also: Any) -> Answer:
-    """An answer of Anthropic's with these input tokens."""
+    """Return an answer of Anthropic with these input tokens."""
     counts = {"input_tokens": plain, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude-sonnet-4-6",
@@ -53,11 +53,11 @@ def test_system_tools_and_the_last_turn_are_marked(vendor: Vendor, worker: Worke
     [asked] = vendor.asked
     assert asked.body["tools"][-1]["cache_control"] == MARK
     assert asked.body["system"][-1]["cache_control"] == MARK
-    # The provider puts this one on the last block by itself, and moves it on as the conversation grows.
+    # The provider puts this mark on the last block, and moves it as the conversation grows.
     assert asked.body["cache_control"] == MARK
 
 
-def test_an_agent_may_do_without(vendor: Vendor, worker: Worker) -> None:
+def test_an_agent_can_disable_caching(vendor: Vendor, worker: Worker) -> None:
     vendor.answers = [says("Done.")]
     assert drive(run_of(prompt_cache=False), worker).status == "completed"
 
@@ -67,8 +67,8 @@ def test_an_agent_may_do_without(vendor: Vendor, worker: Worker) -> None:
         base.get("llm").check(MODELS["anthropic"], {"prompt_cache": "no"})
 
 
-def test_what_it_saves_is_counted(vendor: Vendor, worker: Worker) -> None:
-    """By the published prices, 3 dollars a million: a read costs a tenth, a write a quarter more."""
+def test_savings_are_counted(vendor: Vendor, worker: Worker) -> None:
+    """Published price: 3 dollars per million tokens. A cache read costs a tenth, a cache write a quarter more."""
     vendor.answers = [says("Done.", read=1_000_000)]
     read = drive(run_of(), worker)
     vendor.answers = [says("Done.", written=1_000_000)]
@@ -80,8 +80,8 @@ def test_what_it_saves_is_counted(vendor: Vendor, worker: Worker) -> None:
     check(read)
 
 
-def test_one_hour_writes_and_fast_mode_are_billed_as_such(vendor: Vendor, worker: Worker) -> None:
-    """Sonnet 4.6 has no published price for fast mode, and costs 3.75 or 6 dollars a million written."""
+def test_one_hour_writes_and_fast_mode_have_their_prices(vendor: Vendor, worker: Worker) -> None:
+    """Sonnet 4.6 has no published price for fast mode, and costs 3.75 or 6 dollars per million tokens written."""
     split = {"ephemeral_5m_input_tokens": 600_000, "ephemeral_1h_input_tokens": 400_000}
     vendor.answers = [says("Done.", written=1_000_000, plain=0, cache_creation=split)]
     written = drive(run_of(), worker)

@@ -1,4 +1,4 @@
-"""Provider errors are for people: what is wrong, what to do, and the vendor's dump in the details alone."""
+"""Provider errors for users: the problem and its fix; the vendor's full error only in the details."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.providers.error_messages import TEXTS, CallFailure, describe, message_
 from runs.providers.retries import Failure, classify
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-#: What only a developer of the library can use.
+#: Terms that only a developer of the library understands.
 JARGON = ("status_code", "model_name", "Provider(", "pydantic", "Pydantic", "body:", "https://", "Agent(")
 
 
@@ -33,10 +33,10 @@ def failing_to_load(model: str) -> Failure:
         ("openai-chat:gpt-5", "OpenAI", "OPENAI_API_KEY"),
     ],
 )
-def test_without_a_key_it_says_which_variable_is_missing_and_where_to_set_it(
+def test_a_missing_key_is_reported_with_its_variable_and_where_to_set_it(
     monkeypatch: pytest.MonkeyPatch, model: str, who: str, variable: str
 ) -> None:
-    """The text of the library itself, which tells developers what to do, is only in the details."""
+    """The library's text, which is for developers, appears only in the details."""
     monkeypatch.delenv(variable, raising=False)
     failure = failing_to_load(model)
 
@@ -47,7 +47,7 @@ def test_without_a_key_it_says_which_variable_is_missing_and_where_to_set_it(
     assert "Provider(api_key" in failure.details
 
 
-def test_without_its_library_it_says_what_to_install() -> None:
+def test_a_missing_library_is_reported_with_its_package() -> None:
     error = ImportError(
         'Please install `groq`, you can use the optional group — `pip install "pydantic-ai-slim[groq]"`'
     )
@@ -59,7 +59,7 @@ def test_without_its_library_it_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 529])
-def test_the_dump_of_the_vendor_is_in_the_details_alone(status: int) -> None:
+def test_the_vendors_error_is_only_in_the_details(status: int) -> None:
     error = ModelHTTPError(status, "gpt-5", {"error": {"message": "the vendor's words", "type": "x"}})
     failure = classify(error, NOW, "openai:gpt-5")
 
@@ -70,8 +70,8 @@ def test_the_dump_of_the_vendor_is_in_the_details_alone(status: int) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_every_sentence_is_whole(kind: str) -> None:
-    """With and without facts; two sentences at most, each with an end."""
+def test_every_message_is_complete(kind: str) -> None:
+    """With and without facts; at most two sentences, each with a full stop."""
     for facts in (CallFailure(), CallFailure("openai:gpt-5", 418, "Some words"), CallFailure("scripted-model")):
         text = describe(kind, facts)
         assert "{" not in text
@@ -81,8 +81,8 @@ def test_every_sentence_is_whole(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_a_server_that_the_agent_names_is_not_taken_for_a_vendor(kind: str) -> None:
-    """Neither its key nor its status is a matter of OpenAI."""
+def test_errors_of_an_agents_own_server_do_not_name_the_vendor(kind: str) -> None:
+    """Its key and its status page have nothing to do with OpenAI."""
     text = describe(kind, CallFailure("openai-chat:llama3", 418, "Some words", server="127.0.0.1:11434"))
 
     assert "OpenAI" not in text
@@ -107,7 +107,7 @@ def test_a_server_that_the_agent_names_is_not_taken_for_a_vendor(kind: str) -> N
         ({"error": {"message": "y" * 999}}, "y" * 299 + "…"),
     ],
 )
-def test_the_words_of_a_vendor(body: Any, words: str) -> None:
+def test_quoted_messages_of_vendors(body: Any, words: str) -> None:
     assert message_of(body) == words
 
 
@@ -119,8 +119,8 @@ def test_requests_of_the_http_client_are_not_logged_at_info(name: str) -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 400])
 @pytest.mark.parametrize("words", ["the key {} is not valid", "x" * 285 + " {}", '{{"sent": "{}"}}'])
-def test_a_key_of_no_known_shape_is_not_repeated(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
-    """Nor a piece of it, where the vendor's words are cut."""
+def test_a_key_of_unknown_format_is_not_repeated(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
+    """No part of it appears, even where the vendor's message is cut."""
     key = "gw7-gateway-Q9x2-plain"
     monkeypatch.setenv("OPENAI_API_KEY", key)
     site_secrets.cache_clear()

@@ -1,6 +1,6 @@
-"""Recorded answers of the vendors are parsed, stored, and sent again from their rows as they came.
+"""Recorded vendor responses are parsed, stored, and sent again from their rows unchanged.
 
-Which of them an agent can meet, and why not the others, is in tests/support/providers/recorded_kinds.py.
+tests/support/providers/recorded_kinds.py lists which of them an agent can receive, and why not the others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PROMPT = ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("Go.")])
 
 
 async def body_of(vendor: Vendor, model: str, history: list[ModelMessage]) -> str:
-    """The request for this history, in the order in which it was sent."""
+    """Return the request for this history, in the order sent."""
     vendor.answers = [Answer(b"{}", status=400)]
     with pytest.raises(ModelHTTPError):
         await read(base.get("llm").open(ModelCall(model, "node", 2, history)), lambda _: None)
@@ -70,13 +70,13 @@ async def body_of(vendor: Vendor, model: str, history: list[ModelMessage]) -> st
 
 
 def continued(answer: ModelResponse) -> list[ModelMessage]:
-    """A conversation with this answer, the results of its calls, and another question."""
+    """Return a conversation with this answer, the results of its calls, and another question."""
     results = [ToolReturnPart(call.tool_name, "done", call.tool_call_id) for call in answer.tool_calls]
     return [PROMPT, answer, ModelRequest([*results, UserPromptPart("And now?")])]
 
 
 def stored(message: Message, role: str = "assistant") -> Message:
-    """The message as its row gives it back; the columns of PostgreSQL order the keys of JSON anew."""
+    """Return the message as read from its row; PostgreSQL reorders the keys of JSON columns."""
     row, _ = transcript.new_row(uuid4(), 1, message, role=role, step=1, epoch=1)
     loaded = messages.load(json.loads(messages.canonical(row.content)))
     assert messages.sha256(messages.dump(loaded)) == row.sha256
@@ -93,7 +93,7 @@ def without_times(message: ModelMessage) -> str:
 
 
 async def parsed(vendor: Vendor, model: str, recorded: Exchange) -> ModelResponse:
-    """The answer of a body, streamed or not. The product always streams."""
+    """Return the answer of a body, streamed or not. The product always streams."""
     is_stream = not recorded.body.startswith(b"{")
     vendor.answers = [Answer(recorded.body, content_type="text/event-stream" if is_stream else "application/json")]
     if is_stream:
@@ -102,7 +102,7 @@ async def parsed(vendor: Vendor, model: str, recorded: Exchange) -> ModelRespons
 
 
 def answers_of(protocol: str) -> list[Exchange]:
-    """The recorded answers of models in this protocol, streams or whole."""
+    """Return the recorded answers of models in this protocol, streamed or not."""
     are_answers = {name for name, kind in kinds().items() if kind in {*MET, *ALSO_REBUILT} - {"refused"}}
     whole = {each.name: each for each in exchanges() if each.protocol == protocol}
     whole |= {each.name: Exchange(each.name, protocol, "", 200, each.body) for each in streams()
@@ -111,7 +111,7 @@ def answers_of(protocol: str) -> list[Exchange]:
 
 
 def test_every_recorded_body_has_its_kind() -> None:
-    """A new file has to be told what it is; what the bodies say of themselves agrees."""
+    """A new file must be listed with its kind, which must match the content of the bodies."""
     shared_directory()
     assert files_there() == {directory: set(files) for directory, files in FILES.items()}
     bodies = {each.name: each.body for each in streams()} | {each.name: each.body for each in exchanges()}
@@ -119,7 +119,7 @@ def test_every_recorded_body_has_its_kind() -> None:
     assert set(kinds().values()) == {*MET, *OTHERS}
     told = {name: told_by(bodies[name]) for name in kinds()}
     unlike = {name: (kind, told[name]) for name, kind in kinds().items() if kind != told[name]}
-    # These differ in what is around the text: the reason of its end, the status, or the address of the request.
+    # These differ outside the text: in the finish reason, the status, or the request URL.
     assert {kind for kind, said in unlike.values() if said == "text"} == {
         "refusal", "refused", "token_count", "conversation", "completion", "no_model"
     }  # fmt: skip
@@ -131,7 +131,7 @@ def test_every_recorded_body_has_its_kind() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: Vendor) -> None:
+def test_every_recorded_answer_is_sent_again_unchanged(protocol: str, vendor: Vendor) -> None:
     answers = answers_of(protocol)
 
     async def differences() -> dict[str, Any]:
@@ -141,10 +141,10 @@ def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: V
             call_ids.make_usable(answer)
             sent = await body_of(vendor, MODELS[protocol], continued(answer))
             again = await body_of(vendor, MODELS[protocol], continued(stored(answer)))
-            # The calls are in the request with their IDs and names.
+            # The request contains the calls with their IDs and names.
             assert all(call.tool_name in sent for call in answer.tool_calls)
             if IS_SERVER_TOOL in sent:
-                # What a tool of the vendor did is an object, whose keys a column orders anew.
+                # Results of a vendor's tools are objects, whose keys a JSON column reorders.
                 sent, again = (messages.canonical(json.loads(text)) for text in (sent, again))
             if sent != again:
                 found[recorded.name] = (sent, again)
@@ -156,7 +156,7 @@ def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: V
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_stream_that_comes_byte_by_byte_is_the_same_answer(protocol: str, vendor: Vendor) -> None:
+def test_a_stream_received_byte_by_byte_is_the_same_answer(protocol: str, vendor: Vendor) -> None:
     recorded = [each for each in answers_of(protocol) if not each.body.startswith(b"{") and kinds()[each.name] in MET]
 
     async def differences() -> list[str]:
@@ -175,7 +175,7 @@ def test_a_stream_that_comes_byte_by_byte_is_the_same_answer(protocol: str, vend
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_token_is_in_one_bucket(protocol: str, vendor: Vendor) -> None:
-    """As the vendor counts them; and a cost is computed or unknown, never wrong by an error."""
+    """As the vendor counts them; each cost is computed or unknown, never wrong."""
 
     async def counted() -> dict[str, TurnUsage]:
         answers = [each for each in answers_of(protocol) if kinds()[each.name] in MET]
@@ -194,7 +194,7 @@ def test_each_token_is_in_one_bucket(protocol: str, vendor: Vendor) -> None:
 @pytest.mark.breaks_invariants("messages of many answers, without the events of a run")
 @pytest.mark.parametrize("protocol", list(MODELS))
 def test_a_conversation_of_all_answers_is_rebuilt_from_its_rows(protocol: str, vendor: Vendor) -> None:
-    """One request with everything that the vendor's recordings hold, from memory and from the database."""
+    """One request with everything in the vendor's recordings, from memory and from the database."""
     run = make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go.")
     before, position = transcript.load(run).history, transcript.last_position(run.pk)
 
@@ -213,7 +213,7 @@ def test_a_conversation_of_all_answers_is_rebuilt_from_its_rows(protocol: str, v
 
 
 def rows_of(turn: list[ModelMessage]) -> Iterator[tuple[str, ModelMessage]]:
-    """The messages as they are stored, and their roles: a request has one part."""
+    """Yield the messages as stored, with their roles: each request has one part."""
     for message in turn:
         if isinstance(message, ModelResponse):
             yield "assistant", message
@@ -222,7 +222,7 @@ def rows_of(turn: list[ModelMessage]) -> Iterator[tuple[str, ModelMessage]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_media_are_sent_again_as_they_came(protocol: str, vendor: Vendor) -> None:
+def test_media_are_sent_again_unchanged(protocol: str, vendor: Vendor) -> None:
     """In a user message, and in the result of a tool."""
     picture = BinaryContent(bytes(range(256)), media_type="image/png")
     asked = ModelRequest([UserPromptPart(["What is this?", picture, ImageUrl("https://example.com/cat.png")])])
@@ -237,11 +237,11 @@ def test_media_are_sent_again_as_they_came(protocol: str, vendor: Vendor) -> Non
     before, after = asyncio.run(sent())
     assert base64.b64encode(picture.data).decode() in before
     assert after == before
-    # pydantic-ai compacts arguments when it sends them; the row keeps what the model wrote.
+    # pydantic-ai compacts arguments when sending; the row keeps the model's original text.
     assert stored(answer).parts == answer.parts
 
 
-def test_a_recorded_refusal_of_a_request_is_named(vendor: Vendor) -> None:
+def test_recorded_error_responses_are_classified(vendor: Vendor) -> None:
     [recorded] = [each for each in exchanges("o1-mini") if each.status == 400]
     vendor.answers = [Answer(recorded.body, status=400, content_type="application/json")]
     call = ModelCall("openai-chat:o1-mini", "node", 1, [PROMPT])

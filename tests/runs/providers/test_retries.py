@@ -1,4 +1,4 @@
-"""When a failed model call is tried again, decided without a clock."""
+"""Retries of a failed model call, decided without a clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIMITS = RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)
         (RuntimeError("incomplete chunked read"), "RuntimeError", True),
     ],
 )
-def test_what_a_failure_is_called(error: Exception, word: str, retryable: bool) -> None:
+def test_classification_of_failures(error: Exception, word: str, retryable: bool) -> None:
     failure = classify(error, NOW)
     assert (failure.error_type, failure.retryable) == (word, retryable)
     assert failure.message
@@ -59,26 +59,26 @@ def at_once(attempt: int, failure: Failure, jitter: float = 0.0) -> float | None
     return None if pause is None else pause.delay_s
 
 
-def test_the_delay_doubles_and_ends() -> None:
+def test_the_delay_doubles_until_the_retries_are_used_up() -> None:
     """S-410: 500, 1000 and 2000 ms, with jitter."""
     assert [at_once(attempt, failing()) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
     assert at_once(0, failing(), jitter=1.0) == 0.625
 
 
-def test_what_cannot_help_is_not_tried_again() -> None:
+def test_permanent_failures_are_not_retried() -> None:
     failure = failing("unauthorized", retryable=False)
     assert at_once(0, failure) is None
     assert outage_pause(9, failure, LIMITS, 0.0, left_s=900, outage_s=900) is None
 
 
-def test_the_other_side_s_wish_wins_when_longer() -> None:
+def test_a_longer_delay_requested_by_the_server_wins() -> None:
     assert at_once(0, failing(after_s=30.0)) == 30.0
     assert at_once(2, failing(after_s=0.1)) == 2.0
     assert at_once(0, failing(after_s=1e9)) == 3600.0
 
 
-def test_the_pauses_of_an_outage_grow_to_a_minute_and_end_with_its_time() -> None:
-    """15 minutes of growing pauses, the last attempt when the time is over."""
+def test_delays_during_an_outage_grow_to_a_minute_and_end_with_its_time_limit() -> None:
+    """15 minutes of growing delays, with a last attempt when the time is over."""
     pauses, attempt, now = [], 3, 0.0
     while (pause := outage_pause(attempt, failing(), LIMITS, 0.0, left_s=900 - now, outage_s=900)) is not None:
         assert pause.outage
@@ -90,7 +90,7 @@ def test_the_pauses_of_an_outage_grow_to_a_minute_and_end_with_its_time() -> Non
     assert sum(pauses) == 900
 
 
-def test_an_outage_waits_as_long_as_the_provider_asks() -> None:
+def test_an_outage_waits_as_long_as_the_provider_requests() -> None:
     pause = outage_pause(3, failing(after_s=1800.0), LIMITS, 0.0, left_s=60, outage_s=900)
     assert pause is not None
     assert pause.delay_s == 1800.0
@@ -118,5 +118,5 @@ def test_the_time_of_an_outage_begins_with_its_first_failure() -> None:
         ("Thu, 01 Jan 2026 00:00:00 +99999999999999999999", None),
     ],
 )
-def test_retry_after_in_either_form(value: str, seconds: float | None) -> None:
+def test_both_forms_of_retry_after(value: str, seconds: float | None) -> None:
     assert retry_after({"retry-after": value}, NOW) == seconds

@@ -1,4 +1,4 @@
-"""The lines at the end of a transcript of Claude Code: which messages wait for an answer."""
+"""The last lines of a Claude Code transcript: which messages wait for an answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from runs.providers.claude_cli import transcripts
 
 
-def test_a_line_that_cannot_be_read_hides_no_message(tmp_path: Path) -> None:
-    """The program may die in the middle of a line, and a model may nest arguments as deeply as it likes."""
+def test_an_unreadable_line_hides_no_message(tmp_path: Path) -> None:
+    """The program may die in the middle of a line, and a model may nest arguments to any depth."""
     answer = {"type": "assistant", "message": {"content": []}}
     said = [{"type": "user", "message": {"content": text}} for text in ("First.", "Second.")]
     deep = '{"type": "user", "message": {"content": ' + "[" * 20_000 + "]" * 20_000 + "}}"

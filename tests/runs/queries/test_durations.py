@@ -1,4 +1,4 @@
-"""Times of a run agree: queued, started and ended in this order, and its waits apart from its duration."""
+"""Times of a run agree: queued, started and ended in this order, with waits not counted in its duration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(db: None) -> Client:
 
 
 def plant(status: RunStatus, *, ended: float | None = None, seen: float = 104) -> AgentRun:
-    """A run that three workers had for 10, 5.5 and 4 seconds; one of them is gone, the last may go on."""
+    """Create a run held by three workers for 10, 5.5 and 4 seconds; one worker is lost, the last may still run."""
     run = make_run()
     AgentRun.objects.filter(pk=run.pk).update(
         status=status, created_at=at(-1), queued_at=at(80), started_at=at(0),
@@ -58,21 +58,21 @@ def seconds(run: AgentRun, now: float) -> tuple[float, float]:
     rows = AgentRun.objects.filter(pk=run.pk).select_related("log")
     times = times_of(with_times(rows).get(), at(now))
     assert times is not None
-    # A run alone reads its attempts itself.
+    # Without prefetched attempts, a run reads them itself.
     assert times_of(rows.get(), at(now)) == times
     return times.worked_s, times.waited_s
 
 
 @pytest.mark.breaks_invariants("its rows say only when workers had it")
-def test_waits_are_no_duration() -> None:
-    """Of a run that ended, one that is paused for an hour already, and one that works."""
+def test_waits_do_not_count_as_duration() -> None:
+    """For an ended run, a run paused for an hour, and a running one."""
     assert seconds(plant(RunStatus.COMPLETED, ended=104), 999) == (19.5, 84.5)
     assert seconds(plant(RunStatus.PAUSED), 3704) == (19.5, 3684.5)
     assert seconds(plant(RunStatus.RUNNING), 110) == (25.5, 84.5)
 
 
 @pytest.mark.breaks_invariants("its rows say only when workers had it")
-def test_the_api_and_the_pages_say_the_same(client: Client) -> None:
+def test_the_api_and_the_pages_show_the_same(client: Client) -> None:
     run = plant(RunStatus.COMPLETED, ended=104)
     url = f"/api/projects/{run.project.slug}/agent-runs"
 
@@ -87,7 +87,7 @@ def test_the_api_and_the_pages_say_the_same(client: Client) -> None:
 
 @pytest.mark.breaks_invariants("its rows say only when workers had it")
 @pytest.mark.every_database
-def test_a_run_whose_runner_has_a_clock_that_is_ahead_has_no_duration_yet(client: Client) -> None:
+def test_a_run_whose_runners_clock_is_ahead_has_no_duration_yet(client: Client) -> None:
     run = make_run()
     AgentRun.objects.filter(pk=run.pk).update(source="external", status="running", started_at=at(3600))
     Log.objects.filter(pk=run.pk).update(last_event_at=at(0))
@@ -97,7 +97,7 @@ def test_a_run_whose_runner_has_a_clock_that_is_ahead_has_no_duration_yet(client
     assert (row["duration"], row["waited"]) == (0, 0)
 
 
-def test_a_run_that_is_in_the_queue_again_was_not_queued_after_its_start(client: Client) -> None:
+def test_a_requeued_run_was_not_queued_after_its_start(client: Client) -> None:
     run = plant(RunStatus.QUEUED)
     detail = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}").json()
     page = " ".join(client.get(f"/runs/{run.pk}").content.decode().split())
@@ -109,7 +109,7 @@ def test_a_run_that_is_in_the_queue_again_was_not_queued_after_its_start(client:
 
 
 def test_a_clock_that_is_behind_starts_and_ends_no_run_before_it_was_queued() -> None:
-    """The web process that created it was an hour ahead of the database."""
+    """The clock of the web process that created it was an hour ahead of the database."""
     run, ahead = make_run(), timezone.now() + timedelta(hours=1)
     AgentRun.objects.filter(pk=run.pk).update(created_at=ahead, queued_at=ahead)
 
@@ -124,7 +124,7 @@ def test_a_clock_that_is_behind_starts_and_ends_no_run_before_it_was_queued() ->
     assert run.created_at <= run.queued_at <= run.started_at <= run.completed_at
 
 
-def test_the_hold_of_a_lost_worker_ends_with_its_last_event() -> None:
+def test_the_attempt_of_a_lost_worker_ends_with_its_last_event() -> None:
     run = make_run()
     transitions.claim(run.pk, "lost")
     seen = Log.objects.get(pk=run.pk).last_event_at
@@ -137,8 +137,8 @@ def test_the_hold_of_a_lost_worker_ends_with_its_last_event() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_completed_run_says_how_long_workers_had_it() -> None:
-    """Not how long it waited for somebody who knew what came of a call."""
+def test_a_completed_run_reports_how_long_workers_held_it() -> None:
+    """Not how long it waited for a person to resolve a call with an unknown outcome."""
     run, hour = make_waiting(), timedelta(hours=1)
     call = AgentRunToolCall.objects.get(run=run, status="unknown")
     Attempt.objects.filter(run=run).update(claimed_at=F("claimed_at") - hour, ended_at=F("ended_at") - hour)

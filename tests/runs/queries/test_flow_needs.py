@@ -1,4 +1,4 @@
-"""Flow runs that need a person: what is listed, counted, shown and dismissed."""
+"""Flow runs that need a person: listed, counted, displayed and dismissed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def entries(project: Project) -> list[tuple[str, object]]:
 
 
 def running_flow(project: Project) -> FlowRun:
-    """A flow run whose only node has a queued run."""
+    """Return a flow run whose only node has a queued run."""
     make_writer(project, fixture="claude-code-5c")
     nodes = [{"id": "draft", "type": "agent", "agent": "writer", "prompt": "Write"}]
     flow_run = make_flow_run({"flow_id": "writing", "nodes": nodes}, project)
@@ -57,7 +57,7 @@ def running_flow(project: Project) -> FlowRun:
     return flow_run
 
 
-def test_a_flow_that_failed_by_itself_stays_until_it_is_dismissed_or_old(project: Project) -> None:
+def test_a_failed_flow_is_listed_until_it_is_dismissed_or_old(project: Project) -> None:
     failed = [make_failed_flow_run(project) for _ in range(3)]
     run = make_failed(project)
     assert entries(project) == [*(("failed", each.pk) for each in failed), ("failed", run.pk)]
@@ -79,7 +79,7 @@ def test_a_flow_that_failed_with_a_run_is_one_entry(project: Project) -> None:
     assert entries(project) == [("failed", run.pk)]
 
 
-def test_a_paused_flow_is_one_entry_and_its_paused_runs_are_none(project: Project) -> None:
+def test_a_paused_flow_is_one_entry_that_includes_its_paused_runs(project: Project) -> None:
     flow_run = running_flow(project)
     node_run = run_of(flow_run, "draft")
     inbox.pause(node_run.pk, by="user:ada")
@@ -92,7 +92,7 @@ def test_a_paused_flow_is_one_entry_and_its_paused_runs_are_none(project: Projec
     assert entries(project) == []
 
 
-def test_a_flow_run_that_no_worker_moves_is_stalled(project: Project) -> None:
+def test_a_flow_run_without_progress_is_stalled(project: Project) -> None:
     flow_run = make_flow_run(CONSTANT, project)
     assert entries(project) == []
     Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(minutes=6))
@@ -107,7 +107,7 @@ def test_a_flow_run_whose_node_ended_long_ago_is_stalled(project: Project) -> No
     Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(hours=1))
     assert entries(project) == []
     inbox.stop(run.pk, by="user:ada")
-    # The run has ended just now: the next look of a worker advances the flow.
+    # The run has ended just now: the next check by a worker advances the flow.
     assert entries(project) == []
     type(run).objects.filter(pk=run.pk).update(completed_at=timezone.now() - timedelta(minutes=2))
     assert entries(project) == [("stalled", flow_run.pk)]

@@ -1,4 +1,4 @@
-"""The filters of the runs list are answered by indexes, also where they match nothing."""
+"""The filters of the run list use indexes, even if nothing matches."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def by_label(where: Where) -> Where:
 @pytest.mark.parametrize(
     ("narrowed", "index"), [(by_source, "run_list_by_source"), (by_label, "run_labels")], ids=["source", "label"]
 )
-def test_a_filter_that_matches_nothing_reads_no_table(narrowed: object, index: str) -> None:
+def test_a_filter_without_matches_scans_no_table(narrowed: object, index: str) -> None:
     """G16"""
     where = narrowed(runs_of(make_project().pk))  # type: ignore[operator]
     with CaptureQueriesContext(connection) as asked:
         assert len(RUNS.page(where, RowSpan())) == 0
     with connection.cursor() as cursor:
-        # Of an empty table every plan is as good.
+        # On an empty table, the planner would choose a sequential scan.
         cursor.execute("SET LOCAL enable_seqscan = off")
         for other in ("run_list", "run_list_by_status"):
             cursor.execute(f"DROP INDEX {other}")

@@ -1,4 +1,4 @@
-"""What a run has used of each model: in the API, and on its page if there are several."""
+"""The usage of a run by model: in the API, and on its page if there are several models."""
 
 from __future__ import annotations
 

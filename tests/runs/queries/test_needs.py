@@ -1,4 +1,4 @@
-"""What needs a person: one list and its counts, and how each kind of entry comes and leaves."""
+"""Entries that need a person: the list, its counts, and how each kind of entry appears and disappears."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_kind_is_listed_oldest_first_and_counted(project: Project, django_a
     with django_assert_num_queries(1):
         both = need_counts([project.pk, other.pk])
     assert [both[each.pk].total for each in (project, other)] == [4, 1]
-    # In pages, nothing is listed twice and nothing is missed.
+    # With paging, no entry is repeated or missing.
     rest = needs([project.pk], limit=50, after=NeedPosition(found[1].since, found[1].id))
     assert [need.id for need in rest] == [need.id for need in found[2:]]
     assert [need.kind for need in needs([project.pk], limit=50, kinds=[NeedKind.PAUSED])] == ["paused"]
@@ -63,7 +63,7 @@ def test_each_kind_is_listed_oldest_first_and_counted(project: Project, django_a
     assert kinds(project) == ["unknown_outcome", "question"]
 
 
-def test_a_run_that_no_worker_takes_is_one_entry_for_the_whole_queue(project: Project) -> None:
+def test_untaken_runs_are_one_entry_for_the_whole_queue(project: Project) -> None:
     runs = [make_run(make_agent(project), str(number)) for number in range(3)]
     assert kinds(project) == []
     for number, run in enumerate(runs):
@@ -73,7 +73,7 @@ def test_a_run_that_no_worker_takes_is_one_entry_for_the_whole_queue(project: Pr
     assert counted(project) == {"stalled": 1}
 
 
-def test_a_failed_run_leaves_the_list_when_it_is_dismissed_or_forked_or_old(project: Project) -> None:
+def test_a_failed_run_leaves_the_list_when_dismissed_forked_or_old(project: Project) -> None:
     failed = [make_failed(project) for _ in range(4)]
     assert kinds(project) == ["failed"] * 4
 
@@ -93,7 +93,7 @@ def test_a_failed_run_leaves_the_list_when_it_is_dismissed_or_forked_or_old(proj
 
 
 @pytest.mark.parametrize("reason", ["approval", "input"])
-def test_a_session_is_on_the_list_until_it_goes_on(project: Project, reason: str) -> None:
+def test_a_waiting_session_is_listed_until_it_continues(project: Project, reason: str) -> None:
     waits = {"type": "run.waiting", "payload": {"reason": reason}}
     run = external(project, "claude", waits)
     [need] = needs([project.pk], limit=50)
@@ -105,13 +105,13 @@ def test_a_session_is_on_the_list_until_it_goes_on(project: Project, reason: str
     run = external(project, "claude", waits)
     assert dismissals.dismiss("user:ada", run)
     assert (counted(project), waiting_for_people(project)) == ({}, 0)
-    # What happens later brings it back.
+    # Later events bring it back.
     external(project, "claude", {"type": "llm.text", "payload": {"text": "Done."}}, waits)
     assert (counted(project), waiting_for_people(project)) == ({"session": 1}, 1)
 
 
-def test_sessions_that_nobody_answers_are_left_out(project: Project) -> None:
-    """What its user has left, what belongs to a session, and what is decided about here, which is an approval."""
+def test_sessions_that_need_no_answer_are_omitted(project: Project) -> None:
+    """Abandoned sessions, sub-agents of a session, and waits that an approval already covers."""
     waits = {"type": "run.waiting", "payload": {"reason": "input"}}
     parent = external(project, "parent", waits)
     AgentRun.objects.filter(pk=external(project, "sub-agent", waits).pk).update(parent_run=parent)

@@ -1,4 +1,4 @@
-"""The state at an event is the fold of the events up to it, whichever of them are read."""
+"""The state at an event equals replaying the events up to it, whichever events are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
 
 
 def played() -> AgentRun:
-    """Three steps, and what changes no state: unknown events, and one that came after the end."""
+    """Return a run of three steps, with events that change no state: unknown ones, and one after the end."""
     run = make_run(make_agent(max_steps=3))
     grow(run, 2)
     run = drive(run)
@@ -31,7 +31,7 @@ def prefix(run: AgentRun, seq: int) -> Frame:
 
 
 @pytest.mark.parametrize("make", [played, make_waiting])
-def test_the_state_at_an_event_is_the_fold_up_to_it(make) -> None:
+def test_the_state_at_an_event_equals_replaying_up_to_it(make) -> None:
     run = make()
     events = log.read(run.pk, limit=1000)
 
@@ -40,14 +40,14 @@ def test_the_state_at_an_event_is_the_fold_up_to_it(make) -> None:
         assert replay_states.frame_at(run.pk, event.seq) == prefix(run, event.seq)
 
 
-def test_before_the_first_event_there_is_nothing() -> None:
+def test_before_the_first_event_the_state_is_empty() -> None:
     run = played()
 
     assert replay_states.frame_at(run.pk, 0) == Frame()
     assert replay_states.snapshot_at(run.pk, 0) == (replay_states.state_at(run.pk, 0), [])
 
 
-def test_the_states_of_a_part_are_those_at_its_events() -> None:
+def test_the_states_of_a_range_equal_the_states_at_its_events() -> None:
     run = played()
     events = log.read(run.pk, limit=1000)
 
@@ -58,7 +58,7 @@ def test_the_states_of_a_part_are_those_at_its_events() -> None:
         assert [state for _, state in pairs] == [replay_states.state_at(run.pk, event.seq) for event, _ in pairs]
 
 
-def test_the_last_state_is_that_of_the_rows() -> None:
+def test_the_last_state_equals_the_rows() -> None:
     run = played()
     run.refresh_from_db()
     state, messages = replay_states.snapshot_at(run.pk, len(log.read(run.pk, limit=1000)))
@@ -84,7 +84,7 @@ def test_a_call_is_open_from_its_start_to_its_end() -> None:
     assert [call.status for call in state.open_calls] == ["unknown"]
 
 
-def test_long_pauses_are_shortened_and_clocks_that_go_back_do_not_wait() -> None:
+def test_long_pauses_are_shortened_and_clocks_that_move_back_cause_no_wait() -> None:
     start = datetime(2026, 11, 20, tzinfo=UTC)
     times = [start + timedelta(seconds=at) for at in (0, 1.5, 1.5, 400, 399)]
 
@@ -93,7 +93,7 @@ def test_long_pauses_are_shortened_and_clocks_that_go_back_do_not_wait() -> None
 
 
 @pytest.mark.parametrize("make", [played, make_waiting])
-def test_the_fold_continues_from_a_summary(make) -> None:
+def test_replay_continues_from_a_summary(make) -> None:
     run = make()
     events = log.read(run.pk, limit=1000)
 

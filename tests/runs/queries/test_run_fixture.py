@@ -1,4 +1,4 @@
-"""A stored run as a fixture: what plays it has the same conversation, and what differs is said."""
+"""A stored run as a fixture: playing it gives the same conversation, and differences are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNKNOWN = (
     "1 tool call without a known result: a run that plays it waits for a person, unless on_unknown_tool is tell_model"
 )
 
-#: A file of each format that plays back to the same conversation, and what the fixtures of its runs say.
+#: A file of each format that plays back to the same conversation, and the notes of its fixtures.
 IMPORTED = {
     "atif/login-trace.trajectory.json": [],
     "claude-agent-sdk/golden-tool-use-roundtrip.json": [],
@@ -47,7 +47,7 @@ IMPORTED = {
     "openhands/basic_interactions.json": [],
     "swe-agent/c9dc26-function_calling_simple.traj": [],
 }
-#: Those that do not, why, and how many messages are missing then.
+#: Files that do not, the reason, and the number of missing messages.
 CHANGED = {
     "claude-code/ad-a8171575ce-0.jsonl": ("1 tool result moved: results are played in the order of their calls", 0),
     "inspect/log_tool_call_error.json": (f"{REPEATED}; the conversation starts without a user message", 8),
@@ -60,7 +60,7 @@ CHANGED = {
 
 @pytest.fixture
 def play(tmp_path: Path, settings: Settings) -> Iterator[Play]:
-    """Plays a fixture from its file, as a run of an agent that plays recordings."""
+    """Return a function that plays a fixture from its file, as a run of an agent with the fixture provider."""
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
     library.load.cache_clear()
 
@@ -96,7 +96,7 @@ def test_an_imported_run_plays_back_to_the_same_conversation(name: str, play: Pl
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_what_cannot_be_carried_is_said(name: str, play: Play) -> None:
+def test_unsupported_content_is_reported(name: str, play: Play) -> None:
     why, missing = CHANGED[name]
     run = AgentRun.objects.get(pk=import_path(make_project(), recorded_file(name)).runs[-1].pk)
     recording = record(run)
@@ -128,8 +128,8 @@ def test_a_native_run_with_its_resumes_plays_back(play: Play) -> None:
     assert all(call.output.duration_ms for call in calls)
 
 
-def test_a_streamed_answer_plays_back_with_its_pace(play: Play, tmp_path: Path) -> None:
-    """Ten words within a second: the fixture has them in pieces, each at its time."""
+def test_a_streamed_answer_keeps_its_pace(play: Play, tmp_path: Path) -> None:
+    """Ten words within a second: the fixture contains them in parts, each with its time."""
     words = [f"word{number} " for number in range(10)]
     events = [{"type": "text", "content": word, "atMs": 100 * number} for number, word in enumerate(words)]
     output = {"text": "".join(words), "usage": {}, "durationMs": 1000}

@@ -1,4 +1,4 @@
-"""A project, and a clock that a test sets."""
+"""Fixtures for schedule tests: a project, and a clock that a test sets."""
 
 from __future__ import annotations
 

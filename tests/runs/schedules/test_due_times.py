@@ -1,4 +1,4 @@
-"""Due times: what cron expressions and intervals say, also when clocks are changed, and whenever they are asked."""
+"""Due times of cron expressions and intervals, across clock changes, and independent of when they are computed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cronsim import CronSim
 from runs.actions.schedules.due_times import Cron, Interval, after, check, next_after, upcoming
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
-#: The days on which clocks are changed in 2026.
+#: The days of the clock changes in 2026.
 SPRING = {BERLIN: datetime(2026, 3, 28, 23, tzinfo=UTC), NEW_YORK: datetime(2026, 3, 8, 5, tzinfo=UTC)}
 AUTUMN = {BERLIN: datetime(2026, 10, 24, 22, tzinfo=UTC), NEW_YORK: datetime(2026, 11, 1, 4, tzinfo=UTC)}
 
 
 def local(zone: str, expression: str, midnight: datetime) -> list[str]:
-    """The due times of one day, by the clocks of the zone."""
+    """Return the due times of one day in local time."""
     day = midnight.astimezone(ZoneInfo(zone)).date()
     times = after(Cron(expression, zone), midnight - timedelta(seconds=1))
     shown = (each.astimezone(ZoneInfo(zone)) for each in times)
@@ -30,17 +30,17 @@ def local(zone: str, expression: str, midnight: datetime) -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "berlin", "new_york"),
     [
-        # A named time in the missing hour is due at its end.
+        # A time in the missing hour is due at the end of that hour.
         ("30 2 * * *", ["03:00+0200"], ["03:00-0400"]),
-        # Two of them are one due time, and so is one of them and the end of the hour.
+        # Two times in the missing hour are one due time, and so is a missing time plus the end of the hour.
         ("0,30 2,3 * * *", ["03:00+0200", "03:30+0200"], ["03:00-0400", "03:30-0400"]),
         ("15 1,4 * * *", ["01:15+0100", "04:15+0200"], ["01:15-0500", "04:15-0400"]),
-        # Minutes that do not pass are not due.
+        # Minutes in the missing hour are not due.
         ("*/30 2 * * *", [], []),
         ("30 * * * *", None, None),
     ],
 )
-def test_clocks_put_forward(expression: str, berlin: list[str] | None, new_york: list[str] | None) -> None:
+def test_clocks_move_forward(expression: str, berlin: list[str] | None, new_york: list[str] | None) -> None:
     for zone, expected in ((BERLIN, berlin), (NEW_YORK, new_york)):
         times = local(zone, expression, SPRING[zone])
         if expected is None:
@@ -52,10 +52,10 @@ def test_clocks_put_forward(expression: str, berlin: list[str] | None, new_york:
 @pytest.mark.parametrize(
     ("expression", "berlin", "new_york"),
     [
-        # A named time in the doubled hour is due once, the first time.
+        # A fixed time in the repeated hour is due once, the first time.
         ("30 2 * * *", ["02:30+0200"], ["02:30-0500"]),
         ("30 1 * * *", ["01:30+0200"], ["01:30-0400"]),
-        # Minutes that pass twice are due twice.
+        # Repeated minutes are due twice.
         (
             "*/30 2 * * *",
             ["02:00+0200", "02:30+0200", "02:00+0100", "02:30+0100"],
@@ -68,15 +68,15 @@ def test_clocks_put_forward(expression: str, berlin: list[str] | None, new_york:
         ),
     ],
 )
-def test_clocks_put_back(expression: str, berlin: list[str], new_york: list[str]) -> None:
+def test_clocks_move_back(expression: str, berlin: list[str], new_york: list[str]) -> None:
     assert local(BERLIN, expression, AUTUMN[BERLIN]) == berlin
     assert local(NEW_YORK, expression, AUTUMN[NEW_YORK]) == new_york
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK, "Australia/Lord_Howe", "Asia/Beirut", "America/Havana", "UTC"])
 @pytest.mark.parametrize("expression", ["*/7 * * * *", "15 2 * * *", "*/30 2 * * *", "0,30 2,3 * * *", "*/20 0 * * *"])
-def test_due_times_follow_from_the_expression_alone(zone: str, expression: str) -> None:
-    """Asked at any moment of the days around both changes, the next one is that of the whole list."""
+def test_due_times_depend_only_on_the_expression(zone: str, expression: str) -> None:
+    """From any moment of the days around both changes, the next due time matches the full list."""
     timing, dice = Cron(expression, zone), random.Random(f"{zone} {expression}")
     for begin in (
         datetime(2026, 3, 6, tzinfo=UTC),
@@ -92,8 +92,8 @@ def test_due_times_follow_from_the_expression_alone(zone: str, expression: str) 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize("expression", ["*/11 * * * *", "15 2 * * *", "*/30 1-3 * * *", "10 1,2 * * 0", "0 0 1 * *"])
-def test_the_library_says_the_same(zone: str, expression: str) -> None:
-    """Its own times in a zone, for a year."""
+def test_due_times_match_the_library(zone: str, expression: str) -> None:
+    """The library's due times in a zone, for a year."""
     begin, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
     theirs = (each.astimezone(UTC) for each in CronSim(expression, begin.astimezone(ZoneInfo(zone))))
     ours = after(Cron(expression, zone), begin)
@@ -105,7 +105,7 @@ def test_the_library_says_the_same(zone: str, expression: str) -> None:
 def test_intervals_are_counted_from_their_anchor() -> None:
     anchor = datetime(2026, 3, 28, 12, 0, 7, tzinfo=UTC)
     timing = Interval(3600 * 24, anchor)
-    # Clocks were changed meanwhile: it is a day of 24 hours all the same.
+    # The clock changes in between, but an interval of a day is still 24 hours.
     assert upcoming(timing, anchor, 2) == [anchor + timedelta(days=1), anchor + timedelta(days=2)]
     assert next_after(timing, anchor - timedelta(days=9)) == anchor + timedelta(days=1)
     assert next_after(timing, anchor + timedelta(days=1)) == anchor + timedelta(days=2)
@@ -129,6 +129,6 @@ def test_intervals_are_counted_from_their_anchor() -> None:
         (Interval(367 * 86_400, datetime(2026, 1, 1, tzinfo=UTC)), "60 to"),
     ],
 )
-def test_what_no_due_times_follow_from_is_refused(timing: Cron | Interval, message: str) -> None:
+def test_timings_without_due_times_are_refused(timing: Cron | Interval, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check(timing)

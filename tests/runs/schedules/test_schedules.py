@@ -1,4 +1,4 @@
-"""Schedules on pages, in the API and on the command line: the same schedules, refused for the same reasons."""
+"""Schedules on pages, in the API and on the command line: the same schedules and the same refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def send(client: Client, method: str, path: str, body: dict[str, Any] | None = N
 # --- Pages --------------------------------------------------------------------------------------------------------
 
 
-def test_the_form_adds_a_schedule_and_saved_again_it_is_the_same(
+def test_the_form_adds_a_schedule_and_saving_it_again_changes_nothing(
     project: Project, player: Agent, operator: Client, clock: SetClock
 ) -> None:
     values = form_values(text_of(operator.get("/p/alpha/new-schedule?agent=player")), "form")
@@ -102,7 +102,7 @@ def test_a_flow_with_an_interval(project: Project, operator: Client, clock: SetC
     shown = form_values(text_of(operator.get(f"{PAGES}/{schedule.pk}/edit")), "form")
     assert (shown["every"], shown["unit"]) == ("90", "seconds")
     assert operator.post(f"{PAGES}/{schedule.pk}/edit", {**again, "unit": "hours"}).status_code == 303
-    # The new interval is counted from now on.
+    # The new interval starts now.
     clock.move(hours=89, minutes=59)
     assert start_due_schedules() == 0
     clock.move(minutes=1)
@@ -133,7 +133,7 @@ def test_a_flow_with_an_interval(project: Project, operator: Client, clock: SetC
     ],
 )
 @pytest.mark.usefixtures("player")
-def test_what_is_wrong_is_said_at_its_field(
+def test_errors_are_displayed_at_their_field(
     project: Project, operator: Client, typed: dict[str, str], field: str, message: str
 ) -> None:
     make_agent(project, slug="asker", provider="scripted", model="none")
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_said_at_its_field(
     assert list(answer.context["form"].errors) == [field]
     [error_id] = re.findall(r'<span class="error" id="([^"]+)">', text_of(answer))
     assert re.search(rf'aria-describedby="[^"]*\b{error_id}"', text_of(answer))
-    # What was typed is still there.
+    # The form keeps the input.
     shown = form_values(text_of(answer), "form")
     assert {name: shown[name] for name in typed if name not in ("target", "unit", "overlap")} == {
         name: value for name, value in typed.items() if name not in ("target", "unit", "overlap")
@@ -173,7 +173,7 @@ def test_actions_on_a_page(project: Project, player: Agent, operator: Client, cl
     player.delete()
     operator.post(f"{here}/run", {"token": "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"})
     assert "No run was started: there is no agent 'player'" in text_of(operator.get(here))
-    # A schedule whose agent is gone can still be switched and removed.
+    # A schedule whose agent was deleted can still be disabled and removed.
     operator.post(f"{here}/switch", {"enabled": "yes"})
     assert Schedule.objects.get().is_enabled
     operator.post(f"{here}/remove")
@@ -185,7 +185,7 @@ def test_actions_on_a_page(project: Project, player: Agent, operator: Client, cl
     assert list(ours.order_by("pk").values_list("action", flat=True)) == actions
 
 
-def test_pages_of_starts_and_what_viewers_see(project: Project, player: Agent, clock: SetClock) -> None:
+def test_pages_of_starts_and_the_view_of_viewers(project: Project, player: Agent, clock: SetClock) -> None:
     viewer = Client()
     viewer.force_login(make_person(project, Role.VIEWER))
     assert "No schedules yet" in text_of(viewer.get(PAGES))
@@ -229,7 +229,7 @@ def test_the_run_list_filters_by_schedule(project: Project, player: Agent, opera
 # --- API ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_api_adds_changes_runs_and_removes(project: Project, player: Agent, clock: SetClock) -> None:
+def test_schedules_are_added_changed_run_and_removed_by_api(project: Project, player: Agent, clock: SetClock) -> None:
     client = Client(headers=with_key(project, "read", "write"))
     body = {"name": "Nightly", "agent_id": "player", "cron": "0 3 * * *", "time_zone": "America/New_York"}
     added = send(client, "POST", "schedules", body)
@@ -240,7 +240,7 @@ def test_the_api_adds_changes_runs_and_removes(project: Project, player: Agent, 
     here = f"schedules/{row['id']}"
     assert added["Location"] == f"{API}/{here}"
     assert client.get(f"{API}/{here}").json() == row == client.get(f"{API}/schedules").json()["results"][0]
-    # One of two alternatives takes the place of the other.
+    # The interval replaces the cron expression.
     changed = send(client, "PATCH", here, {"every_s": 3600, "overlap": "allow"}).json()
     assert (changed["cron"], changed["every_s"], changed["overlap"]) == ("", 3600, "allow")
     assert changed["next_due_at"][0] == "2026-06-01T10:00:30.000000Z"
@@ -293,7 +293,7 @@ def test_a_project_has_a_limited_number_of_schedules(project: Project, player: A
     assert f"at most {MAX_SCHEDULES} schedules" in refused.json()["detail"]
 
 
-def test_secrets_in_a_prompt_are_not_kept(project: Project, player: Agent) -> None:
+def test_secrets_in_a_prompt_are_not_stored(project: Project, player: Agent) -> None:
     secret = "sk-ant-api03-" + "A" * 93 + "AA"
     schedule = make_schedule(project, player, prompt=f"Use {secret}.")
     assert secret not in Schedule.objects.get().prompt
@@ -301,8 +301,8 @@ def test_secrets_in_a_prompt_are_not_kept(project: Project, player: Agent) -> No
     assert schedule.prompt.startswith("Use [REDACTED:")
 
 
-def test_inputs_are_checked_as_they_are_stored(project: Project) -> None:
-    """Masked: the schema of the flow may refuse the mark, and then no run could be started."""
+def test_inputs_are_checked_after_masking(project: Project) -> None:
+    """The flow's schema may refuse a masked value, and then no run could start."""
     schema = {"type": "object", "properties": {"code": {"type": "string", "maxLength": 36}}}
     make_flow({**CONSTANT, "flow_id": "strict", "inputs": schema}, project)
     secret = CANARIES["stripe"][0]
@@ -314,10 +314,10 @@ def test_inputs_are_checked_as_they_are_stored(project: Project) -> None:
     assert secret not in answer.content.decode()
 
 
-def test_a_stored_secret_is_shown_masked_and_stays_if_its_mark_comes_back(
+def test_a_stored_secret_is_displayed_masked_and_kept_if_its_mark_is_submitted(
     project: Project, player: Agent, operator: Client
 ) -> None:
-    """As in a project that does not mask what models receive."""
+    """In a project that does not mask model input."""
     rule_changes.set_model_input_masking(project, False, actor=SYSTEM)
     CACHE.expire()
     secret = CANARIES["stripe"][0]
@@ -381,11 +381,11 @@ def test_errors_of_the_command_line(project: Project, player: Agent, words: list
         command(*words)
 
 
-# --- What becomes of old rows -------------------------------------------------------------------------------------
+# --- Deletion -----------------------------------------------------------------------------------------------------
 
 
 def test_old_starts_are_deleted(project: Project) -> None:
-    """But one that waits is not old."""
+    """A start that is still waiting is kept."""
     fill_schedule(project, 1, "text")
     old_records.delete_batch()
     assert list(ScheduleStart.objects.values_list("outcome", flat=True)) == ["waiting"]
@@ -406,7 +406,7 @@ def test_a_project_is_deleted_with_its_schedules(project: Project, player: Agent
     assert (Schedule.objects.count(), PeriodicTask.objects.count()) == (0, 0)
 
 
-def test_a_removed_schedule_leaves_those_of_others(project: Project, player: Agent) -> None:
+def test_removing_a_schedule_keeps_the_others(project: Project, player: Agent) -> None:
     first, second = make_schedule(project, player), make_schedule(project, player, name="second")
     remove_schedule(project, first.pk, by=SYSTEM)
     assert [schedule.name for schedule in Schedule.objects.all()] == ["second"]

@@ -1,5 +1,6 @@
-"""A schedule of every minute over a day: two beats and two workers, whose messages are lost, late and doubled, whose
-clocks differ, and which are killed. Each due time has one run."""
+"""A minutely schedule for a day, with two beats and two workers whose messages are lost, late or duplicated, whose
+clocks differ, and which are killed. Each due time has one run.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ from tests.support.schedules import SetClock, make_schedule
 
 BERLIN = "Europe/Berlin"
 LOST, DOUBLED, LATE, KILLED = 0.4, 0.2, 0.3, 0.08
-#: A sweep may be this long away, because its worker was killed.
+#: Longest time without a sweep, because its worker was killed.
 SWEEP_S = 45
 
 
 class Killed(BaseException):
-    """The process is gone: nothing catches it."""
+    """Raised where the process is killed; no code catches it."""
 
 
 class Site:
-    """Two workers on one database, each with its own connection and its own error of its clock."""
+    """Two workers on one database, each with its connection and a wrong clock."""
 
     def __init__(self, clock: SetClock, seed: str) -> None:
         self.dice = random.Random(seed)
@@ -47,7 +48,7 @@ class Site:
             raise Killed
 
     def look(self, schedule: Schedule, *, is_sweep: bool) -> None:
-        """Both workers look at the same moment: after a message, or in a sweep of one of them."""
+        """Make both workers check for due schedules at the same moment, after a message or in a sweep."""
         acts = [start_due_schedules if is_sweep and each == self.dice.randrange(2) else start_due for each in range(2)]
         calls = [
             worker.submit(act) if act is start_due_schedules else worker.submit(act, schedule.pk)
@@ -68,7 +69,7 @@ def project(transactional_db: None) -> Project:
 
 
 def moments(dice: random.Random, begin: datetime, minutes: int) -> Iterator[tuple[datetime, bool]]:
-    """When a worker looks, in order, and whether it is a sweep. The clock of each beat is wrong by up to a minute."""
+    """Return when a worker checks, in order, and whether in a sweep. Each beat's clock is wrong by up to a minute."""
     found: list[tuple[datetime, bool]] = []
     for beat in range(2):
         error = timedelta(seconds=dice.uniform(-60, 60))

@@ -1,4 +1,4 @@
-"""Which due times start a run: one each, with the rules for overlaps and for what was missed."""
+"""Due times start runs: one each, according to the overlap and catch-up rules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_due_time_starts_one_run(project: Project, clock: SetClock) -> None:
         ScheduleStart.objects.create(schedule=schedule, due_at=start.due_at, outcome="skipped", decided_at=clock.at)
 
 
-def test_a_clock_that_goes_back_starts_nothing_again(project: Project, clock: SetClock) -> None:
+def test_a_clock_that_moves_back_starts_nothing_again(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project, overlap="allow")
     clock.set("2026-06-01 09:03:10")
     assert start_due(schedule.pk)
@@ -68,7 +68,7 @@ def test_a_clock_that_goes_back_starts_nothing_again(project: Project, clock: Se
         ("queue", ["started", "waiting", "skipped"]),
     ],
 )
-def test_a_run_that_is_still_going(project: Project, clock: SetClock, overlap: str, expected: list[str]) -> None:
+def test_overlap_with_an_active_run(project: Project, clock: SetClock, overlap: str, expected: list[str]) -> None:
     schedule = make_schedule(project, overlap=overlap)
     for _ in expected:
         clock.move(minutes=1)
@@ -86,7 +86,7 @@ def test_a_run_that_is_still_going(project: Project, clock: SetClock, overlap: s
     assert len(runs_of(schedule)) == expected.count("started")
 
 
-def test_a_paused_run_is_not_going_and_a_resumed_one_is(project: Project, clock: SetClock) -> None:
+def test_a_paused_run_is_not_active_and_a_resumed_one_is(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project)
     clock.move(minutes=1)
     start_due_schedules()
@@ -105,7 +105,7 @@ def test_a_paused_run_is_not_going_and_a_resumed_one_is(project: Project, clock:
     assert outcomes(schedule)[-1] == ("09:03", "skipped")
 
 
-def test_a_start_that_waits_is_dropped_when_the_schedule_is_disabled(project: Project, clock: SetClock) -> None:
+def test_a_waiting_start_is_dropped_when_the_schedule_is_disabled(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project, overlap="queue")
     for _ in range(2):
         clock.move(minutes=1)
@@ -124,7 +124,7 @@ def test_a_start_that_waits_is_dropped_when_the_schedule_is_disabled(project: Pr
         ("last", [("10:00", "missed"), ("11:00", "started")]),
     ],
 )
-def test_what_was_missed_while_the_site_was_down(
+def test_due_times_missed_while_the_site_was_down(
     project: Project, clock: SetClock, catch_up: str, expected: list[tuple[str, str]]
 ) -> None:
     schedule = make_schedule(project, cron="0 * * * *", catch_up=catch_up)
@@ -140,12 +140,12 @@ def test_what_was_missed_while_the_site_was_down(
     assert outcomes(schedule)[-1] == ("12:00", "started")
 
 
-def test_a_long_downtime_is_decided_in_pieces(project: Project, clock: SetClock) -> None:
+def test_a_long_downtime_is_handled_in_batches(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project, catch_up="last")
     clock.move(minutes=2 * MAX_DUE + 100)
     assert start_due_schedules() == 1
     missed = ScheduleStart.objects.filter(outcome="missed").values_list("count", flat=True)
-    # The due times of the last five minutes are on time.
+    # The due times of the last five minutes count as on time.
     assert sum(missed) == 2 * MAX_DUE + 100 - 5
     assert [outcome for _, outcome in outcomes(schedule)].count("started") == 1
     assert due_schedules() == []
@@ -163,7 +163,9 @@ def test_the_plan() -> None:
 
 
 @pytest.mark.parametrize("reason", ["agent_not_found", "invalid_agent", "project_archived"])
-def test_a_start_that_fails_is_recorded_and_the_schedule_stays(project: Project, clock: SetClock, reason: str) -> None:
+def test_a_failed_start_is_recorded_and_the_schedule_stays_enabled(
+    project: Project, clock: SetClock, reason: str
+) -> None:
     schedule = make_schedule(project, catch_up="last")
     agent = Agent.objects.get(slug="player")
     if reason == "agent_not_found":
@@ -181,7 +183,7 @@ def test_a_start_that_fails_is_recorded_and_the_schedule_stays(project: Project,
     assert next_times(schedule)[0] == datetime(2026, 6, 1, 9, 2, tzinfo=UTC)
 
 
-def test_a_flow(project: Project, clock: SetClock) -> None:
+def test_a_schedule_of_a_flow(project: Project, clock: SetClock) -> None:
     flow = make_flow(
         {
             "flow_id": "sample",
@@ -196,7 +198,7 @@ def test_a_flow(project: Project, clock: SetClock) -> None:
     [flow_run] = FlowRun.objects.all()
     assert (flow_run.schedule_id, flow_run.inputs) == (schedule.pk, {"day": "Monday"})
     assert ScheduleStart.objects.get().flow_run_id == flow_run.pk
-    # The flow requires something else now.
+    # The flow now requires another input.
     changed = {**flow.definition, "inputs": {"type": "object", "required": ["week"]}}
     flow_definitions.apply(project, changed, by=SYSTEM)
     FlowRun.objects.update(status="completed", completed_at=clock.at)
@@ -206,8 +208,8 @@ def test_a_flow(project: Project, clock: SetClock) -> None:
     assert ScheduleStart.objects.last().reason == "invalid_inputs"
 
 
-def test_a_run_that_a_person_starts(project: Project, clock: SetClock) -> None:
-    """Whether the schedule is enabled, and whatever is going. Later due times see it as going."""
+def test_a_run_started_by_a_user(project: Project, clock: SetClock) -> None:
+    """Works if the schedule is disabled, and despite active runs. Later due times treat it as active."""
     schedule = make_schedule(project, is_enabled=False)
     runs = [run_now(project, schedule.pk, by="user:ada") for _ in range(2)]
     assert [run.pk for run in runs] == [run.pk for run in runs_of(schedule)]
@@ -244,7 +246,7 @@ def test_flow_inputs_are_checked_outside_of_transactions(project: Project, monke
     assert in_transaction == [False, False]
 
 
-def test_what_comes_due_while_it_is_disabled_is_not_missed(project: Project, clock: SetClock) -> None:
+def test_due_times_while_disabled_are_not_missed(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project, catch_up="last")
     change_schedule(project, schedule.pk, {"is_enabled": False}, by=SYSTEM)
     clock.move(hours=5)
@@ -256,7 +258,7 @@ def test_what_comes_due_while_it_is_disabled_is_not_missed(project: Project, clo
     assert outcomes(schedule) == [("14:01", "started")]
 
 
-def test_changes_in_the_administration_count_from_the_next_look_on(project: Project, clock: SetClock) -> None:
+def test_changes_in_the_admin_take_effect_at_the_next_check(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project, cron="0 0 * * *", catch_up="last")
     clock.set("2026-06-01 15:30:10")
     CrontabSchedule.objects.update(hour="*")
@@ -264,7 +266,7 @@ def test_changes_in_the_administration_count_from_the_next_look_on(project: Proj
     clock.set("2026-06-01 16:00")
     start_due_schedules()
     assert outcomes(schedule) == [("16:00", "started")]
-    # Something that is no schedule of ours.
+    # A periodic task that belongs to no schedule.
     CrontabSchedule.objects.update(minute="61")
     assert start_due_schedules() == 0
     clock.set("2026-06-02 16:00")
@@ -272,7 +274,7 @@ def test_changes_in_the_administration_count_from_the_next_look_on(project: Proj
     schedule.refresh_from_db()
     assert "61" in problem_of(schedule)
     assert next_times(schedule) == []
-    # It is disabled there, and enabled again.
+    # It is disabled and enabled again in the admin.
     CrontabSchedule.objects.update(minute="0")
     PeriodicTask.objects.update(enabled=False)
     assert start_due_schedules() == 0
@@ -281,11 +283,11 @@ def test_changes_in_the_administration_count_from_the_next_look_on(project: Proj
     assert start_due_schedules() == 0
     clock.set("2026-06-04 13:00")
     start_due_schedules()
-    # The last run is still going.
+    # The last run is still active.
     assert outcomes(schedule) == [("16:00", "started"), ("13:00", "skipped")]
 
 
-def test_a_schedule_that_fails_does_not_keep_others(project: Project, clock: SetClock) -> None:
+def test_a_failed_schedule_does_not_block_others(project: Project, clock: SetClock) -> None:
     broken, other = make_schedule(project), make_schedule(project, name="other")
     make_agent(project, slug="odd", tools=["no-such-tool"])
     Schedule.objects.filter(pk=broken.pk).update(agent="odd")
@@ -295,8 +297,8 @@ def test_a_schedule_that_fails_does_not_keep_others(project: Project, clock: Set
     assert outcomes(other) == [("09:01", "started")]
 
 
-def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None:
-    """Its periodic task says which schedule; doubled, late and foreign ones do nothing."""
+def test_a_message_of_beat_only_triggers_a_check(project: Project, clock: SetClock) -> None:
+    """Its periodic task names the schedule; duplicate, late and foreign messages do nothing."""
     schedule = make_schedule(project)
     sent = PeriodicTask.objects.get()
     assert (sent.task, sent.queue, sent.priority, sent.expire_seconds) == ("runs.start_scheduled", "upkeep", 0, 60)
@@ -312,9 +314,7 @@ def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None
     task(schedule_id="01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
 
 
-def test_a_change_keeps_what_somebody_paused_meanwhile(
-    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_keeps_a_concurrent_pause(project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of the new definition may take seconds."""
     schedule = make_schedule(project)
     check = schedule_changes.checked
@@ -330,7 +330,7 @@ def test_a_change_keeps_what_somebody_paused_meanwhile(
     assert (changed.prompt, changed.is_enabled, changed.overlap) == ("Changed.", False, "allow")
 
 
-def test_a_change_is_refused_before_anything_is_started_for_another_project(project: Project, clock: SetClock) -> None:
+def test_a_change_of_another_projects_schedule_is_refused_first(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project)
     clock.move(minutes=1)
     with pytest.raises(ScheduleNotFound):
@@ -338,17 +338,17 @@ def test_a_change_is_refused_before_anything_is_started_for_another_project(proj
     assert outcomes(schedule) == []
 
 
-def test_a_schedule_whose_start_has_an_error_can_be_paused(project: Project, clock: SetClock) -> None:
+def test_a_schedule_whose_start_fails_can_be_paused(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project)
     clock.move(minutes=1)
-    # An error that is no refusal: the outcome of this due time is there already.
+    # An error that is not a refusal: the outcome of this due time already exists.
     ScheduleStart.objects.create(
         schedule=schedule, due_at=clock.at.replace(second=0), outcome="skipped", decided_at=clock.at
     )
     assert not change_schedule(project, schedule.pk, {"is_enabled": False}, by=SYSTEM).is_enabled
 
 
-def test_a_removed_schedule_is_taken_from_its_runs_in_batches(
+def test_removing_a_schedule_clears_it_from_its_runs_in_batches(
     project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_changes, "DETACHED_AT_ONCE", 2)

@@ -1,4 +1,4 @@
-"""The events of flow runs are found as those of runs are: by who may read the project, with a link to the flow run."""
+"""Search covers events of flow runs: for users who may read the project, with a link to the flow run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def project(db: None) -> Project:
 
 
 def flow_run_with(project: Project, text: str, *, title: str = "") -> FlowRun:
-    """A flow run that has ended, with an input of this text, which its first event has."""
+    """Return an ended flow run with this text as an input, which its first event contains."""
     definition = {
         "title": title,
         "inputs": {"topic": {}},
@@ -45,7 +45,7 @@ def flow_run_with(project: Project, text: str, *, title: str = "") -> FlowRun:
 
 
 @pytest.mark.every_database
-def test_an_event_of_a_flow_run_is_found_with_its_flow(project: Project) -> None:
+def test_search_returns_events_of_flow_runs_with_their_flow(project: Project) -> None:
     flow_run, run = flow_run_with(project, HOSTILE, title="My flow"), make_run(make_agent(project), "a needle")
     index_all()
 
@@ -57,14 +57,14 @@ def test_an_event_of_a_flow_run_is_found_with_its_flow(project: Project) -> None
         assert (result.run_title, result.run_status, result.agent_id) == ("My flow", "completed", "")
         assert (result.is_flow, results[run.pk].is_flow) == (True, False)
     assert [each.run_id for each in found(project, f'"{HOSTILE}"')] == [flow_run.pk]
-    # The output of a node, too.
+    # The output of a node too.
     assert [each.run_id for each in found(project, '"the outcome"') if each.name == "node.completed"] == [flow_run.pk]
     assert found(make_project("beta"), "needle") == []
 
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("few", [0, 1000])
-def test_filters_are_for_flow_runs_too(project: Project, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_filters_apply_to_flow_runs_too(project: Project, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(entry_conditions, "FEW_RUNS", few)
     failed = make_failed_flow_run(project)
     stopped, going = (make_run(make_agent(project), f"a needle {number}") for number in range(2))
@@ -81,7 +81,7 @@ def test_filters_are_for_flow_runs_too(project: Project, monkeypatch: pytest.Mon
     assert found(project, "loop", until=timezone.now() - timedelta(days=1)) == []
 
 
-def test_the_page_and_the_api_lead_to_the_flow_run(project: Project, client: Client) -> None:
+def test_results_link_to_the_flow_run_on_the_page_and_in_the_api(project: Project, client: Client) -> None:
     flow_run = flow_run_with(project, HOSTILE)
     index_all()
     seq = Event.objects.get(log=flow_run.pk, type="flow.started").seq
@@ -104,7 +104,7 @@ def test_the_page_and_the_api_lead_to_the_flow_run(project: Project, client: Cli
 
 
 @pytest.mark.every_database
-def test_secrets_in_events_of_flow_runs_are_not_found(project: Project) -> None:
+def test_secrets_in_events_of_flow_runs_cannot_be_searched(project: Project) -> None:
     secret = next(iter(CANARIES.values()))[0]
     flow_run_with(project, f"needle {secret}")
     index_all()

@@ -1,4 +1,4 @@
-"""The index behind the log: what is in it, what never is, and that each text is in it once, whatever happens."""
+"""The search index behind the log: indexed texts, excluded texts, and each text exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.upkeep.old_runs import aged, apply
 from timeline import settled
 from timeline.models import Event
 
-#: With and without marks, and with the letter that PostgreSQL's index has instead of `_`.
+#: With and without punctuation, and with the letter that replaces `_` in PostgreSQL's index.
 MARKED = [
     *("read_file", "read-file", "read.file(x)", "read\ua000file", r"c:\read"),
     *("a b", "ab c$d", "100 % of 'it'", "x→y", "ok", "Ünïcode é"),
@@ -41,11 +41,11 @@ def project(db: None) -> Project:
     return make_project("alpha")
 
 
-# --- What is in it ------------------------------------------------------------------------------------------------
+# --- Indexed texts ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_database
-def test_messages_calls_and_events_are_found_where_they_are(project: Project) -> None:
+def test_messages_calls_and_events_are_indexed_at_their_location(project: Project) -> None:
     run = drive(make_run(make_agent(project)))
     note(run, "a custom text", build="GREEN")
     index_all()
@@ -63,14 +63,14 @@ def test_messages_calls_and_events_are_found_where_they_are(project: Project) ->
     assert {(each.kind, each.name, each.status) for each in failed} == {("tool_call", "Edit", "error")}
     [custom] = found(project, "green")
     assert (custom.kind, custom.ref_id, custom.name, custom.seq) == ("event", None, "x.note", run.log.last_seq)
-    # Each message and each call once, and no tool result beside its call.
+    # Each message and each call is indexed once, without a separate tool result.
     kinds = [row[1] for row in rows()]
     assert kinds.count("message") == run.messages.exclude(role="tool_result").count()
     assert kinds.count("tool_call") == run.tool_calls.count()
 
 
 @pytest.mark.every_database
-def test_a_text_is_found_literally(project: Project) -> None:
+def test_search_is_literal(project: Project) -> None:
     texts = [
         "100%",
         "a_b",
@@ -96,7 +96,7 @@ def test_a_text_is_found_literally(project: Project) -> None:
             assert runs_found(project, typed, kinds=("message",), order=order) == [run_id], text
     for part in ("失", "עולם", "🙂", "été", "ÏVE", "ack\\sl", "0%", "_b"):
         assert len(runs_found(project, part, kinds=("message",))) >= 1, part
-    # No stemming, no synonyms, and NUL as it was stored.
+    # No stemming, no synonyms, and NUL as stored.
     assert runs_found(project, "quoting") == []
     note(AgentRun.objects.get(pk=runs["a_b"]), "nul\0nul")
     index_all()
@@ -104,7 +104,7 @@ def test_a_text_is_found_literally(project: Project) -> None:
 
 
 @pytest.mark.every_database
-def test_what_is_found_contains_the_term_whatever_marks_it_has(project: Project) -> None:
+def test_results_contain_the_term_with_any_punctuation(project: Project) -> None:
     note(make_run(make_agent(project)), *MARKED)
     index_all()
     texts = [row.text for row in SearchEntry.objects.filter(name="x.note")]
@@ -119,7 +119,7 @@ def test_what_is_found_contains_the_term_whatever_marks_it_has(project: Project)
 
 
 @pytest.mark.every_database
-def test_a_search_in_a_time_finds_the_same_whether_or_not_parts_of_the_index_are_skipped(project: Project) -> None:
+def test_a_search_by_time_finds_the_same_with_and_without_skipping_parts_of_the_index(project: Project) -> None:
     run, now = make_run(make_agent(project)), timezone.now().replace(microsecond=0)
     hours = [5, 1, 3, 2, 4, 3]
     for block, hour in enumerate(hours):
@@ -168,12 +168,12 @@ def test_no_secret_is_in_the_index(project: Project) -> None:
         assert found(project, f'"{secret[:150]}"') == [], kind
 
 
-def test_texts_are_masked_by_the_rules_of_their_own_project(project: Project) -> None:
+def test_texts_are_masked_by_the_rules_of_their_project(project: Project) -> None:
     other = make_project("beta")
     add_rules(other)
     own, theirs = make_run(make_agent(project), "own"), make_run(make_agent(other), "theirs")
     for run in (own, theirs):
-        # As a model has said it: stored unchanged.
+        # Model output is stored unchanged.
         AgentRunMessage.objects.filter(run=run, role="user").update(content=said(f"needle {RULE_TOKEN}"))
     index_all()
 
@@ -183,7 +183,7 @@ def test_texts_are_masked_by_the_rules_of_their_own_project(project: Project) ->
     assert RULE_TOKEN not in SearchEntry.objects.get(log=theirs.pk, kind="message").text
 
 
-def test_a_text_that_an_earlier_version_has_indexed_with_a_secret_is_not_found_by_it(project: Project) -> None:
+def test_a_secret_indexed_by_an_earlier_version_cannot_be_searched(project: Project) -> None:
     run = make_run(make_agent(project), "hello")
     index_all()
     secret = CANARIES["github"][0] if "github" in CANARIES else next(iter(CANARIES.values()))[0]
@@ -195,16 +195,14 @@ def test_a_text_that_an_earlier_version_has_indexed_with_a_secret_is_not_found_b
         assert secret not in result.excerpt.text
 
 
-# --- Once, and completely -------------------------------------------------------------------------------------------
+# --- Once and completely --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_database
-def test_a_batch_and_the_position_are_stored_together_or_not_at_all(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_and_its_position_are_stored_atomically(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "BATCH", 7)
     run = drive(make_run(make_agent(project)))
-    # A batch with new entries cannot be stored, after its position was moved.
+    # The batch cannot be stored after its position was moved.
     steps = search_index.catch_up()
     assert next(steps) is True
     entry_id = SearchPosition.objects.get().entry_id
@@ -229,7 +227,7 @@ def test_a_batch_and_the_position_are_stored_together_or_not_at_all(
     SearchEntry.objects.filter(pk__in=[each.pk for each in blockers]).delete()
     index_all()
     entries = rows()
-    # Indexed again from the beginning, everything is there once, under the same IDs.
+    # After indexing again from the beginning, each entry exists once, with the same ID.
     SearchPosition.objects.update(event_id=0)
     index_all()
     assert [row[0] for row in rows()] == [row[0] for row in entries]
@@ -237,7 +235,7 @@ def test_a_batch_and_the_position_are_stored_together_or_not_at_all(
 
 
 @pytest.mark.every_database
-def test_rebuilding_a_run_restores_what_is_missing_and_removes_what_is_obsolete(project: Project) -> None:
+def test_rebuilding_a_run_restores_missing_entries_and_removes_obsolete_ones(project: Project) -> None:
     run, other = drive(make_run(make_agent(project))), make_run(make_agent(project), "other")
     index_all()
     entries = rows()
@@ -259,7 +257,7 @@ def test_rebuilding_a_run_restores_what_is_missing_and_removes_what_is_obsolete(
 
 
 @pytest.mark.every_database
-def test_a_call_is_found_by_its_output_when_it_has_ended(project: Project) -> None:
+def test_a_call_is_indexed_with_its_output_when_it_has_ended(project: Project) -> None:
     run = make_run(make_agent(project))
     index_all()
     first = rows()
@@ -272,8 +270,8 @@ def test_a_call_is_found_by_its_output_when_it_has_ended(project: Project) -> No
 
 @pytest.mark.postgres
 @pytest.mark.django_db
-def test_postgresql_compiles_no_statement() -> None:
-    """The estimate of a search for a short term is so high that compiling it would take a hundred times as long."""
+def test_postgresql_compiles_no_query() -> None:
+    """The cost estimate of a short term is so high that JIT compilation would take a hundred times as long."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW jit")
         assert cursor.fetchone() == ("off",)
@@ -282,7 +280,7 @@ def test_postgresql_compiles_no_statement() -> None:
 @pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ID is lower than that of an event that was committed before it."""
+    """Its ID is lower than the ID of an event committed earlier."""
     monkeypatch.setattr(settled, "PATIENCE_S", 0.1)
     project = make_project()
     late, early = make_run(make_agent(project), "late"), make_run(make_agent(project), "early")
@@ -296,7 +294,7 @@ def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.Monk
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_indexes_what_is_new() -> None:
+def test_a_task_indexes_new_events() -> None:
     project = make_project()
     run = make_run(make_agent(project), "first needle")
 
@@ -306,11 +304,11 @@ def test_a_task_indexes_what_is_new() -> None:
         assert found(project, f'"needle number {number}"')
 
 
-# --- What is deleted ------------------------------------------------------------------------------------------------
+# --- Deletion -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_database
-def test_a_run_that_retention_removes_is_not_found_and_not_indexed_again(project: Project) -> None:
+def test_a_deleted_run_is_removed_from_the_index_and_not_indexed_again(project: Project) -> None:
     run, kept = make_run(make_agent(project), "needle"), make_run(make_agent(project), "needle")
     index_all()
     aged(run, 100)
@@ -318,7 +316,7 @@ def test_a_run_that_retention_removes_is_not_found_and_not_indexed_again(project
     removal = retention.apply(RemovalReport(project, 90), by="test")
     next(removal)
 
-    # It is hidden first, before its rows are deleted.
+    # It is hidden before its rows are deleted.
     assert set(runs_found(project, "needle")) == {kept.pk}
     removal.close()
     note(kept, "another needle")
@@ -330,7 +328,7 @@ def test_a_run_that_retention_removes_is_not_found_and_not_indexed_again(project
     assert len(runs_found(project, "needle")) == 3
 
 
-def test_how_far_the_index_is_behind_is_known(project: Project) -> None:
+def test_the_lag_of_the_index_is_known(project: Project) -> None:
     run = make_run(make_agent(project), "hello")
     index_all()
     note(run, "new")

@@ -1,4 +1,4 @@
-"""Long texts are found in their middle too: in parts that overlap, each text once, up to a bound."""
+"""Long texts are searchable up to a limit: they are indexed in overlapping parts, and each text is one result."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def project(db: None) -> Project:
 
 
 def run_that_said(project: Project, text: str) -> AgentRun:
-    """A run whose first message is this text, as a model has said it: stored unchanged."""
+    """Create a run whose first message is this text, stored unchanged like model output."""
     run = make_run(make_agent(project), "first")
     AgentRunMessage.objects.filter(run=run, role="user").update(content=said(text))
     return run
 
 
 def numbered(length: int) -> str:
-    """A text of this length, in which each place is different."""
+    """Return a text of this length in which each position is unique."""
     return "".join(f"word{number:06} " for number in range(length // 11 + 1))[:length]
 
 
 def index_again() -> None:
-    """What the migration of an upgrade asks for, and the workers do."""
+    """Reindex everything, as the workers do after an upgrade's migration."""
     SearchPosition.objects.create(pk=SearchPosition.OLDER)
     assert search_index.is_extending()
     index_all()
@@ -54,7 +54,7 @@ def index_again() -> None:
 # --- Parts ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_term_of_a_text_is_whole_in_one_of_its_parts() -> None:
+def test_each_term_is_whole_in_one_part() -> None:
     for length in (PART, PART + 1, PART + MAX_TEXT, 2 * PART, 100_000):
         text = numbered(length).rstrip()
         parts = masked_parts(text)
@@ -64,7 +64,7 @@ def test_each_term_of_a_text_is_whole_in_one_of_its_parts() -> None:
     assert len(masked_parts("x" * PART)) == 1
 
 
-def test_of_a_text_beyond_the_limit_the_beginning_and_the_end_are_indexed() -> None:
+def test_the_beginning_and_the_end_of_a_text_beyond_the_limit_are_indexed() -> None:
     first, *others = masked_parts(f"FIRST {'x y ' * 300_000} LAST")
 
     assert (first[:9], first[-8:], len(first)) == ("FIRST x y", "x y LAST", HEAD + TAIL + len(text_parts.GAP))
@@ -83,11 +83,11 @@ def test_keys_of_parts_fit_into_the_column() -> None:
             assert len(part) <= SearchEntry._meta.get_field("key").max_length
 
 
-# --- What is found --------------------------------------------------------------------------------------------------
+# --- Results --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_database
-def test_a_long_text_is_found_in_its_middle_with_the_text_around_the_match(project: Project) -> None:
+def test_a_match_in_the_middle_of_a_long_text_has_an_excerpt(project: Project) -> None:
     text = numbered(100_000)
     run = run_that_said(project, f"{text[:50_000]} needle \N{LATIN SMALL LETTER E WITH ACUTE} {text[50_000:]}")
     other = run_that_said(project, "short")
@@ -107,7 +107,7 @@ def test_a_long_text_is_found_in_its_middle_with_the_text_around_the_match(proje
 
 
 @pytest.mark.every_database
-def test_a_text_is_found_once_in_whichever_parts_it_matches_and_on_whichever_page(project: Project) -> None:
+def test_a_text_is_one_result_however_many_parts_match(project: Project) -> None:
     frequent = [run_that_said(project, "frequent needle " * 4000).pk for _ in range(3)]
     twice = run_that_said(project, f"early needle {numbered(40_000)} late needle {numbered(40_000)}").pk
     index_all()
@@ -137,7 +137,7 @@ def test_hostile_text_is_literal_in_the_middle_too(project: Project) -> None:
 
 
 @pytest.mark.every_database
-def test_no_secret_is_found_in_the_middle_also_not_across_two_parts(project: Project) -> None:
+def test_no_secret_can_be_searched_in_the_middle_or_across_parts(project: Project) -> None:
     secret = CANARIES["github"][0] if "github" in CANARIES else next(iter(CANARIES.values()))[0]
     for border in (HEAD - 5, HEAD + PART - MAX_TEXT - 5, 50_000):
         run_that_said(project, f"{'y ' * (border // 2)} {secret} {numbered(60_000)}")
@@ -147,9 +147,7 @@ def test_no_secret_is_found_in_the_middle_also_not_across_two_parts(project: Pro
     assert not SearchEntry.objects.filter(text__contains=secret[4:16]).exists()
 
 
-def test_the_page_says_what_of_long_texts_is_searched_and_when_older_ones_are_missing(
-    project: Project, client: Client
-) -> None:
+def test_the_page_explains_the_limit_and_missing_older_texts(project: Project, client: Client) -> None:
     run_that_said(project, "hello")
     index_all()
     client.force_login(make_person(project, Role.VIEWER))
@@ -163,7 +161,7 @@ def test_the_page_says_what_of_long_texts_is_searched_and_when_older_ones_are_mi
     assert "indexed again after an upgrade" in client.get("/p/alpha/search", {"q": "needle"}).content.decode()
 
 
-# --- How it is written ----------------------------------------------------------------------------------------------
+# --- Writing --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_database
@@ -191,9 +189,7 @@ def test_a_call_that_becomes_longer_and_shorter_leaves_no_part_behind(project: P
 
 
 @pytest.mark.every_database
-def test_texts_that_an_earlier_version_indexed_are_indexed_once_more(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_indexed_by_an_earlier_version_are_reindexed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "BATCH", 3)
     old = run_that_said(project, f"{numbered(30_000)} needle {numbered(30_000)}")
     others = [run_that_said(project, f"short {number}") for number in range(3)]
@@ -215,7 +211,7 @@ def test_texts_that_an_earlier_version_indexed_are_indexed_once_more(
     assert len(found(project, '"quite new"')) == 1
     assert all(steps)
     assert SearchPosition.objects.get().event_id == Event.objects.latest("pk").pk
-    # Deleting all entries ends it.
+    # Deleting all entries ends the reindexing.
     SearchPosition.objects.create(pk=SearchPosition.OLDER)
     assert sum(search_index.start_over()) > 0
     index_all()
@@ -223,7 +219,7 @@ def test_texts_that_an_earlier_version_indexed_are_indexed_once_more(
 
 
 @pytest.mark.every_database
-def test_long_texts_are_stored_in_transactions_of_a_bounded_size_with_whole_texts(
+def test_long_texts_are_stored_whole_in_transactions_of_bounded_size(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_index, "STORED", 10_000)

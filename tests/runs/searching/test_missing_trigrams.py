@@ -1,4 +1,4 @@
-"""PostgreSQL without pg_trgm: the same is found, and it is said what to do."""
+"""PostgreSQL without pg_trgm: search returns the same results, and a message says how to install it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.searching import found, index_all
 
 @pytest.mark.postgres
 @pytest.mark.django_db
-def test_a_role_that_may_not_create_the_extension_searches_without_it() -> None:
-    """The two migrations of the index, by the owner of the tables, who may not create extensions in this database."""
+def test_search_works_without_permission_to_create_the_extension() -> None:
+    """Runs both migrations of the index as the owner of the tables, who may not create extensions in this database."""
     names = ("0009_search_index", "0016_search_identifiers_and_times")
     first, second = (import_module(f"runs.migrations.{name}").Migration.operations[0].sql for name in names)
     project = make_project()

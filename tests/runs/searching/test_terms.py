@@ -1,4 +1,4 @@
-"""What a person types becomes terms; where they are in a text; how texts are ranked."""
+"""Search input is parsed into terms; matches are located in texts; texts are ranked."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_excerpt_is_a_part_of_the_text_with_its_matches_marked(text: str, ter
     assert any(is_match for _, is_match in shown.pieces()) == any(term in fold(text) for term in terms)
 
 
-def test_the_excerpt_of_a_long_text_is_around_the_first_match() -> None:
+def test_the_excerpt_of_a_long_text_surrounds_the_first_match() -> None:
     shown = excerpt(f"{'start ' * 500}the NEEDLE is here{' end' * 500}", ["needle"])
 
     assert list(shown.pieces())[1] == ("NEEDLE", True)
@@ -91,7 +91,7 @@ def test_whole_words_rank_above_their_parts_and_short_texts_above_long_ones() ->
 
 
 @given(st.integers(0, 2**63))
-def test_a_veiled_id_is_another_number_and_can_be_unveiled(value: int) -> None:
+def test_an_id_is_obfuscated_reversibly(value: int) -> None:
     assert unveil(veil(value)) == value
     assert 0 <= veil(value) < 2**64
     # Neighbours do not stay neighbours.

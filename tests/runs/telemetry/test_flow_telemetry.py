@@ -1,4 +1,4 @@
-"""Flows in what leaves the site: agents, nodes and pages that envelopes, webhooks, traces and metrics name."""
+"""Flows in exported data: agents, nodes and page URLs in envelopes, webhooks, traces and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.web.receiver import Receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 SITE = "https://ops.test"
-#: A node has the name of the flow. A question, so that there is a run without an agent.
+#: The node has the name of the flow. The question node has a run without an agent.
 DRAFT_AND_ASK = {
     "nodes": [
         {"id": "sample", "type": "agent", "agent": "writer", "prompt": "Write"},
@@ -79,7 +79,7 @@ def test_envelopes_of_a_flow_name_agents_and_nodes(project: Project, worker: Wor
     assert [(each["agent_id"], each["payload"]["nodeId"]) for each in node_events] == [("writer", "sample")]
 
 
-def test_webhooks_of_a_flow_link_to_pages_that_exist(
+def test_webhooks_of_a_flow_link_to_existing_pages(
     project: Project, worker: Worker, receiver: Receiver, client: Client, settings: Settings
 ) -> None:
     settings.AGENTOPS_BASE_URL = SITE
@@ -96,9 +96,7 @@ def test_webhooks_of_a_flow_link_to_pages_that_exist(
     assert {url: client.get(url).status_code for url in urls.values()} == dict.fromkeys(urls.values(), 200)
 
 
-def test_nothing_is_sent_of_a_flow_run_that_is_being_removed(
-    project: Project, worker: Worker, receiver: Receiver
-) -> None:
+def test_a_flow_run_being_deleted_is_not_exported(project: Project, worker: Worker, receiver: Receiver) -> None:
     make_sink(project, "http", {"url": receiver.url})
     flow_run = play(make_flow_run(DRAFT_AND_ASK, project), worker)
     FlowRun.objects.filter(pk=flow_run.pk).update(removed_at=timezone.now())
@@ -109,7 +107,7 @@ def test_nothing_is_sent_of_a_flow_run_that_is_being_removed(
 
 
 def attributes_by_run(receiver: Receiver) -> dict[str, dict[str, Any]]:
-    """The attributes of the spans of whole runs, by the ID of the run."""
+    """Return the attributes of the spans of whole runs, by run ID."""
     found = {}
     for request in receiver.received:
         message = ExportTraceServiceRequest.FromString(gzip.decompress(request.body))
@@ -143,7 +141,7 @@ def test_traces_of_the_nodes_of_a_flow_share_a_session_and_name_the_flow_run(
     assert not [name for name in spans[str(alone.pk)] if "flow" in name]
 
 
-def test_metrics_count_flow_runs_apart_from_runs(project: Project, worker: Worker) -> None:
+def test_metrics_count_flow_runs_separately(project: Project, worker: Worker) -> None:
     client = Client()
 
     def read() -> dict[str, float]:

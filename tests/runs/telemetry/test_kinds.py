@@ -1,4 +1,4 @@
-"""Files, kinds of other packages, and the channel within a process."""
+"""Files, sink kinds of other packages, and the in-process channel."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_torn_line_is_removed_and_a_full_disk_leaves_none(folder: Path, monkey
 
 
 def fail_after(write: Any, file: int, data: memoryview) -> int:
-    """Write a part, as a full disk does, and fail at the next call."""
+    """Write a part, then fail at the next call, like a full disk."""
     if len(data) > 20:
         return int(write(file, data[: len(data) - 10]))
     raise OSError(28, os.strerror(28))
@@ -108,7 +108,7 @@ def test_files_of_deleted_runs_are_deleted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("directory", ["/etc", "relative", "{root}/../elsewhere", "{root}/link/inside"])
-def test_folders_outside_of_the_roots_are_refused(folder: Path, directory: str) -> None:
+def test_folders_outside_the_roots_are_refused(folder: Path, directory: str) -> None:
     (folder / "link").symlink_to("/etc")
     with pytest.raises(InvalidSink, match="AGENTOPS_TELEMETRY_ROOTS"):
         make_sink(make_agent().project, "jsonl", {"directory": directory.format(root=folder)})
@@ -165,7 +165,7 @@ def test_a_kind_of_another_package_is_used_like_the_others(acme: Any) -> None:
     assert kind_catalogue.faults() == []
 
 
-def test_a_kind_that_is_gone_keeps_its_events(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kind_keeps_its_events(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run()
     sink = make_sink(run.project, "acme", {"room": "ops"}, secrets={"token": "t0k"})
     append(run, "waits")
@@ -182,7 +182,7 @@ def test_a_kind_that_is_gone_keeps_its_events(acme: Any, monkeypatch: pytest.Mon
 # --- The channel --------------------------------------------------------------------------------------------------
 
 
-def test_subscribers_hear_what_this_process_commits() -> None:
+def test_subscribers_receive_commits_of_this_process() -> None:
     run = make_run()
     append(run, "before")
     with subscribe(dialect="log") as everything, subscribe(event_types=["run.*"], dialect="log") as of_runs:
@@ -226,8 +226,8 @@ def test_a_slow_subscriber_loses_events_which_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "webhook", "jsonl", "langfuse_batch"])
-def test_a_number_beyond_64_bits_keeps_no_sink_from_sending(receiver: Receiver, folder: Path, kind: str) -> None:
-    """Models write them into the arguments of calls, and programs into their results; JSON has them of any size."""
+def test_a_number_beyond_64_bits_does_not_stop_a_sink(receiver: Receiver, folder: Path, kind: str) -> None:
+    """Models write such numbers into arguments, and programs into results; JSON allows any size."""
     config, secrets = {
         "http": ({"url": receiver.url}, None),
         "webhook": ({"url": receiver.url}, {"secrets": [sink_changes.new_secret()]}),

@@ -1,4 +1,4 @@
-"""Langfuse: the shape of the trace, by both of its interfaces; and every body is valid by its published schema."""
+"""Langfuse: the shape of the trace through both of its APIs; every body is valid by its published schema."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Check = Callable[[Any], list[Any]]
 
 @pytest.fixture(scope="module")
 def schema_errors(shared: Path) -> Check:
-    """What is wrong with a body, by Langfuse's schema."""
+    """Return a function that lists the errors of a body by Langfuse's schema."""
     spec = importlib.util.spec_from_file_location("validate_langfuse", shared / "peers/validate_langfuse.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    # It reads the file for each body, and leaves it open.
+    # It reads the file for each body and leaves it open.
     module.schema = functools.cache(module.schema)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -60,7 +60,7 @@ def options(receiver: Receiver) -> dict[str, str]:
 
 
 def merged(receiver: Receiver) -> dict[str, dict[str, Any]]:
-    """What Langfuse holds: the trace under `trace`, and the observations by name, their later fields in front."""
+    """Return the stored state of Langfuse: the trace under `trace`, and the observations by name; later fields win."""
     held: dict[str, dict[str, Any]] = {}
     for event in (event for request in receiver.received for event in request.json["batch"]):
         key = "trace" if event["type"] == "trace-create" else event["body"]["id"]
@@ -117,7 +117,7 @@ def test_a_trace_comes_before_its_turns_and_a_turn_before_its_tools(receiver: Re
     assert [schema_errors(request.json) for request in receiver.received] == [[]] * len(receiver.received)
 
 
-def test_repeats_have_the_same_ids(receiver: Receiver) -> None:
+def test_repeated_requests_have_the_same_ids(receiver: Receiver) -> None:
     project = make_project()
     sink = make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     before = SinkCursor.objects.get(pk=sink.pk).event_id
@@ -131,7 +131,7 @@ def test_repeats_have_the_same_ids(receiver: Receiver) -> None:
     assert len({event["id"] for event in first.json["batch"]}) == len(first.json["batch"])
 
 
-def test_times_have_four_digits_of_the_year(receiver: Receiver) -> None:
+def test_years_have_four_digits(receiver: Receiver) -> None:
     project = make_project()
     make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     clock = {"ts": "0999-12-31T23:59:59Z"}
@@ -144,7 +144,7 @@ def test_times_have_four_digits_of_the_year(receiver: Receiver) -> None:
     assert "0999-12-31T23:59:59.000000Z" in times
 
 
-def test_events_that_are_refused_one_by_one(receiver: Receiver) -> None:
+def test_individually_refused_events(receiver: Receiver) -> None:
     project = make_project()
     sink = make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     passing = {"successes": [], "errors": [{"id": "a", "status": 500, "message": "later"}]}
@@ -175,7 +175,7 @@ def test_a_large_run_is_sent_in_several_requests(receiver: Receiver, monkeypatch
     assert set(merged(receiver)) == {"trace", "agent-run", "turn-0", "turn-1", "m-1", *TOOLS}
 
 
-def test_the_same_tree_by_otlp(receiver: Receiver) -> None:
+def test_the_same_tree_through_otlp(receiver: Receiver) -> None:
     project = make_project()
     make_sink(project, "langfuse_otlp", options(receiver), **KEYS)
     run = make_troubled_run(project, "failed")
@@ -198,7 +198,7 @@ def test_the_same_tree_by_otlp(receiver: Receiver) -> None:
     assert json.loads(generation["langfuse.observation.usage_details"])["input_cached_tokens"] == 90
 
 
-def test_the_keys_of_langfuse_in_the_environment_are_enough(receiver: Receiver, settings: Any) -> None:
+def test_langfuse_keys_in_the_environment_are_sufficient(receiver: Receiver, settings: Any) -> None:
     run, other = make_run(), make_run()
     configured = EnvironmentSink("langfuse", "langfuse_otlp", options(receiver), {"secret_key": "sk-lf-1"})
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(sinks=(configured,))
@@ -224,7 +224,7 @@ def spans_in(body: bytes) -> list[Any]:
     return list(decoded.resource_spans[0].scope_spans[0].spans)
 
 
-def test_a_test_is_valid_too(receiver: Receiver, schema_errors: Check) -> None:
+def test_a_test_message_is_valid_too(receiver: Receiver, schema_errors: Check) -> None:
     sink = make_sink(make_project(), "langfuse_batch", options(receiver), **KEYS)
     sink_changes.send_test(sink, by="test")
     export()
@@ -234,10 +234,8 @@ def test_a_test_is_valid_too(receiver: Receiver, schema_errors: Check) -> None:
 
 
 @pytest.mark.parametrize(("status", "is_final"), [(400, True), (500, False)])
-def test_errors_in_an_answer_that_is_too_long_to_be_read_whole_count(
-    receiver: Receiver, status: int, is_final: bool
-) -> None:
-    """When all events are refused, each with a long reason, the answer is longer than what is read of it."""
+def test_errors_beyond_the_read_limit_of_a_response_count(receiver: Receiver, status: int, is_final: bool) -> None:
+    """If all events are refused, each with a long reason, the response is longer than the part that is read."""
     project = make_project()
     sink = make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     errors = [{"id": str(number), "status": status, "message": "invalid " * 60} for number in range(200)]
@@ -251,13 +249,13 @@ def test_errors_in_an_answer_that_is_too_long_to_be_read_whole_count(
     assert Delivery.objects.filter(state="dead").count() == is_final
 
 
-def test_a_long_answer_that_is_nested_without_end_names_no_event() -> None:
+def test_a_long_endlessly_nested_response_names_no_event() -> None:
     body = b'{"errors":[{"id":"1","status":400,"message":"no"},' + b"[" * 60_000
 
     assert refused_events(HttpAnswer(207, {}, body, truncated=True)) == ["1: 400 no"]
 
 
-def test_an_answer_names_no_more_events_than_can_be_read() -> None:
+def test_a_response_names_no_more_events_than_can_be_read() -> None:
     facts = TraceFacts(UUID(int=1), "s", "a", "p", "m", "t")
     event = OutgoingEvent(Event(ts=timezone.now()), "e", {})
     spans = [

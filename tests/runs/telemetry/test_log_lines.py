@@ -1,4 +1,4 @@
-"""The log of the processes: what operators expect at which level, with the run's ID, as text or JSON."""
+"""The log of the processes: the expected messages at each level, with the run ID, as text or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "agentops.runs"]
 
 
-def test_a_run_says_when_it_opens_and_how_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_start_and_end_of_a_run_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     run = drive(make_run())
 
@@ -59,7 +59,7 @@ def record_of(message: str, **extra: Any) -> logging.LogRecord:
     return logging.getLogger("x").makeRecord("x", logging.INFO, "x.py", 1, message, (), None, extra=extra)
 
 
-def test_a_line_of_json_is_one_object_without_secrets() -> None:
+def test_a_json_line_is_one_object_without_secrets() -> None:
     token = "sk-ant-api03-" + "Ab1" * 31 + "AA"
     record = record_of(f'two\nlines "quoted" {token}', run_id="r-1", step=3, text=f"with {token}", none=None)
 
@@ -72,7 +72,7 @@ def test_a_line_of_json_is_one_object_without_secrets() -> None:
     assert logging_config("INFO", "json")["formatters"]["line"] == {"()": "agentops.base.http.log_lines.JsonLine"}
 
 
-def test_facts_stand_at_the_end_of_a_line_of_text() -> None:
+def test_facts_are_at_the_end_of_a_text_line() -> None:
     line = LogLine("%(levelname)s %(message)s").format(record_of("hello", run_id="r-1", reason='two words "x"\n'))
 
     assert line.partition(" request_id=")[0] == r'INFO hello run_id=r-1 reason="two words \"x\"\n"'

@@ -1,4 +1,4 @@
-"""Metrics: counts that equal the rows, read by operators only, and cheap to read."""
+"""Metrics: counts equal the rows, only operators may read them, and reading them is cheap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @pytest.fixture
 def redis_broker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty Redis, which this process has as its broker too."""
+    """An empty Redis, which is also the broker of this process."""
     use_broker(redis_url, monkeypatch)
     return redis_url
 
@@ -79,7 +79,7 @@ def test_counts_equal_the_rows() -> None:
     assert total(samples, "agentops_stream_clients") == 0
 
 
-def test_a_sink_that_is_behind_shows() -> None:
+def test_a_sink_that_is_behind_is_visible() -> None:
     run = make_run()
     sink = make_sink(run.project, "jsonl", {})
     append(run, "waits")
@@ -100,7 +100,7 @@ def test_a_sink_that_is_behind_shows() -> None:
         ("10.1.2.3", {}, 200),
     ],
 )
-def test_only_operators_read_them(settings: Any, address: str, headers: dict[str, str], status: int) -> None:
+def test_only_operators_may_read_metrics(settings: Any, address: str, headers: dict[str, str], status: int) -> None:
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(metrics_token="scraper-token", metrics_allow=("10.0.0.0/8",))
 
     assert Client(REMOTE_ADDR=address).get("/metrics", headers=headers).status_code == status
@@ -117,7 +117,7 @@ def test_reading_takes_few_queries_and_is_cached() -> None:
     assert len(queries) <= 15
 
 
-def test_labels_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_labels_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_counts, "MAX_SERIES", 3)
     read()
     drive(make_run())
@@ -127,7 +127,7 @@ def test_labels_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> No
     assert total(read(), "agentops_other_total") > 5
 
 
-def test_hostile_names_stay_labels() -> None:
+def test_hostile_names_are_escaped_in_labels() -> None:
     hostile = 'x"} 1\nagentops_runs_created_total{project="' + "\\"
     own = metric_counts.labels(tool=hostile, status="ok")
     MetricCount.objects.create(name="tool_seconds_count", labels=own, value=1)
@@ -137,7 +137,7 @@ def test_hostile_names_stay_labels() -> None:
     assert tool == hostile.replace("\n", "")
 
 
-def test_the_dashboard_shows_metrics_that_exist() -> None:
+def test_the_dashboard_uses_existing_metrics() -> None:
     text = (ROOT / "docs" / "dashboards" / "grafana.json").read_text()
     dashboard = json.loads(text)
     named = set(re.findall(r"\b(agentops_[a-z_]+?)(?:_total|_bucket|_count)?\b(?=[\[{)])", text.replace('\\"', "'")))
@@ -188,7 +188,7 @@ def test_messages_clocks_and_recoveries_are_measured(redis_broker: str) -> None:
         assert samples["agentops_recovery_seconds", (("quantile", quantile),)] == pytest.approx(21)
 
 
-def test_nothing_is_claimed_of_queues_without_redis(settings: Any) -> None:
+def test_queues_have_no_metrics_without_redis(settings: Any) -> None:
     settings.REDIS_URL = ""
     names = {name for name, _ in read()}
 

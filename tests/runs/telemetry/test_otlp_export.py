@@ -1,4 +1,4 @@
-"""Runs as OTLP traces: read back through this site's own ingest, they are equal runs."""
+"""Runs as OTLP traces: importing them through this site's OTLP endpoint gives equal runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def attributes_of(span: Any) -> dict[str, Any]:
 
 
 def contents_of(run: AgentRun) -> dict[str, Any]:
-    """What a run holds: what a reader of the trace sees of it."""
+    """Return the contents of a run that a reader of the trace sees."""
     run.refresh_from_db()
     parts = [
         [part.get("content", part.get("args")) for part in row.content["parts"] if part.get("content") != ""]
@@ -55,7 +55,7 @@ def test_a_run_that_is_read_back_is_equal(receiver: Receiver, source: str) -> No
     make_sink(run.project, "otlp", {"url": receiver.url}, secrets={"headers": {"X-Key": "abc"}})
     drive(run)
     if source == "imported":
-        # What was read back is exported and read back once more, as the run of another program.
+        # The imported run is exported and imported once more, as the run of another program.
         run = read_back(run, receiver)
         receiver.received.clear()
         make_sink(run.project, "otlp", {"url": receiver.url}, from_start=True)
@@ -77,7 +77,7 @@ def read_back(run: AgentRun, receiver: Receiver) -> AgentRun:
     return again
 
 
-def test_names_are_those_of_the_conventions(receiver: Receiver) -> None:
+def test_names_follow_the_semantic_conventions(receiver: Receiver) -> None:
     run = make_run()
     make_sink(run.project, "otlp", {"url": receiver.url})
     drive(run)
@@ -132,7 +132,7 @@ def test_rejected_spans_are_a_dead_delivery(receiver: Receiver) -> None:
     assert (dead.state, dead.error) == ("dead", "2 spans: too old")
 
 
-def test_a_test_is_a_trace_of_its_own(receiver: Receiver) -> None:
+def test_a_test_message_is_a_separate_trace(receiver: Receiver) -> None:
     sink = make_sink(make_project(), "otlp", {"url": receiver.url})
     sink_changes.send_test(sink, by="test")
     export()
@@ -142,7 +142,7 @@ def test_a_test_is_a_trace_of_its_own(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("year", ["0001", "1969", "2555", "9999"])
-def test_a_clock_that_is_far_off_does_not_stop_a_sink(receiver: Receiver, year: str) -> None:
+def test_a_wrong_clock_does_not_stop_a_sink(receiver: Receiver, year: str) -> None:
     project = make_project()
     sink = make_sink(project, "otlp", {"url": receiver.url})
     record = Runner(project)

@@ -1,4 +1,4 @@
-"""The pace of sinks: that of the receiver. A message that fails waits alone; a receiver that is down is left alone."""
+"""The pace of sinks: a failed message is retried alone, and a receiver that is down gets fewer attempts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def texts(count: int) -> list[str]:
 
 
 def rest_of(sink: Sink) -> float:
-    """The seconds for which a sink rests after its last failure. 0: it does not."""
+    """Return the seconds that a sink pauses after its last failure. 0: no pause."""
     cursor = SinkCursor.objects.get(pk=sink.pk)
     return (cursor.due_at - cursor.last_error_at).total_seconds() if cursor.due_at and cursor.last_error_at else 0.0
 
@@ -37,7 +37,7 @@ def test_a_receiver_that_refuses_one_in_five_gets_the_others_without_a_pause(rec
     sink = make_webhook(run, receiver)
     receiver.refuses_every = 5
     append(run, *texts(120))
-    export(2)  # planned, and sent
+    export(2)  # first planned, then sent
 
     assert len({message.headers["webhook-id"] for message in receiver.received}) == 120
     assert not Delivery.objects.filter(attempts=0).exists()
@@ -46,8 +46,8 @@ def test_a_receiver_that_refuses_one_in_five_gets_the_others_without_a_pause(rec
 
 
 @pytest.mark.slow
-def test_its_backlog_stays_bounded(receiver: Receiver) -> None:
-    """Of 40 messages in each period, with the further attempts of those before."""
+def test_the_backlog_of_a_receiver_that_refuses_one_in_five_is_bounded(receiver: Receiver) -> None:
+    """40 messages in each period, plus retries of earlier ones."""
     run = make_run()
     make_webhook(run, receiver)
     receiver.refuses_every = 5
@@ -61,7 +61,7 @@ def test_its_backlog_stays_bounded(receiver: Receiver) -> None:
     assert max(backlogs) <= 12, backlogs
 
 
-def test_a_receiver_that_is_down_is_left_alone_for_longer_each_time(receiver: Receiver) -> None:
+def test_a_receiver_that_is_down_is_retried_at_growing_intervals(receiver: Receiver) -> None:
     run = make_run()
     sink = make_webhook(run, receiver)
     for _ in range(6):
@@ -81,11 +81,11 @@ def test_a_receiver_that_is_down_is_left_alone_for_longer_each_time(receiver: Re
 
     wake(sink)
     export()
-    assert len(receiver.received) == 6 + 14  # what has not failed
+    assert len(receiver.received) == 6 + 14  # the deliveries that have not failed
     assert SinkCursor.objects.get(pk=sink.pk).failures == 0
 
 
-def test_it_says_itself_when_to_come_back(receiver: Receiver) -> None:
+def test_a_receiver_sets_the_time_of_the_next_attempt(receiver: Receiver) -> None:
     run = make_run()
     sink = make_webhook(run, receiver)
     receiver.answer(429, Retry_After="90")
@@ -96,8 +96,8 @@ def test_it_says_itself_when_to_come_back(receiver: Receiver) -> None:
     assert rest_of(sink) == pytest.approx(90, abs=2)
 
 
-def test_a_batch_that_is_refused_now_and_then_is_sent_again_at_once(receiver: Receiver) -> None:
-    """Its order is kept: the batches behind it wait."""
+def test_an_occasionally_refused_batch_is_resent_at_once(receiver: Receiver) -> None:
+    """The order is kept: the batches behind it wait."""
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url, "batch_size": 10}, event_types=("x.note",))
     receiver.refuses_every = 3

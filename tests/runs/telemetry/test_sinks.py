@@ -1,4 +1,4 @@
-"""Sinks: each event arrives, in the order of its log, whatever becomes of the receiver or the worker."""
+"""Sinks: each event arrives, in the order of its log, even if the receiver or the worker fails."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 KEYS = {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
 
 
-def test_a_thread_that_cannot_be_started_keeps_no_sink_waiting(receiver: Receiver) -> None:
-    """As when the machine or the container has no room for another one, for a moment."""
+def test_a_failed_thread_start_does_not_block_a_sink(receiver: Receiver) -> None:
+    """For example, if the machine or the container is briefly at its thread limit."""
     run = make_run()
     make_sink(run.project, "http", {"url": receiver.url}, from_start=True)
     drive(run)
@@ -95,7 +95,7 @@ def test_a_batch_is_divided_into_requests_of_a_megabyte(receiver: Receiver) -> N
     assert sent == texts
 
 
-def test_a_receiver_that_is_down_costs_no_event(receiver: Receiver) -> None:
+def test_a_receiver_that_is_down_loses_no_event(receiver: Receiver) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
     receiver.answer(503, Retry_After="120")
@@ -109,7 +109,7 @@ def test_a_receiver_that_is_down_costs_no_event(receiver: Receiver) -> None:
     assert 100 < (cursor.due_at - cursor.last_error_at).total_seconds() < 140
     assert (cursor.failures, cursor.last_error) == (1, "the receiver answered 503")
     export()
-    assert len(receiver.received) == 1  # it rests
+    assert len(receiver.received) == 1  # the sink pauses
 
     wake(sink)
     export()
@@ -123,7 +123,7 @@ def test_a_receiver_that_is_down_costs_no_event(receiver: Receiver) -> None:
     assert not Delivery.objects.exists()
 
 
-def test_what_is_refused_for_good_is_kept_and_sent_again_with_the_same_ids(receiver: Receiver) -> None:
+def test_finally_refused_events_are_kept_and_resent_with_the_same_ids(receiver: Receiver) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
     receiver.answer(422, body=b"token sk-ant-api03-" + b"a1B2" * 24)
@@ -181,7 +181,7 @@ def test_events_that_are_committed_late_are_not_missed(receiver: Receiver, monke
 
 @pytest.mark.every_database
 @pytest.mark.parametrize("point", chaos.EXPORT_POINTS)
-def test_a_worker_that_is_killed_after_sending_sends_again_with_the_same_ids(
+def test_a_worker_killed_after_sending_sends_again_with_the_same_ids(
     receiver: Receiver, process_env: dict[str, str], point: str
 ) -> None:
     run = make_run()
@@ -196,7 +196,7 @@ def test_a_worker_that_is_killed_after_sending_sends_again_with_the_same_ids(
     assert killed.returncode == -signal.SIGKILL
 
     export()
-    assert len(receiver.received) == 1  # its claim has not run out
+    assert len(receiver.received) == 1  # its claim has not expired
     SinkCursor.objects.update(leased_until=LONG_AGO)
     Delivery.objects.update(due_at=LONG_AGO)
     export()
@@ -218,7 +218,7 @@ def test_old_deliveries_are_deleted(receiver: Receiver) -> None:
 
 
 @pytest.mark.slow
-def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
+def test_no_run_waits_for_a_hanging_sink(receiver: Receiver) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
     append(run, "soon")
@@ -227,7 +227,7 @@ def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
     try:
         eventually(lambda: len(receiver.received) == 1, why="the thread has sent nothing")
         assert drive(run).status == "completed"
-        assert SinkCursor.objects.get(pk=sink.pk).sent_events == 0  # it still hangs
+        assert SinkCursor.objects.get(pk=sink.pk).sent_events == 0  # the receiver still hangs
         receiver.gate.set()
         eventually(lambda: SinkCursor.objects.get(pk=sink.pk).sent_events == 1, why="the first event is not sent")
         upkeep.export_events()
@@ -237,7 +237,7 @@ def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
         exporting.close()
 
 
-def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_lost_its_claim_moves_no_cursor(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
     append(run, "contested")
@@ -252,7 +252,7 @@ def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, mo
 
 
 @pytest.mark.every_database
-def test_one_of_several_workers_takes_a_sink() -> None:
+def test_a_sink_is_taken_by_a_single_worker() -> None:
     run = make_run()
     sink = make_sink(run.project, "jsonl", {})
     append(run, "for one of them")
@@ -261,7 +261,7 @@ def test_one_of_several_workers_takes_a_sink() -> None:
     assert [cursor is not None for cursor in at_once(lambda _: sink_claims.take(sink.pk, newest), 6)].count(True) == 1
 
 
-def test_events_of_removed_runs_are_not_sent_and_those_of_logs_without_a_run_are(receiver: Receiver) -> None:
+def test_events_of_deleted_runs_are_not_sent_and_events_of_logs_without_a_run_are(receiver: Receiver) -> None:
     run = make_run()
     make_sink(run.project, "http", {"url": receiver.url}, event_types=["x.*"])
     make_sink(run.project, "otlp", {"url": receiver.url}, from_start=True)
@@ -308,7 +308,7 @@ def test_names_are_checked_again_when_events_are_sent(settings: Any) -> None:
     assert "is not public" in wake(sink).last_error
 
 
-def test_no_secret_is_stored_or_shown_in_the_clear(receiver: Receiver) -> None:
+def test_no_secret_is_stored_or_shown_in_plain_text(receiver: Receiver) -> None:
     secret = "correct-horse-battery-staple"
     sink = make_sink(make_project(), "http", {"url": receiver.url}, secrets={"headers": {"Authorization": secret}})
 

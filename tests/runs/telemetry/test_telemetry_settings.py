@@ -1,4 +1,4 @@
-"""The variables of telemetry: what they configure, and that a wrong one stops the start."""
+"""The environment variables of telemetry: their effect, and that an invalid one stops startup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> TelemetrySettings
     return telemetry_settings.read(Reader())
 
 
-def test_nothing_is_sent_anywhere_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch) == TelemetrySettings()
 
 
@@ -56,6 +56,6 @@ def test_each_sink_has_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         ("LANGFUSE_BASE_URL", "langfuse.example.org"),
     ],
 )
-def test_a_wrong_value_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_an_invalid_value_stops_startup(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(BadSetting, match=name):
         read(monkeypatch, **{name: value})

@@ -1,4 +1,4 @@
-"""The telemetry of a project that is off: nothing of it leaves the site, and its own sinks miss nothing."""
+"""Disabled telemetry of a project: none of its data leaves the site, and its own sinks catch up later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def site_sink(receiver: Receiver, settings: Settings) -> Sink:
-    """A sink of the environment, which gets the events of all projects from now on."""
+    """A sink configured by the environment, which gets the events of all projects from now on."""
     sink = EnvironmentSink("http", "http", {"url": receiver.url, "dialect": "log"}, {})
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(sinks=(sink,))
     environment_sinks.sync()
@@ -43,8 +43,8 @@ def switch(project: Project, *, on: bool) -> None:
     change_project(project, exports_telemetry=on, actor=SYSTEM)
 
 
-def test_the_sinks_of_the_site_leave_a_project_out(receiver: Receiver, site_sink: Sink) -> None:
-    """Also what they had not had when it was switched off, and what runs say later that began before."""
+def test_sinks_of_the_site_skip_the_project(receiver: Receiver, site_sink: Sink) -> None:
+    """Also events not yet sent when it was disabled, and later events of runs that started before."""
     confidential, other = make_run(), make_run()
     switch(confidential.project, on=False)
     append(confidential, "secret")
@@ -60,7 +60,7 @@ def test_the_sinks_of_the_site_leave_a_project_out(receiver: Receiver, site_sink
     assert SinkCursor.objects.get(pk=site_sink.pk).failures == 0
 
 
-def test_own_sinks_and_webhooks_pause_and_miss_nothing(receiver: Receiver) -> None:
+def test_own_sinks_and_webhooks_pause_and_lose_nothing(receiver: Receiver) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url}, event_types=("x.note",))
     webhook = make_sink(run.project, "webhook", {"url": receiver.url}, event_types=("x.note",))
@@ -87,7 +87,7 @@ def test_own_sinks_and_webhooks_pause_and_miss_nothing(receiver: Receiver) -> No
     assert sent == 3
 
 
-def test_a_delivery_that_waits_pauses_too(receiver: Receiver) -> None:
+def test_a_waiting_delivery_pauses_too(receiver: Receiver) -> None:
     run = make_run()
     make_sink(run.project, "webhook", {"url": receiver.url}, event_types=("x.note",))
     receiver.answer(500)
@@ -103,7 +103,7 @@ def test_a_delivery_that_waits_pauses_too(receiver: Receiver) -> None:
     assert Delivery.objects.get().state == "sent"
 
 
-def test_code_of_the_site_hears_nothing_of_it() -> None:
+def test_subscribers_in_the_process_receive_nothing() -> None:
     confidential, other = make_run(), make_run()
     switch(confidential.project, on=False)
     with subscribe(event_types=["x.note"], dialect="log") as events:
@@ -115,7 +115,7 @@ def test_code_of_the_site_hears_nothing_of_it() -> None:
         assert events.get(timeout_s=0.5) is None
 
 
-def test_an_admin_switches_it_on_the_page_of_sinks(client: Client, site_sink: Sink) -> None:
+def test_an_admin_switches_telemetry_on_the_sinks_page(client: Client, site_sink: Sink) -> None:
     project = make_project("alpha")
     make_sink(project, "jsonl", {}, name="files")
     client.force_login(make_person(project, Role.ADMIN))
@@ -138,7 +138,7 @@ def test_an_admin_switches_it_on_the_page_of_sinks(client: Client, site_sink: Si
     assert "Switch telemetry off" in client.get("/p/alpha/settings/sinks").content.decode()
 
 
-def test_the_command_line_switches_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_switches_telemetry_too(capsys: pytest.CaptureFixture[str]) -> None:
     project = make_project("alpha")
     make_agent(project)
     make_sink(project, "jsonl", {}, name="files")

@@ -1,4 +1,4 @@
-"""Webhooks: signed after Standard Webhooks, each message with its own attempts."""
+"""Webhooks: signed according to Standard Webhooks, with separate attempts for each message."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_end_of_a_run_arrives_once_and_signed(receiver: Receiver) -> None:
 
 
 @time_machine.travel("2021-02-25T15:02:10+00:00", tick=False)
-def test_a_signature_is_that_of_the_documented_example() -> None:
+def test_a_signature_matches_the_documented_example() -> None:
     secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
     headers = signed_headers([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", body)
     example = (ROOT / "docs/guides/webhooks.md").read_text()
@@ -91,7 +91,7 @@ def test_both_secrets_sign_after_a_rotation(receiver: Receiver) -> None:
     assert signed == [[True, True, False], [False, True, True]]
 
 
-def test_a_message_that_is_not_accepted_is_tried_with_growing_pauses_and_then_dead(receiver: Receiver) -> None:
+def test_a_failed_message_is_retried_with_growing_pauses_and_then_dead(receiver: Receiver) -> None:
     run = make_run()
     sink = make_webhook(run, receiver)
     append(run, "unwanted")
@@ -128,7 +128,7 @@ def test_one_bad_message_does_not_hold_up_the_others(receiver: Receiver) -> None
     assert list(Delivery.objects.order_by("first_event").values_list("state", flat=True)) == ["dead", "sent"]
 
 
-def test_a_receiver_that_is_gone_is_asked_no_more(receiver: Receiver) -> None:
+def test_a_receiver_that_answers_410_is_disabled(receiver: Receiver) -> None:
     run = make_run()
     sink = make_webhook(run, receiver)
     receiver.answer(410)
@@ -159,7 +159,7 @@ def test_a_signature_has_the_time_of_the_attempt(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     "secrets", [["short"], ["whsec_" + "A" * 10], ["whsec_" + "!" * 40], [], [SECRET] * 3, SECRET], ids=str
 )
-def test_other_secrets_are_refused(receiver: Receiver, secrets: object) -> None:
+def test_invalid_secrets_are_refused(receiver: Receiver, secrets: object) -> None:
     with pytest.raises(InvalidSink, match="secret"):
         make_webhook(make_run(), receiver, secrets={"secrets": secrets})
 
@@ -170,12 +170,12 @@ def test_unknown_event_types_are_refused(receiver: Receiver, types: list[str]) -
         make_webhook(make_run(), receiver, *types)
 
 
-# --- Two at once --------------------------------------------------------------------------------------------------
+# --- Concurrency --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.postgres
 def test_a_sink_can_be_changed_while_results_of_deliveries_are_stored(receiver: Receiver) -> None:
-    """A change makes its deliveries due. It and a worker must not each hold a row that the other one waits for."""
+    """A change makes its deliveries due. It must not deadlock with a worker."""
     run = make_run()
     sink = make_webhook(run, receiver)
     append(run, "one", "two", "three")
@@ -195,7 +195,7 @@ def test_a_sink_can_be_changed_while_results_of_deliveries_are_stored(receiver: 
 
 
 def beside(act: Callable[[], Any]) -> Callable[[], Any]:
-    """Do something in another thread, and return a function that waits for its result."""
+    """Run a function in another thread, and return a function that waits for its result."""
     pool = ThreadPoolExecutor(1)
 
     def acting() -> Any:

@@ -1,5 +1,7 @@
-"""What the tests of the tools share: a context as the engine hands it out.
-Plain pytest; no database, no network beyond loopback."""
+"""Fixtures of the tool tests: a context like the engine's.
+
+Plain pytest; no database, no network beyond loopback.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""No address but a public one passes: the registries of IANA, every way to write IPv4 within IPv6, and what is left.
-May import runs.tools."""
+"""Only public addresses pass: the IANA registries, every form of IPv4 in IPv6, and the remaining space.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import pytest
 
 from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
 
-# "IANA IPv4 Special-Purpose Address Registry", without the entries that lie within others; and multicast.
+# "IANA IPv4 Special-Purpose Address Registry", without entries inside others; and multicast.
 IPV4 = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.0.0/29 "
     "192.0.0.8/32 192.0.0.9/32 192.0.0.10/32 192.0.0.170/31 192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 "
     "192.88.99.0/24 192.88.99.2/32 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 "
     "240.0.0.0/4 255.255.255.255/32 224.0.0.0/4"
 )
-# "IANA IPv6 Special-Purpose Address Registry"; multicast; forms that are deprecated or belong to one site.
+# "IANA IPv6 Special-Purpose Address Registry"; multicast; deprecated and site-local forms.
 IPV6 = (
     "::1/128 ::/128 ::ffff:0:0/96 ::ffff:0:0:0/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001::/23 "
     "2001::/32 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:2::/48 2001:3::/32 2001:4:112::/48 2001:10::/28 "
@@ -35,7 +37,7 @@ PUBLIC = (
 
 
 def some_of(text: str) -> Iterator[str]:
-    """The ends of a network, and a few addresses in it."""
+    """Yield the first and last addresses of a network, and random addresses in it."""
     network = ipaddress.ip_network(text)
     last = network.num_addresses - 1
     chosen = random.Random(text)
@@ -44,7 +46,7 @@ def some_of(text: str) -> Iterator[str]:
 
 
 def in_ipv6(text: str) -> Iterator[str]:
-    """The forms in which an IPv4 address travels within an IPv6 one."""
+    """Yield the IPv6 forms that contain an IPv4 address."""
     number = int(ipaddress.IPv4Address(text))
     high, low = divmod(number, 0x10000)
     yield f"::ffff:{text}"
@@ -86,8 +88,8 @@ def test_nothing_but_public_addresses_passes_by_address_or_url(generated: list[s
     assert len(generated) > 60
 
 
-def test_everything_outside_of_global_unicast_is_shut() -> None:
-    """By chance, from the seven eighths of IPv6 that no public address is in."""
+def test_addresses_outside_global_unicast_are_refused() -> None:
+    """Random addresses from the seven eighths of IPv6 without public addresses."""
     chosen = random.Random(6)
     for _ in range(2000):
         number = chosen.getrandbits(128)
@@ -102,6 +104,6 @@ def test_public_addresses_pass() -> None:
 
 
 @pytest.mark.parametrize("text", ["::ffff:0:127.0.0.1", "5f00::1", "3fff::1"])
-def test_private_sinks_open_no_special_address(text: str) -> None:
+def test_private_sinks_do_not_allow_special_addresses(text: str) -> None:
     with pytest.raises(UrlNotAllowed):
         check_addresses([ipaddress.ip_address(text)], HttpPolicy(allow_private=True))

@@ -1,5 +1,7 @@
-"""http_fetch goes where the agent's settings and the installation both let it, and tells what it found.
-May import runs.tools."""
+"""http_fetch requests URLs that both the agent's settings and the installation allow, and returns the response.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.support.web.raw_http_server import Server, answer, serving
 
 @pytest.fixture(autouse=True)
 def private_sinks(monkeypatch):
-    """The installation's consent; the tests run without Django's settings."""
+    """Allow private addresses in the installation; the tests run without Django's settings."""
     settings = SimpleNamespace(AGENTOPS_ALLOW_PRIVATE_SINKS=True)
     monkeypatch.setattr("runs.tools.builtin.django_settings", settings)
     return settings
@@ -24,7 +26,7 @@ def private_sinks(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch):
-    """Every name leads to loopback, so that nothing asks DNS."""
+    """Resolve every name to loopback, so that no test uses DNS."""
     real = socket.getaddrinfo
 
     def found(host, *args, **kwargs):
@@ -47,25 +49,25 @@ def url(server: Server) -> str:
     return f"http://docs.example.com:{server.port}/"
 
 
-def test_all_of_them_only_read():
+def test_all_builtin_tools_are_read_only():
     assert {each.effect for each in BUILTIN} == {Effect.READ}
 
 
-def test_it_tells_what_it_found(make_ctx):
+def test_http_fetch_returns_status_type_and_body(make_ctx):
     with serving(answer("schön".encode(), "Content-Type: text/html")) as server:
         result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server)})
 
     assert (result.output, result.is_error) == ("HTTP 200, text/html\n\nschön", False)
 
 
-def test_it_says_when_there_was_more(make_ctx):
+def test_http_fetch_reports_a_truncated_body(make_ctx):
     with serving(answer(b"x" * 100)) as server:
         result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server), "max_bytes": 10})
 
     assert result.output == "HTTP 200, no content type, only the first 10 bytes\n\n" + "x" * 10
 
 
-def test_a_picture_is_a_note(make_ctx):
+def test_a_binary_body_becomes_a_note(make_ctx):
     data = bytes(range(256))
     with serving(answer(data, "Content-Type: image/png")) as server:
         result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server)})
@@ -83,7 +85,7 @@ def test_an_error_page_is_a_soft_error(make_ctx, status):
     assert result.output == f"HTTP {status[:3]}, no content type\n\nsorry"
 
 
-def test_a_redirect_is_told_not_followed(make_ctx):
+def test_a_redirect_is_reported_and_not_followed(make_ctx):
     redirect = answer(b"", "Location: http://169.254.169.254/latest", status="302 Found")
     with serving(redirect) as server:
         result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server)})
@@ -108,7 +110,7 @@ def test_a_redirect_is_told_not_followed(make_ctx):
         ({"allow_private": "yes"}, "is not public"),
     ],
 )
-def test_it_refuses_what_the_agent_s_settings_do_not_allow(make_ctx, changes, said):
+def test_a_url_outside_the_agent_s_settings_is_refused(make_ctx, changes, said):
     with serving(answer(b"inside")) as server, pytest.raises(ToolDenied, match=said) as caught:
         http_fetch.run(make_ctx(settings=agent(server, **changes)), {"url": url(server)})
 
@@ -116,12 +118,12 @@ def test_it_refuses_what_the_agent_s_settings_do_not_allow(make_ctx, changes, sa
     assert server.requests == []
 
 
-def test_an_agent_without_settings_reaches_nothing(make_ctx):
+def test_an_agent_without_settings_reaches_no_host(make_ctx):
     with pytest.raises(ToolDenied, match="allowed hosts"):
         http_fetch.run(make_ctx(), {"url": "https://docs.example.com/"})
 
 
-def test_private_addresses_need_the_installation_s_consent_too(make_ctx, private_sinks):
+def test_private_addresses_also_require_the_installation_s_consent(make_ctx, private_sinks):
     private_sinks.AGENTOPS_ALLOW_PRIVATE_SINKS = False
     with serving(answer(b"inside")) as server, pytest.raises(ToolDenied, match="is not public"):
         http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server)})
@@ -132,7 +134,7 @@ def test_private_addresses_need_the_installation_s_consent_too(make_ctx, private
     assert http_policy(make_ctx(settings={"allow_private": True}), 10).allow_private
 
 
-def test_a_server_that_is_not_there_is_a_hard_error_worth_another_try(make_ctx):
+def test_an_unreachable_server_is_a_retryable_hard_error(make_ctx):
     with serving(b"") as server:
         settings = agent(server)
 
@@ -142,7 +144,7 @@ def test_a_server_that_is_not_there_is_a_hard_error_worth_another_try(make_ctx):
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 10**9, "many"])
-def test_it_refuses_a_size_out_of_range(make_ctx, max_bytes):
+def test_a_size_out_of_range_is_refused(make_ctx, max_bytes):
     result = http_fetch.run(make_ctx(), {"url": "https://docs.example.com/", "max_bytes": max_bytes})
 
     assert result.is_error
@@ -150,7 +152,7 @@ def test_it_refuses_a_size_out_of_range(make_ctx, max_bytes):
 
 
 @pytest.mark.parametrize("size", [11, 14, 30, 31])
-def test_a_secret_that_the_limit_cuts_is_masked(make_ctx, size):
+def test_a_secret_cut_by_the_limit_is_masked(make_ctx, size):
     with serving(answer(b"password=hunter2hunter2hunter2 and more")) as server:
         result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server), "max_bytes": size})
 

@@ -1,4 +1,4 @@
-"""Tools that a front end brings along: what is accepted as one, and how the model sees them."""
+"""Tools of a front end: validation, and their definition for the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.tools.front_end_tools import FrontEndTools, InvalidFrontEndTool, check
 COLOUR = {"name": "set_colour", "description": "Colours it.", "parameters": {"properties": {"to": {"type": "string"}}}}
 
 
-def test_the_own_tools_of_an_agent_come_first() -> None:
+def test_the_agent_s_tools_take_precedence() -> None:
     front_end = checked([COLOUR, {"name": "done", "description": "Mine."}])
     tools = TOOLS.resolve(["done"], {}, [FrontEndTools(front_end)])
 
@@ -41,7 +41,7 @@ def test_the_own_tools_of_an_agent_come_first() -> None:
         ({"description": 7}, "description"),
     ],
 )
-def test_what_is_no_tool_is_refused(change: dict[str, Any], field: str) -> None:
+def test_an_invalid_tool_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidFrontEndTool) as refused:
         checked([COLOUR, COLOUR | {"name": "other"} | change])
 
@@ -55,8 +55,8 @@ def test_too_many_tools_are_refused() -> None:
         checked([COLOUR | {"name": f"tool_{number}", "description": "x" * 9_000} for number in range(30)])
 
 
-def test_schemas_that_take_long_to_check_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patterns that backtrack, references to other documents and lists without end were accepted once."""
+def test_schemas_that_are_expensive_to_check_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: backtracking patterns, references to other documents and endless lists were accepted."""
     monkeypatch.setattr(front_end_tools, "MAX_STEPS", 20_000)
     for schema, code in [
         ({"properties": {"a": {"pattern": "((a{99}){99}){99}"}}}, "invalid_tool"),
@@ -72,7 +72,7 @@ def test_schemas_that_take_long_to_check_are_refused(monkeypatch: pytest.MonkeyP
         checked([COLOUR | {"name": f"tool_{number}", "parameters": large} for number in range(20)])
 
 
-def test_they_replace_those_of_the_run_before() -> None:
+def test_front_end_tools_replace_the_tools_of_the_previous_run() -> None:
     config = {"provider": "anthropic", "tools": ["done"]}
     with_tools = with_front_end_tools(config, [COLOUR])
 

@@ -1,5 +1,7 @@
-"""The guarded client against a real server on loopback that misbehaves on demand.
-May import runs.tools; names are resolved by the tests, never by DNS."""
+"""The guarded HTTP client with a real, misbehaving server on loopback.
+
+May import runs.tools; the tests resolve names without DNS.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ METADATA = "169.254.169.254"
 
 
 def local(server: Server, **changes) -> HttpPolicy:
-    """A policy that allows this one server."""
+    """Return a policy that allows only this server."""
     policy = HttpPolicy(allow_http=True, allow_private=True, extra_ports=(server.port,))
     return replace(policy, **changes)
 
@@ -40,7 +42,7 @@ def get(server: Server, path: str = "/", *, headers=None, resolver=lambda host: 
     return send(request, local(server, **changes), resolver=resolver)
 
 
-def test_it_works():
+def test_a_response_is_returned():
     with serving(answer(b"hello", "Content-Type: text/plain")) as server:
         found = get(server, "/a?b=1")
 
@@ -52,7 +54,7 @@ def test_it_works():
     assert "Accept-Encoding: identity" in head
 
 
-def test_it_posts_a_body_with_headers():
+def test_a_request_can_have_a_body_and_headers():
     with serving(answer(b"")) as server:
         url = f"http://hooks.example.com:{server.port}/in"
         request = HttpRequest("POST", url, headers={"webhook-id": "m1", "user-agent": "x/1"}, content=b"{}" * 100_000)
@@ -65,14 +67,14 @@ def test_it_posts_a_body_with_headers():
 
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "connection", "Accept-Encoding"])
-def test_it_refuses_headers_that_are_its_own(name):
+def test_headers_set_by_the_client_are_refused(name):
     with serving(answer(b"")) as server, pytest.raises(ValueError, match="set by the client"):
         get(server, headers={name: "x"})
 
     assert server.requests == []
 
 
-def test_it_refuses_a_header_that_smuggles_a_line():
+def test_a_header_with_a_line_break_is_refused():
     with serving(answer(b"")) as server, pytest.raises(HttpFailed):
         get(server, headers={"x-a": "b\r\nHost: evil"})
 
@@ -80,7 +82,7 @@ def test_it_refuses_a_header_that_smuggles_a_line():
 
 
 def test_a_host_that_rebinds_gets_only_the_address_that_was_checked(monkeypatch):
-    """The resolver is asked once; from then on only the checked address is ever looked at."""
+    """The resolver is called once; then only the checked address is used."""
     asked, looked_up = [], []
     real = socket.getaddrinfo
 
@@ -100,7 +102,7 @@ def test_a_host_that_rebinds_gets_only_the_address_that_was_checked(monkeypatch)
     assert f"Host: hooks.example.com:{server.port}".encode() in server.requests[0]
 
 
-def test_what_was_public_when_saved_is_checked_again_when_sent():
+def test_an_address_is_checked_again_when_the_request_is_sent():
     answers = iter([[PUBLIC], ["127.0.0.1"]])
     with serving(answer(b"inside")) as server:
         policy = local(server, allow_private=False)
@@ -113,7 +115,7 @@ def test_what_was_public_when_saved_is_checked_again_when_sent():
     assert server.requests == []
 
 
-def test_one_inner_address_among_public_ones_is_enough_to_refuse():
+def test_one_private_address_among_public_ones_is_refused():
     with serving(answer(b"inside")) as server, pytest.raises(UrlNotAllowed):
         get(server, resolver=lambda host: [PUBLIC, "127.0.0.1"], allow_private=False)
 
@@ -121,7 +123,7 @@ def test_one_inner_address_among_public_ones_is_enough_to_refuse():
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
-def test_a_redirect_is_an_answer_and_never_followed(status):
+def test_a_redirect_is_returned_and_not_followed(status):
     redirect = answer(b"", f"Location: http://{METADATA}/latest/meta-data/", status=status)
     with serving(redirect) as server:
         found = get(server)
@@ -131,7 +133,7 @@ def test_a_redirect_is_an_answer_and_never_followed(status):
     assert len(server.requests) == 1
 
 
-def test_it_reads_no_more_than_the_cap():
+def test_a_response_is_read_up_to_the_limit():
     sent = []
 
     def endless(connection: socket.socket) -> None:
@@ -148,14 +150,14 @@ def test_it_reads_no_more_than_the_cap():
 
 
 @pytest.mark.parametrize(("size", "truncated"), [(99, False), (100, False), (101, True)])
-def test_the_cap_is_exact(size, truncated):
+def test_the_size_limit_is_exact(size, truncated):
     with serving(answer(b"x" * size)) as server:
         found = get(server, max_bytes=100)
 
     assert (len(found.body), found.truncated) == (min(size, 100), truncated)
 
 
-def test_a_gzip_bomb_comes_out_no_bigger_than_the_cap():
+def test_a_gzip_bomb_is_limited():
     bomb = gzip.compress(b"\0" * 50_000_000)
     with serving(answer(bomb, "Content-Encoding: gzip")) as server:
         found = get(server)
@@ -163,7 +165,7 @@ def test_a_gzip_bomb_comes_out_no_bigger_than_the_cap():
     assert (len(found.body), found.truncated) == (64 * 1024, True)
 
 
-def test_unasked_compression_is_read_and_broken_one_left_alone():
+def test_unrequested_compression_is_decoded_and_invalid_compression_is_kept():
     with serving(answer(gzip.compress(b"packed"), "Content-Encoding: gzip")) as server:
         assert get(server).body == b"packed"
     with serving(answer(b"not gzip", "Content-Encoding: gzip")) as server:
@@ -195,7 +197,7 @@ def test_the_whole_request_has_one_time_limit(script):
             get(server, total_timeout_s=0.5)
         took = time.monotonic() - started
 
-    # The script would go on for 50 s: how late a busy machine ends it is not ours.
+    # The script would continue for 50 s; a busy machine may end it late.
     assert 0.4 < took < 30
 
 
@@ -211,7 +213,7 @@ def test_the_whole_request_has_one_time_limit(script):
     ],
     ids=["long header", "many headers", "not http", "nothing", "cut short", "bad length"],
 )
-def test_what_is_not_http_is_a_failure(sent):
+def test_an_invalid_http_response_is_a_failure(sent):
     with serving(sent) as server, pytest.raises(HttpFailed):
         get(server)
 
@@ -223,12 +225,12 @@ def test_proxies_in_the_environment_are_ignored(monkeypatch):
         assert get(server).body == b"direct"
 
 
-def test_the_next_address_is_tried_when_one_refuses():
+def test_the_next_address_is_tried_if_one_refuses():
     with serving(answer(b"second")) as server:
         assert get(server, resolver=lambda host: ["127.0.0.2", "127.0.0.1"]).body == b"second"
 
 
-def test_nobody_listening_is_a_failure():
+def test_a_refused_connection_is_a_failure():
     with serving(b"") as server:
         pass
 
@@ -236,7 +238,7 @@ def test_nobody_listening_is_a_failure():
         get(server)
 
 
-def test_a_resolver_that_hangs_or_fails_is_a_failure(monkeypatch):
+def test_a_hanging_or_failing_resolver_is_a_failure(monkeypatch):
     let_go = threading.Event()
     with serving(b"") as server:
         with pytest.raises(HttpFailed, match="not resolved in time"):
@@ -251,14 +253,14 @@ def test_a_resolver_that_hangs_or_fails_is_a_failure(monkeypatch):
             get(server, resolver=system_addresses)
 
 
-def test_system_addresses_are_all_of_a_host_once():
+def test_system_addresses_returns_each_address_of_a_host_once():
     assert system_addresses("127.0.0.1") == ["127.0.0.1"]
     assert "127.0.0.1" in system_addresses("localhost")
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory) -> str:
-    """A self-signed certificate for hooks.example.com, with its key."""
+    """Return the path of a self-signed certificate for hooks.example.com with its key."""
     x509 = pytest.importorskip("cryptography.x509")
     from datetime import UTC, datetime, timedelta
 
@@ -302,7 +304,7 @@ def tls_get(server: Server, host: str, tls: ssl.SSLContext | None) -> HttpAnswer
     return send(HttpRequest("GET", f"https://{host}:{server.port}/"), policy, resolver=lambda host: ["127.0.0.1"])
 
 
-def test_tls_goes_by_the_name_though_the_address_is_pinned(tls_server, certificate):
+def test_tls_verifies_the_name_although_the_address_is_pinned(tls_server, certificate):
     server, names = tls_server
 
     found = tls_get(server, "hooks.example.com", ssl.create_default_context(cafile=certificate))
@@ -311,7 +313,7 @@ def test_tls_goes_by_the_name_though_the_address_is_pinned(tls_server, certifica
     assert names == ["hooks.example.com"]
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(tls_server):
+def test_an_untrusted_certificate_is_refused(tls_server):
     server, _ = tls_server
 
     with pytest.raises(HttpFailed, match="certificate"):
@@ -327,7 +329,7 @@ def test_a_certificate_for_another_name_is_refused(tls_server, certificate):
     assert server.requests == []
 
 
-def test_the_limits_hold_where_the_reader_does_not_read():
+def test_the_time_limit_applies_if_the_server_does_not_read():
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     policy = HttpPolicy(allow_http=True, allow_private=True, extra_ports=(port,), total_timeout_s=0.5)

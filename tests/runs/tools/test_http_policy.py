@@ -1,5 +1,7 @@
-"""Which URLs and addresses the client goes to, and why not to the others. No DNS is asked.
-May import runs.tools."""
+"""URLs and addresses that the HTTP client accepts, and the reasons for refusing others, without DNS.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ PUBLIC = "93.184.216.34"
 ANY_HOST = HttpPolicy()
 OPEN = HttpPolicy(allow_http=True, allow_private=True, extra_ports=(8000,), own_sites=())
 
-# What the real resolver makes of these names; a resolver that is asked for anything else fails the test.
+# Results of the real resolver for these names; a query for any other name fails the test.
 NAMES = {
     "example.com": [PUBLIC, "2606:2800:220:1:248:1893:25c8:1946"],
     "localhost": ["127.0.0.1", "::1"],
@@ -38,7 +40,7 @@ def addresses(*texts: str):
 @pytest.mark.parametrize(
     "url",
     [
-        # every way to write a loopback address, and everything that only looks public
+        # every way to write a loopback address, and addresses that only look public
         "https://127.0.0.1/", "https://0x7f000001/", "https://2130706433/", "https://0177.0.0.1/", "https://127.1/",
         "https://127.0.0.1./", "https://127.0.0.01/", "https://0x7f.0.0.1/", "https://127.0.0.0x1/", "https://0/",
         "https://1.2.3.4.5/", "https://example.0x10/", "https://256.256.256.256/", "https://00000177.1/",
@@ -50,7 +52,7 @@ def addresses(*texts: str):
         "https://169.254.169.254/", "https://192.0.0.192/", "https://100.64.0.1/", "https://100.100.100.200/",
         "https://224.0.0.1/", "https://255.255.255.255/", "https://0.0.0.0/", "https://168.63.129.16/",
         "https://10.0.0.1/", "https://172.16.0.1/", "https://192.168.1.1/", "https://198.18.0.1/",
-        # names that lead there
+        # names that resolve to private addresses
         "https://localhost/", "https://localhost./", "https://LOCALHOST/", "https://127.0.0.1.nip.io/",
         "https://mixed.example.com/", "https://zone.example.com/", "https://nat64.example.com/",
         "https://empty.example.com/",
@@ -58,11 +60,11 @@ def addresses(*texts: str):
         "https://user:pass@example.com/", "https://user@example.com/", "https://a@b@example.com/",
         "https://example.com:x@example.com/", "https://example.com:22/", "https://example.com:6379/",
         "https://example.com:80/", "https://example.com:0/", "https://example.com:99999/", "https://example.com:-1/",
-        # other schemes, or none
+        # other schemes, or no scheme
         "http://example.com/", "file:///etc/passwd", "gopher://example.com/", "ftp://example.com/", "ws://example.com/",
         "data:text/plain,x", "javascript:alert(1)", "//example.com/", "example.com", "", "https:", "https://",
         "https:///path", "https:example.com",
-        # what parsers disagree about
+        # URLs that parsers interpret differently
         "https://exam\tple.com/", "https://example.com/\n", " https://example.com/", "https://example.com/a b",
         "https://example.com\\@evil.example/", "https://example.com\0/", "https://example.com/\x7f",
         "https://exa%6dple.com/", "https://example.com%2f@evil.example/", "https://example..com/", "https://.example.com/",
@@ -71,7 +73,7 @@ def addresses(*texts: str):
     ],
     ids=lambda url: url[:40].encode("unicode_escape").decode(),
 )  # fmt: skip
-def test_it_refuses(url):
+def test_a_url_outside_the_policy_is_refused(url):
     with pytest.raises(UrlNotAllowed) as caught:
         located(url)
 
@@ -89,14 +91,14 @@ def test_it_refuses(url):
         ("https://[2606:2800:220:1:248:1893:25C8:1946]/", "2606:2800:220:1:248:1893:25c8:1946", b"/"),
     ],
 )
-def test_it_allows_public_https(url, host, path):
+def test_public_https_urls_are_allowed(url, host, path):
     target, found = located(url)
 
     assert (target.scheme, target.host, target.port, target.path) == ("https", host, 443, path)
     assert found == addresses(*NAMES.get(host, [host]))
 
 
-def test_an_international_name_is_checked_in_its_ascii_form():
+def test_an_international_name_is_checked_in_ascii_form():
     policy = HttpPolicy(allowed_hosts=["xn--bcher-kva.example"])
 
     assert check_url("https://Bücher.example/", policy).host == "xn--bcher-kva.example"
@@ -116,7 +118,7 @@ def test_host_header_names_the_host_as_written_without_the_default_port():
         ("api.example.com.evil.net", False), ("xapi.example.com", False),
     ],
 )  # fmt: skip
-def test_allow_list_matches_names_and_everything_below_a_star(host, allowed):
+def test_the_allow_list_matches_names_and_subdomains_of_a_wildcard(host, allowed):
     policy = HttpPolicy(allowed_hosts=["api.example.com", "*.Wild.example."])
 
     if allowed:
@@ -131,7 +133,7 @@ def test_an_empty_allow_list_allows_nothing():
         check_url("https://example.com/", HttpPolicy(allowed_hosts=[]))
 
 
-def test_it_refuses_the_installation_s_own_names():
+def test_the_installation_s_own_names_are_refused():
     own = [OwnSite("app.example.com", frozenset({443, 8443})), OwnSite(".wild.example", frozenset({443}))]
     policy = HttpPolicy(own_sites=own, extra_ports=[8443, 9443])
     for url in (
@@ -144,7 +146,7 @@ def test_it_refuses_the_installation_s_own_names():
         check_url(url, policy)
 
 
-def test_private_addresses_open_by_policy_only_and_metadata_never():
+def test_private_addresses_require_a_policy_and_metadata_addresses_are_always_refused():
     check_addresses(addresses("127.0.0.1", "10.1.1.1", "::1", "fc00::1", PUBLIC), OPEN)
     assert located("http://localhost:8000/", OPEN)[1] == addresses("127.0.0.1", "::1")
 
@@ -156,6 +158,6 @@ def test_private_addresses_open_by_policy_only_and_metadata_never():
             check_addresses(addresses(shut), OPEN)
 
 
-def test_one_private_address_spoils_a_name():
+def test_a_name_with_one_private_address_is_refused():
     with pytest.raises(UrlNotAllowed, match=r"10\.0\.0\.1"):
         check_addresses(addresses(PUBLIC, "10.0.0.1"), ANY_HOST)

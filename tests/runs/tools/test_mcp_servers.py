@@ -1,4 +1,4 @@
-"""Tools of real MCP servers, over standard input and output and over HTTP, called as the engine calls them."""
+"""Tools of real MCP servers, over stdio and HTTP, called like in the engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shop(configure: Configure) -> Iterator[McpToolset]:
 
 @pytest.fixture
 def web_shop() -> Iterator[str]:
-    """The same server over HTTP."""
+    """Run the same server over HTTP."""
     port = free_port()
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}/mcp"
@@ -86,8 +86,8 @@ def call(tools: McpToolset, ctx: Any, name: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_command(shop: McpToolset, ctx) -> None:
-    """Names, schemas, effects, results and media; and nothing of the worker's environment."""
+def test_tools_of_a_stdio_server(shop: McpToolset, ctx) -> None:
+    """Names, schemas, effects, results and media; the server gets no environment variables of the worker."""
     names = [each.name for each in shop.definitions()]
     tools = ["stock", "picture", "label", "sell", "crash", "nap", "environment"]
     assert names == [f"shop__{each}" for each in tools]
@@ -111,10 +111,8 @@ def test_a_command(shop: McpToolset, ctx) -> None:
     assert "DJANGO_SETTINGS_MODULE" not in variables
 
 
-def test_a_call_that_ends_with_a_timeout_of_its_own_is_over(
-    configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as that of a socket: asking for its result again and again would keep a processor busy for ever."""
+def test_a_call_that_raises_a_timeout_error_ends_at_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polling such a call for its result, for example after a socket timeout, would loop forever."""
 
     async def time_out(*_: Any, **__: Any) -> None:
         raise TimeoutError(110, "Connection timed out")
@@ -130,7 +128,7 @@ def test_a_call_that_ends_with_a_timeout_of_its_own_is_over(
         assert not session.is_open
 
 
-def test_the_command_shows_the_tools_of_a_server(shop: McpToolset) -> None:
+def test_the_tools_command_lists_the_tools_of_a_server(shop: McpToolset) -> None:
     out = io.StringIO()
     call_command("tools", "mcp:shop", stdout=out)
     rows = {line.split("\t")[0]: line.split("\t")[1] for line in out.getvalue().splitlines()}
@@ -141,8 +139,8 @@ def test_the_command_shows_the_tools_of_a_server(shop: McpToolset) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_crashes(shop: McpToolset, ctx, tmp_path: Path) -> None:
-    """A call that may be repeated fails, and the next one has a new server. Of another one the outcome is unknown."""
+def test_a_crashed_server_is_restarted_for_the_next_call(shop: McpToolset, ctx, tmp_path: Path) -> None:
+    """A repeatable call fails and can be retried with a new server; another call has an unknown outcome."""
     marker = str(tmp_path / "marker")
     with pytest.raises(ToolFailed) as failed:
         call(shop, ctx, "shop__crash", marker=marker)
@@ -154,7 +152,7 @@ def test_a_server_that_crashes(shop: McpToolset, ctx, tmp_path: Path) -> None:
     assert call(shop, ctx, "shop__sell", item="pen").output == "sold pen"
 
 
-def test_http(web_shop: str, configure: Configure, ctx) -> None:
+def test_tools_of_an_http_server(web_shop: str, configure: Configure, ctx) -> None:
     configure(web={"url": web_shop, "allow_private": True})
     with closing(TOOLS.resolve(["mcp:web/stock", "done"], {})) as tools:
         assert [each.name for each in tools.definitions()] == ["done", "web__stock"]
@@ -162,7 +160,7 @@ def test_http(web_shop: str, configure: Configure, ctx) -> None:
 
 
 @pytest.mark.slow
-def test_a_call_that_takes_too_long(configure: Configure, ctx) -> None:
+def test_a_call_over_its_time_limit_fails(configure: Configure, ctx) -> None:
     configure(shop={**SHOP, "timeout_s": 0.5})
     with closing(for_agent("mcp:shop", {})) as tools:
         tools.open()
@@ -170,8 +168,8 @@ def test_a_call_that_takes_too_long(configure: Configure, ctx) -> None:
             call(tools, ctx, "shop__nap", seconds=30)
 
 
-def test_a_server_of_another_author(configure: Configure, ctx) -> None:
-    """mcp-server-time, as it comes from the registry."""
+def test_a_published_stdio_server(configure: Configure, ctx) -> None:
+    """mcp-server-time, from the package registry."""
     program = str(Path(sys.executable).with_name("mcp-server-time"))
     configure(time={"command": program, "args": ["--local-timezone=UTC"]})
     with closing(for_agent("mcp:time", {})) as tools:
@@ -182,7 +180,7 @@ def test_a_server_of_another_author(configure: Configure, ctx) -> None:
 
 @pytest.fixture(scope="module")
 def everything() -> list[str]:
-    """The command of the protocol's reference server, as it comes from npm."""
+    """Return the command of the protocol's reference server, from npm."""
     program = "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
     return ["node", str(install(ROOT / "tests" / "support" / "mcp" / "npm_servers") / program)]
 
@@ -208,11 +206,11 @@ def over_stdio(command: list[str]) -> AbstractContextManager[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", [over_stdio, over_http])
-def test_the_reference_server(
+def test_the_reference_server_over_stdio_and_http(
     transport: Callable[[list[str]], AbstractContextManager[dict[str, Any]]], everything: list[str],
     configure: Configure, ctx: Any,
 ) -> None:  # fmt: skip
-    """Texts, images, structured content, arguments that do not fit, and a call that outlasts its time limit."""
+    """Texts, images, structured content, invalid arguments, and a call over its time limit."""
     with transport(everything) as server:
         configure(everything={**server, "timeout_s": 5})
         with closing(TOOLS.resolve(["mcp:everything"], {})) as tools:
@@ -229,8 +227,8 @@ def test_the_reference_server(
             assert call(tools, ctx, "everything__echo", message="still there").output == "Echo: still there"
 
 
-def test_results_are_checked_against_the_schema_of_the_server_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library would check them on the event loop of the session, with patterns that backtrack."""
+def test_results_are_checked_with_the_schema_of_the_server_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would check them on the event loop of the session, with backtracking patterns."""
     monkeypatch.setattr(schema_work, "MAX_STEPS", 20_000)
     for schema, value, why in [
         ({"type": "object"}, {"a": 1}, ""),
@@ -247,8 +245,8 @@ def test_results_are_checked_against_the_schema_of_the_server_with_a_limit(monke
             assert re.search(f"The call was made, but its result does not match .*{why}", str(refused.output))
 
 
-def test_the_session_checks_no_results(shop: McpToolset, ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tool has an output schema, which the toolset checks: here, with nothing to spend."""
+def test_the_session_does_not_check_results(shop: McpToolset, ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toolset checks the output schema, here with a limit of one step."""
     assert "SHOP" in call(shop, ctx, "shop__environment").output
     monkeypatch.setattr(schema_work, "MAX_STEPS", 1)
     assert "too expensive" in call(shop, ctx, "shop__environment").output
@@ -274,8 +272,8 @@ def test_a_definition_may_only_name_public_addresses(case: str) -> None:
         TOOLS.resolve(["mcp:docs"], {"mcp_servers": {"docs": definition}})
 
 
-def test_a_host_that_resolves_to_a_private_address(ctx) -> None:
-    """The name looks public; its address is checked when it is used."""
+def test_a_host_that_resolves_to_a_private_address_is_refused(ctx) -> None:
+    """The name looks public; its address is checked on connection."""
     tools = TOOLS.resolve(["mcp:docs"], {"mcp_servers": {"docs": {"url": "https://localhost/mcp"}}})
     with pytest.raises(McpRefused, match=r"'docs' cannot be used: .*the address .* is not public"):
         tools.open()
@@ -289,13 +287,13 @@ def test_a_host_that_resolves_to_a_private_address(ctx) -> None:
         ({"command": "sh", "effects": {"a": "never"}}, "mcp.effects.a: "),
     ],
 )
-def test_a_faulty_file_is_named(definition: Any, reason: str, configure: Configure) -> None:
+def test_the_error_names_the_invalid_definition(definition: Any, reason: str, configure: Configure) -> None:
     configure(mcp=definition)
     with pytest.raises(McpRefused, match=f"AGENTOPS_MCP_SERVERS.*{reason}"):
         TOOLS.resolve(["mcp:mcp"], {})
 
 
-def test_unknown_and_missing_servers(configure: Configure) -> None:
+def test_unknown_and_missing_servers_are_refused(configure: Configure) -> None:
     configure(gone={"command": "no-such-program"}, quits={"command": sys.executable, "args": ["-c", "pass"]})
     with pytest.raises(McpRefused, match=r"Unknown MCP server 'shop'. Known are: gone, quits."):
         TOOLS.resolve(["mcp:shop"], {})
@@ -306,8 +304,8 @@ def test_unknown_and_missing_servers(configure: Configure) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither at the beginning, nor when it is asked for its tools; it is ended."""
+def test_a_server_that_does_not_answer_is_terminated(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers neither the connection nor the listing of tools."""
     monkeypatch.setattr("runs.tools.mcp.session.CONNECT_S", 1.0)
     configure(mute={"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]})
     with pytest.raises(McpRefused, match="The MCP server 'mute' cannot be used: no answer in time"):

@@ -1,4 +1,4 @@
-"""Tools that other packages add: found, checked, and never in the way of the site."""
+"""Tools of other packages: loaded, validated, and never able to break the site."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WEATHER = """
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a module with entry points, as a package would."""
+    """Install a module with entry points, like a package."""
 
     def install(module: str, source: str, **groups: dict[str, str]) -> None:
         installed_package.install(tmp_path, monkeypatch, module, source, groups)
@@ -82,7 +82,7 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("case", FAULTY)
-def test_a_faulty_module_is_named_and_left_out(case: str, install: Install, settings, caplog) -> None:
+def test_an_invalid_module_is_reported_and_skipped(case: str, install: Install, settings, caplog) -> None:
     source, reason = FAULTY[case]
     install(f"faulty_{case}", source)
     settings.AGENTOPS_TOOL_MODULES = [f"faulty_{case}"]
@@ -97,7 +97,7 @@ def test_a_faulty_module_is_named_and_left_out(case: str, install: Install, sett
     assert str(fault) in caplog.text
 
 
-def test_the_checks_of_the_site_name_faults(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_system_checks_report_invalid_modules(settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
     monkeypatch.setattr("runs.tools.catalogue.TOOLS", Registry(BUILTIN, own_tools.load))
 
@@ -106,7 +106,7 @@ def test_the_checks_of_the_site_name_faults(settings, monkeypatch: pytest.Monkey
     assert not message.is_serious()
 
 
-def test_a_function_without_the_decorator_is_no_tool(install: Install) -> None:
+def test_a_function_without_the_decorator_is_not_a_tool(install: Install) -> None:
     install("own_plain", "def plain(): ...", tools={"plain": "own_plain:plain"})
     faults: list[ExtensionFailed] = []
 
@@ -116,7 +116,7 @@ def test_a_function_without_the_decorator_is_no_tool(install: Install) -> None:
     )
 
 
-def test_the_command_lists_tools_and_faults(install: Install, monkeypatch: pytest.MonkeyPatch, settings) -> None:
+def test_the_command_lists_tools_and_errors(install: Install, monkeypatch: pytest.MonkeyPatch, settings) -> None:
     install("own_sky", WEATHER, tools={"sky": "own_sky"})
     settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
     monkeypatch.setattr("runs.management.commands.tools.TOOLS", Registry(BUILTIN, own_tools.load))

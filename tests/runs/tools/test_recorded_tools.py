@@ -1,5 +1,7 @@
-"""Recorded tools answer what was recorded, as fast as they are asked to.
-May import runs.tools."""
+"""Recorded tools return recorded results, at the configured pace.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +42,18 @@ def answer(make_ctx, call_id: str, arguments="{}", **options) -> ToolResult:
     return run_with_deadline(tools.get("any name"), make_ctx(call_id=call_id), arguments)
 
 
-def test_it_answers_by_call_id(make_ctx):
+def test_results_are_looked_up_by_call_id(make_ctx):
     assert answer(make_ctx, "call-1") == ToolResult("plain", duration_ms=1500)
     assert answer(make_ctx, "call-2") == ToolResult(["text", {"kind": "image"}])
     assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True, retryable=False)
 
 
-def test_it_answers_whatever_the_arguments_were(make_ctx):
+def test_arguments_do_not_affect_the_result(make_ctx):
     for arguments in ("{", "[]", {"a": 1}, ""):
         assert answer(make_ctx, "call-1", arguments).output == "plain"
 
 
-def test_it_tells_a_call_id_that_comes_again_by_the_model_call(make_ctx):
+def test_a_repeated_call_id_is_distinguished_by_the_model_call(make_ctx):
     tools = RecordedTools(lambda call_id, model_call: FixtureResult(f"{call_id} of {model_call}"))
 
     for number in (1, 2):
@@ -64,14 +66,14 @@ def test_an_unknown_outcome_stays_unknown(make_ctx):
         answer(make_ctx, "call-4")
 
 
-def test_a_call_without_a_recording_fails_for_good(make_ctx):
+def test_a_call_without_a_recording_fails_permanently(make_ctx):
     with pytest.raises(ToolFailed, match="call-9") as caught:
         answer(make_ctx, "call-9")
 
     assert (caught.value.error_type, caught.value.retryable) == ("no_recording", False)
 
 
-def test_effect_is_read_unless_the_agent_says_otherwise():
+def test_the_default_effect_is_read_and_the_agent_can_change_it():
     assert RecordedTools(recorded).get("t").effect is Effect.READ
     settings = {"recorded_effect": "at_most_once"}
     assert RecordedTools(recorded, settings=settings).get("t").effect is Effect.AT_MOST_ONCE
@@ -79,17 +81,17 @@ def test_effect_is_read_unless_the_agent_says_otherwise():
         RecordedTools(recorded, settings={"recorded_effect": "sometimes"})
 
 
-def test_pace_decides_whether_it_takes_its_time(make_ctx):
+def test_the_pace_determines_the_duration(make_ctx):
     assert RecordedTools(recorded).get("t").inline
     assert not RecordedTools(recorded, pace=1).get("t").inline
 
     started = time.monotonic()
     answer(make_ctx, "call-5", pace=400)
-    # The second limit is its recorded time: how late a busy machine wakes a thread is not ours.
+    # The second limit is the recorded duration; a busy machine may wake the thread late.
     assert 0.15 <= time.monotonic() - started < 60
 
 
-def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
+def test_a_paced_call_ends_when_the_run_is_cancelled(make_ctx):
     stopped = threading.Event()
     threading.Timer(0.1, stopped.set).start()
     tools = RecordedTools(lambda *_: FixtureResult("late", duration_ms=60_000), pace=1)

@@ -1,5 +1,7 @@
-"""The file tools read below their root and nowhere else.
-May import runs.tools."""
+"""The file tools read only below their root.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,11 @@ def names(result) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["docs/a.txt", "./docs/a.txt", "docs//a.txt", "docs/./a.txt", "docs/a.txt/"])
-def test_it_reads_a_file(ctx, path):
+def test_a_file_is_read(ctx, path):
     assert read_file.run(ctx, {"path": path}).output == "alpha"
 
 
-def test_it_lists_a_directory(ctx, root):
+def test_a_directory_is_listed(ctx, root):
     os.symlink("a.txt", root / "docs" / "link")
     os.mkfifo(root / "docs" / "pipe")
 
@@ -69,7 +71,7 @@ def test_it_lists_a_directory(ctx, root):
     assert names(list_dir.run(ctx, {})) == [".git", "docs", "~odd"]
 
 
-def test_a_long_directory_says_what_it_leaves_out(ctx, root, monkeypatch):
+def test_a_long_directory_reports_the_number_of_omitted_entries(ctx, root, monkeypatch):
     monkeypatch.setattr("runs.tools.builtin.MAX_ENTRIES", 2)
     for number in range(5):
         (root / "docs" / "deep" / f"{number}").touch()
@@ -79,13 +81,13 @@ def test_a_long_directory_says_what_it_leaves_out(ctx, root, monkeypatch):
     assert (len(found["entries"]), found["left_out"]) == (2, 4)
 
 
-def test_names_that_are_no_text_are_listed(ctx, root):
+def test_names_that_are_not_utf8_are_listed(ctx, root):
     os.close(os.open(os.fsencode(root / "docs" / "deep") + b"/\xff", os.O_CREAT))
 
     assert names(list_dir.run(ctx, {"path": "docs/deep"})) == ["b.txt", "\ufffd"]
 
 
-def test_a_part_of_a_file_names_the_next_offset(ctx, root):
+def test_a_partial_read_reports_its_byte_range(ctx, root):
     text = "🙂" * 30
     (root / "smile").write_text(text)
 
@@ -97,7 +99,7 @@ def test_a_part_of_a_file_names_the_next_offset(ctx, root):
 
 
 @pytest.mark.parametrize("offset", [2**53, 2**63, 2**70])
-def test_an_offset_beyond_every_file_does_not_fit_the_schema(ctx, root, offset):
+def test_an_offset_above_the_limit_is_refused(ctx, root, offset):
     (root / "f").write_text("alpha")
 
     assert read_file.run(ctx, {"path": "f", "offset": 2**53 - 1}).output.startswith("\n[bytes ")
@@ -106,7 +108,7 @@ def test_an_offset_beyond_every_file_does_not_fit_the_schema(ctx, root, offset):
     assert "offset" in str(answered.output)
 
 
-def test_a_binary_file_is_a_note(ctx, root):
+def test_a_binary_file_becomes_a_note(ctx, root):
     (root / "bin").write_bytes(bytes(range(256)))
 
     assert read_file.run(ctx, {"path": "bin"}).output.startswith("[256 bytes that are not text, sha256 ")
@@ -124,7 +126,7 @@ def test_a_binary_file_is_a_note(ctx, root):
         (list_dir, "none", "There is no 'none'."),
     ],
 )
-def test_what_is_not_there_is_a_soft_error(ctx, read, path, said):
+def test_a_missing_path_is_a_soft_error(ctx, read, path, said):
     result = read.run(ctx, {"path": path})
 
     assert result.is_error
@@ -152,12 +154,12 @@ def test_it_refuses_paths_that_lead_outside(ctx, read, path):
     assert len(caught.value.message) < 400
 
 
-def test_it_refuses_text_that_is_no_path(ctx):
+def test_invalid_unicode_in_a_path_is_refused(ctx):
     with pytest.raises(ToolDenied, match="valid text"):
         parts_of("\ud800")
 
 
-def test_it_refuses_links_wherever_they_lead(ctx, root, tmp_path):
+def test_symbolic_links_are_refused_wherever_they_lead(ctx, root, tmp_path):
     os.symlink("/", root / "slash")
     os.symlink("docs/a.txt", root / "inside")
     os.symlink("docs", root / "inside-dir")
@@ -171,14 +173,14 @@ def test_it_refuses_links_wherever_they_lead(ctx, root, tmp_path):
                 read.run(ctx, {"path": path})
 
 
-def test_it_refuses_a_second_name_of_a_file(ctx, root, tmp_path):
+def test_a_hard_link_is_refused(ctx, root, tmp_path):
     os.link(tmp_path / "secret.txt", root / "hard")
 
     with pytest.raises(ToolDenied, match="hard link"):
         read_file.run(ctx, {"path": "hard"})
 
 
-def test_it_refuses_pipes_sockets_and_devices_without_waiting_for_them(ctx, root):
+def test_pipes_sockets_and_devices_are_refused_without_waiting(ctx, root):
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as unix:
         here = os.open(root, os.O_RDONLY)
@@ -190,7 +192,7 @@ def test_it_refuses_pipes_sockets_and_devices_without_waiting_for_them(ctx, root
             read_file.run(ctx, {"path": name})
 
 
-def test_it_refuses_devices(ctx, root):
+def test_device_files_are_refused(ctx, root):
     try:
         os.mknod(root / "zero", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
@@ -201,7 +203,7 @@ def test_it_refuses_devices(ctx, root):
 
 
 @pytest.mark.parametrize("root", [None, "", "relative", 5, ["/"], "/no/such/directory", "/etc/passwd", "/a\0b"])
-def test_it_refuses_everything_without_a_root(make_ctx, settings, tmp_path, root):
+def test_every_path_is_refused_without_a_valid_root(make_ctx, settings, tmp_path, root):
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     given = {} if root is None else {"root": root}
 
@@ -211,7 +213,7 @@ def test_it_refuses_everything_without_a_root(make_ctx, settings, tmp_path, root
     assert caught.value.code == "path_denied"
 
 
-def test_a_file_that_may_not_be_read_is_refused(ctx, root):
+def test_an_unreadable_file_is_refused(ctx, root):
     (root / "docs" / "a.txt").chmod(0)
     if os.access(root / "docs" / "a.txt", os.R_OK):
         pytest.skip("this user may read everything")
@@ -221,7 +223,7 @@ def test_a_file_that_may_not_be_read_is_refused(ctx, root):
 
 
 @pytest.mark.parametrize("swapped", ["docs", "docs/a.txt"])
-def test_a_link_that_appears_between_looking_and_opening_is_not_followed(ctx, root, tmp_path, monkeypatch, swapped):
+def test_a_link_created_between_check_and_open_is_not_followed(ctx, root, tmp_path, monkeypatch, swapped):
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "a.txt").write_text(OUTSIDE)
@@ -239,7 +241,7 @@ def test_a_link_that_appears_between_looking_and_opening_is_not_followed(ctx, ro
         read_file.run(ctx, {"path": "docs/a.txt"})
 
 
-def test_a_pipe_that_appears_between_looking_and_opening_is_refused_at_once(ctx, root, monkeypatch):
+def test_a_pipe_created_between_check_and_open_is_refused_without_waiting(ctx, root, monkeypatch):
     real = os.stat
 
     def stat_then_swap(path, *args, **kwargs):
@@ -256,8 +258,8 @@ def test_a_pipe_that_appears_between_looking_and_opening_is_refused_at_once(ctx,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["directory", "file"])
-def test_swapping_a_step_for_a_link_meanwhile_never_leads_outside(ctx, root, tmp_path, target):
-    """Someone flips `docs` (or `docs/a.txt`) between the real thing and a link, thousands of times."""
+def test_replacing_a_path_component_with_a_link_during_reads_never_leads_outside(ctx, root, tmp_path, target):
+    """A thread replaces `docs` (or `docs/a.txt`) with a link and back, thousands of times."""
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "a.txt").write_text(OUTSIDE)
@@ -314,8 +316,8 @@ URL = f"postgresql://agentops:{SECRET}@db:5432/agentops"
 
 
 @pytest.mark.parametrize("between", ["\n", "\0"], ids=["lines", "NUL, as in environ"])
-def test_windows_of_a_file_show_nothing_of_a_secret(ctx, root, between):
-    """Every offset, with the smallest window: whatever is shown beside marks is no part of the secret."""
+def test_partial_reads_of_a_file_reveal_no_part_of_a_secret(ctx, root, between):
+    """Every offset, with the smallest window: the text around redaction markers contains no part of the secret."""
     variables = [
         "LANG=C.UTF-8",
         f"DATABASE_URL={URL}",
@@ -334,7 +336,7 @@ def test_windows_of_a_file_show_nothing_of_a_secret(ctx, root, between):
         assert "sha256" not in answer, "the hash of a few bytes gives them away"
 
 
-def test_a_window_deep_inside_a_private_key_is_masked(ctx, root):
+def test_a_window_inside_a_private_key_is_masked(ctx, root):
     lines = [base64.b64encode(random.Random(line).randbytes(48)).decode() for line in range(150)]
     key = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
     (root / "f").write_text(f"{'words ' * 30_000}{key}{' words' * 30_000}")
@@ -344,7 +346,7 @@ def test_a_window_deep_inside_a_private_key_is_masked(ctx, root):
         assert re.match(r"\[REDACTED:private_key:[0-9a-f]{8}\]", answer), answer
 
 
-def test_characters_cut_by_an_offset_are_shown_with_the_window_that_ends_them(ctx, root):
+def test_a_character_cut_by_the_offset_belongs_to_the_window_with_its_last_byte(ctx, root):
     (root / "f").write_text("aé€🙂" * 10)
 
     assert read_file.run(ctx, {"path": "f", "offset": 2, "limit": 16}).output.startswith("é€🙂a")

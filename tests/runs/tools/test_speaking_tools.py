@@ -1,4 +1,4 @@
-"""The calls by which an agent speaks to people: that it is done, and what it wants to know."""
+"""The tools `done` and `ask_user`, which address people."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CONTEXT = ToolContext(
 )  # fmt: skip
 
 
-def test_agents_may_name_them() -> None:
+def test_agents_can_use_both_tools() -> None:
     assert TOOLS.tool("done") is DONE
     assert TOOLS.tool("ask_user") is ASK_USER
     assert (DONE.ends, DONE.asks, ASK_USER.ends, ASK_USER.asks) == (True, False, False, True)
     assert all(tool.definition.description for tool in (DONE, ASK_USER))
 
 
-def test_done_gives_its_result() -> None:
+def test_done_returns_its_result() -> None:
     assert DONE.run(CONTEXT, '{"result": "It is 42."}').output == "It is 42."
     assert DONE.run(CONTEXT, {}).is_error
 
@@ -32,11 +32,11 @@ def test_done_gives_its_result() -> None:
 @pytest.mark.parametrize(
     "given", ['{"question": "Which?"}', {"question": "Which?"}, {"question": "Which?", "choices": None}]
 )
-def test_a_question_is_read(given: Any) -> None:
+def test_a_question_is_parsed(given: Any) -> None:
     assert question_of(ASK_USER, CONTEXT, given) == Question("Which?", [])
 
 
-def test_choices_are_read() -> None:
+def test_choices_are_parsed() -> None:
     assert question_of(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Question(
         "Which?", ["a", "b"]
     )
@@ -52,11 +52,11 @@ def test_choices_are_read() -> None:
     ],
     ids=range(13),
 )  # fmt: skip
-def test_what_asks_nothing_is_no_question(given: Any) -> None:
+def test_an_invalid_question_is_refused(given: Any) -> None:
     assert question_of(ASK_USER, CONTEXT, given) is None
     with pytest.raises(BadArguments):
         ASK_USER.execute(CONTEXT, given)
 
 
-def test_another_tool_asks_nobody() -> None:
+def test_other_tools_have_no_question() -> None:
     assert question_of(DONE, CONTEXT, {"question": "Which?", "result": "x"}) is None

@@ -1,5 +1,7 @@
-"""A tool that hangs costs its time limit and nothing more.
-May import runs.tools."""
+"""A hanging tool costs only its time limit.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ def quick(**options) -> Tool:
     return Tool(name="quick", description="", parameters_schema={}, execute=lambda *_: "done", **options)
 
 
-def test_it_works(ctx):
+def test_a_tool_returns_its_result_within_the_limit(ctx):
     assert run_with_deadline(quick(), ctx, "{}") == ToolResult("done")
     assert run_with_deadline(quick(timeout_s=None), ctx, "{}") == ToolResult("done")
 
 
-def test_it_gives_up_at_the_limit_and_drops_the_late_result(ctx):
+def test_a_call_fails_at_the_limit_and_its_late_result_is_dropped(ctx):
     seen, let_go, late = [], threading.Event(), threading.Event()
 
     @tool(timeout_s=0.1, effect=Effect.READ)
@@ -52,7 +54,7 @@ def test_it_gives_up_at_the_limit_and_drops_the_late_result(ctx):
     assert run_with_deadline(quick(), ctx, "{}") == ToolResult("done")
 
 
-def test_a_hung_thread_does_not_keep_the_process_alive(ctx):
+def test_a_hanging_thread_does_not_keep_the_process_alive(ctx):
     let_go = threading.Event()
     hangs = Tool("hung", "", {}, execute=lambda *_: let_go.wait(60), timeout_s=0.05)
 
@@ -66,7 +68,7 @@ def test_a_hung_thread_does_not_keep_the_process_alive(ctx):
 
 
 def test_a_thread_that_cannot_be_started_fails_the_call_and_not_the_run(ctx):
-    """As when the machine or the container has no room for another one. The tool has certainly had no effect."""
+    """As if the machine or container had reached its thread limit. The tool certainly had no effect."""
     called = []
     once = Tool("once", "", {}, execute=lambda *_: called.append(1), effect=Effect.AT_MOST_ONCE)
     usual = threading.stack_size(1 << 46)
@@ -83,7 +85,7 @@ def test_a_thread_that_cannot_be_started_fails_the_call_and_not_the_run(ctx):
     assert not too_many((StartedTool, "once"))
 
 
-def test_the_run_s_own_cancellation_reaches_the_tool(make_ctx):
+def test_the_cancellation_of_the_run_reaches_the_tool(make_ctx):
     stopped = threading.Event()
 
     @tool(timeout_s=60)
@@ -97,7 +99,7 @@ def test_the_run_s_own_cancellation_reaches_the_tool(make_ctx):
 
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), ValueError("x")], ids=repr)
-def test_errors_cross_the_thread(ctx, inline, error):
+def test_errors_are_raised_in_the_calling_thread(ctx, inline, error):
     def execute(*_):
         raise error
 
@@ -107,7 +109,7 @@ def test_errors_cross_the_thread(ctx, inline, error):
         run_with_deadline(failing, ctx, "{}")
 
 
-def test_the_thread_sees_the_caller_s_context(ctx):
+def test_the_thread_has_the_caller_s_context_variables(ctx):
     request = contextvars.ContextVar("request", default="none")
     request.set("r-1")
     reads = Tool("reads", "", {}, execute=lambda *_: request.get())
@@ -115,7 +117,7 @@ def test_the_thread_sees_the_caller_s_context(ctx):
     assert run_with_deadline(reads, ctx, "{}").output == "r-1"
 
 
-def test_an_inline_tool_runs_on_the_caller_s_thread(ctx):
+def test_an_inline_tool_runs_in_the_caller_s_thread(ctx):
     here = threading.get_ident()
     where = Tool("where", "", {}, execute=lambda *_: threading.get_ident(), inline=True)
     elsewhere = Tool("elsewhere", "", {}, execute=lambda *_: threading.get_ident())
@@ -124,7 +126,7 @@ def test_an_inline_tool_runs_on_the_caller_s_thread(ctx):
     assert run_with_deadline(elsewhere, ctx, "{}").output != str(here)
 
 
-def test_within_says_when_time_is_up():
+def test_call_within_raises_after_the_time_limit():
     let_go = threading.Event()
 
     with pytest.raises(DeadlineExceeded):
@@ -135,7 +137,7 @@ def test_within_says_when_time_is_up():
 
 
 def test_an_async_tool_is_cancelled_at_the_limit(ctx):
-    """Its clean-up still runs, and other calls are not held up: each has an event loop of its own."""
+    """Its clean-up still runs, and other calls are not delayed, because each call has a separate event loop."""
     cleaned = threading.Event()
 
     @tool(timeout_s=0.1)
@@ -179,7 +181,7 @@ def test_an_async_tool_is_never_inline():
         tool(inline=True)(later)
 
 
-def test_threads_of_a_tool_that_hangs_are_bounded(ctx):
+def test_threads_of_a_hanging_tool_are_limited(ctx):
     let_go, begun, name = threading.Event(), threading.Semaphore(0), "hangs_for_good"
 
     def hang(*_) -> bool:

@@ -1,5 +1,7 @@
-"""A function becomes a tool: its schema, its arguments, and every way they can be wrong.
-May import runs.tools."""
+"""Functions as tools: schema, arguments, and validation errors.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_schema_comes_from_the_signature_without_the_context():
     }  # fmt: skip
 
 
-def test_definition_is_what_the_provider_is_told():
+def test_the_definition_for_the_provider_has_the_tool_s_name_description_and_schema():
     definition = forecast.definition
 
     assert (definition.name, definition.description) == ("forecast", "Tell the weather.")
@@ -80,7 +82,7 @@ def test_extra_keywords_and_no_parameters_work(ctx):
         assert nothing.run(ctx, empty) == ToolResult("ok")
 
 
-def test_arguments_are_read_alike_as_text_and_as_object(ctx):
+def test_arguments_are_parsed_alike_from_text_and_objects(ctx):
     @tool()
     def book(day: date, seats: tuple[int, int]) -> str:
         return f"{day:%d.%m.%Y} {seats[0]}-{seats[1]}"
@@ -91,7 +93,7 @@ def test_arguments_are_read_alike_as_text_and_as_object(ctx):
 
 
 @pytest.mark.parametrize("effect", Effect)
-def test_effect_decides_about_retries(effect):
+def test_the_effect_decides_about_retries(effect):
     assert tool(effect=effect)(lambda_free).may_repeat is (effect is not Effect.AT_MOST_ONCE)
     assert tool(effect=effect, repeats_after_error=True)(lambda_free).may_repeat
 
@@ -100,7 +102,7 @@ def lambda_free() -> None:
     """A plain function."""
 
 
-def test_what_nobody_declares_happens_at_most_once():
+def test_the_default_effect_is_at_most_once():
     plain = tool()(lambda_free)
 
     assert plain.effect is Effect.AT_MOST_ONCE
@@ -139,7 +141,7 @@ def test_what_nobody_declares_happens_at_most_once():
     ],
     ids=lambda value: value[:30].encode("unicode_escape").decode() if isinstance(value, str) else "object",
 )
-def test_it_refuses_wrong_arguments_softly_and_never_runs(ctx, arguments, said):
+def test_invalid_arguments_are_a_soft_error_and_the_function_does_not_run(ctx, arguments, said):
     ran = []
 
     def forecast(city: str, days: Annotated[int, Field(ge=1, le=7)] = 1, unit: Literal["c", "f"] = "c"):
@@ -154,20 +156,20 @@ def test_it_refuses_wrong_arguments_softly_and_never_runs(ctx, arguments, said):
     assert not ran
 
 
-def test_a_refusal_never_repeats_the_value(ctx):
+def test_a_validation_error_never_repeats_the_value(ctx):
     result = forecast.run(ctx, {"city": "Ulm", "days": "sk-secret-value"})
 
     assert "sk-secret-value" not in result.output
 
 
-def test_many_faults_are_counted_not_listed(ctx):
+def test_many_validation_errors_are_counted_and_not_all_listed(ctx):
     result = forecast.run(ctx, {"city": "Ulm", **{f"extra{n}": n for n in range(50)}})
 
     assert result.output.count("\n- ") == 11
     assert "and 40 more" in result.output
 
 
-def test_it_refuses_functions_it_cannot_call():
+def test_functions_with_unsupported_signatures_are_refused():
     async def pieces() -> AsyncIterator[int]:
         yield 1
 
@@ -180,7 +182,7 @@ def test_it_refuses_functions_it_cannot_call():
             tool()(wrong)
 
 
-def test_it_refuses_a_time_limit_of_nothing():
+def test_a_time_limit_that_is_not_positive_is_refused():
     for wrong in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="timeout_s"):
             tool(timeout_s=wrong)(lambda_free)

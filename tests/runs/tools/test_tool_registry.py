@@ -1,5 +1,7 @@
-"""Only what is registered can be named, and no name means two things.
-May import runs.tools."""
+"""Agents can name only registered tools, and tool names are unique.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def named(name: str) -> Tool:
 
 
 class Two:
-    """A toolset of two tools, as an MCP server brings them."""
+    """A toolset of two tools, like an MCP server's."""
 
     def __init__(self, settings):
         self.tools = {f"{settings['prefix']}_{n}": named(f"{settings['prefix']}_{n}") for n in "ab"}
@@ -28,7 +30,7 @@ class Two:
         return [each.definition for each in self.tools.values()]
 
 
-def test_it_gives_an_agent_what_it_names_in_that_order():
+def test_an_agent_gets_the_named_tools_in_order():
     registry = Registry([named("a"), named("b"), named("c")])
 
     chosen = registry.resolve(["c", "a", "c"], {})
@@ -39,11 +41,11 @@ def test_it_gives_an_agent_what_it_names_in_that_order():
     assert chosen.get("recorded") is None
 
 
-def test_the_built_in_tools_register():
+def test_the_builtin_tools_can_be_registered():
     assert Registry(BUILTIN).names() == ["http_fetch", "list_dir", "read_file"]
 
 
-def test_it_refuses_unknown_names_all_at_once():
+def test_all_unknown_names_are_reported_together():
     with pytest.raises(UnknownTool) as caught:
         Registry([named("a")]).resolve(["x", "a", "y"], {})
 
@@ -51,7 +53,7 @@ def test_it_refuses_unknown_names_all_at_once():
     assert str(caught.value) == "Unknown tools: 'x', 'y'. Registered are: a."
 
 
-def test_it_refuses_a_second_tool_of_the_same_name():
+def test_a_second_tool_with_the_same_name_is_refused():
     registry = Registry([named("a")])
     registry.register_toolset("many", Two)
 
@@ -66,12 +68,12 @@ def test_it_refuses_a_second_tool_of_the_same_name():
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 65, "a.b", "a\n", RECORDED])
-def test_it_refuses_names_that_providers_do_not_accept(name):
+def test_names_that_providers_do_not_accept_are_refused(name):
     with pytest.raises(ValueError, match="cannot be named"):
         Registry([named(name)])
 
 
-def test_a_toolset_is_made_from_the_agent_s_settings():
+def test_a_toolset_is_created_from_the_agent_s_settings():
     registry = Registry([named("a")])
     registry.register_toolset("many", Two)
 
@@ -81,7 +83,7 @@ def test_a_toolset_is_made_from_the_agent_s_settings():
     assert chosen.get("p_b").name == "p_b"
 
 
-def test_it_refuses_a_toolset_that_brings_a_name_again():
+def test_a_toolset_with_a_duplicate_name_is_refused():
     registry = Registry([named("p_a")])
     registry.register_toolset("many", Two)
 
@@ -89,7 +91,7 @@ def test_it_refuses_a_toolset_that_brings_a_name_again():
         registry.resolve(["p_a", "many"], {"prefix": "p"})
 
 
-def test_recorded_answers_any_name_but_a_named_tool_comes_first():
+def test_recorded_answers_any_name_but_a_named_tool_takes_precedence():
     registry = Registry([named("a")])
     registry.register_toolset(RECORDED, lambda settings: RecordedTools(lambda *_: None, settings=settings))
 

@@ -1,5 +1,7 @@
-"""Whatever a tool returns or raises, the worker gets a text or one of three errors.
-May import runs.tools."""
+"""Any return value or exception of a tool becomes a text or a known error.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ def test_any_value_becomes_text(ctx, value, text):
     assert giving(value).run(ctx, {}) == ToolResult(text)
 
 
-def test_bytes_that_are_no_text_become_a_note_with_size_and_hash(ctx):
+def test_binary_output_becomes_a_note_with_size_and_hash(ctx):
     data = bytes(range(256)) * 10
 
     result = giving(data).run(ctx, {})
@@ -139,7 +141,7 @@ def test_bytes_that_are_no_text_become_a_note_with_size_and_hash(ctx):
      itertools.count(), {"endless": itertools.count()}, (n for n in [1]), 10**5000],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_a_value_without_a_text_form_becomes_a_note_without_an_address(ctx, value):
+def test_a_value_without_a_text_form_becomes_a_note_without_its_memory_address(ctx, value):
     result = giving(value).run(ctx, {})
 
     assert result.is_error
@@ -148,7 +150,7 @@ def test_a_value_without_a_text_form_becomes_a_note_without_an_address(ctx, valu
     assert len(result.output) < 500
 
 
-def test_a_generator_is_never_run(ctx):
+def test_a_generator_is_not_consumed(ctx):
     ran = []
 
     def numbers():
@@ -159,7 +161,7 @@ def test_a_generator_is_never_run(ctx):
     assert not ran
 
 
-def test_a_100_mb_string_is_kept_to_the_limit_with_size_and_hash(ctx):
+def test_a_100_mb_string_is_truncated_with_size_and_hash(ctx):
     text = "ä" * 50_000_000
 
     result = giving(text).run(ctx, {})
@@ -172,7 +174,7 @@ def test_a_100_mb_string_is_kept_to_the_limit_with_size_and_hash(ctx):
     assert giving(ToolResult([text, 1])).run(ctx, {}).output == [result.output, 1]
 
 
-def test_a_result_is_passed_on_as_it_is(ctx):
+def test_a_tool_result_is_returned_unchanged(ctx):
     media = ["see:", {"kind": "image-url", "url": "https://example.com/a.png"}]
     given = ToolResult(media, is_error=True, duration_ms=12)
 
@@ -211,19 +213,19 @@ def test_whatever_is_raised_becomes_a_hard_error(ctx, error, error_type, message
     [ToolFailed("quota", "used up"), ToolDenied("path_denied", "no"), OutcomeUnknown("gone"), KeyboardInterrupt()],
     ids=lambda value: type(value).__name__,
 )
-def test_a_tool_may_say_itself_how_it_failed(ctx, error):
+def test_errors_that_a_tool_raises_explicitly_are_kept(ctx, error):
     with pytest.raises(type(error)) as caught:
         raising(error).run(ctx, {})
 
     assert caught.value is error
 
 
-def test_short_output_is_not_cut():
+def test_short_output_is_not_truncated():
     assert shorten_for_model("x" * 8000) == ("x" * 8000, False)
     assert shorten_for_model("x" * 9000, None) == ("x" * 9000, False)
 
 
-def test_long_output_says_how_much_is_shown():
+def test_truncated_output_reports_the_lengths():
     output, truncated = shorten_for_model("x" * 480_413)
 
     assert truncated
@@ -232,8 +234,8 @@ def test_long_output_says_how_much_is_shown():
 
 @pytest.mark.parametrize("emoji", ["🙂", "👩‍🚒", "🇩🇪", "é"])
 @pytest.mark.parametrize("before", range(7995, 8002))
-def test_it_cuts_between_characters_with_an_emoji_at_the_border(emoji, before):
-    """What is left is whole characters, and says how much is missing."""
+def test_truncation_keeps_an_emoji_at_the_limit_whole(emoji, before):
+    """The output has whole characters only, and reports the missing length."""
     text = "x" * before + emoji + "y" * 100
 
     output, truncated = shorten_for_model(text)
@@ -245,13 +247,13 @@ def test_it_cuts_between_characters_with_an_emoji_at_the_border(emoji, before):
     assert json.loads(json.dumps(output)) == output
 
 
-def test_a_pair_of_surrogates_stays_together():
+def test_a_surrogate_pair_is_not_split():
     output, truncated = shorten_for_model("x" * 3 + "\ud83d\ude42" + "y", 4)
 
     assert (output, truncated) == ("xxx\n… [cut: 3 of 6 characters shown]", True)
 
 
-def test_lists_are_cut_per_text_and_media_stay():
+def test_texts_in_a_list_are_truncated_separately_and_media_are_kept():
     media = {"kind": "image", "data": "A" * 50}
 
     output, truncated = shorten_for_model(["a" * 11, media, "b" * 10], 10)
@@ -261,5 +263,5 @@ def test_lists_are_cut_per_text_and_media_stay():
     assert shorten_for_model([media, "b"], 10) == ([media, "b"], False)
 
 
-def test_a_limit_of_nothing_shows_only_the_marker():
+def test_a_limit_of_zero_shows_only_the_marker():
     assert shorten_for_model("abc", 0) == ("\n… [cut: 0 of 3 characters shown]", True)

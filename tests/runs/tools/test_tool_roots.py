@@ -1,5 +1,7 @@
-"""Which directories file tools may read: those that the deployment names, and never its own files.
-May import runs.tools."""
+"""Directories for file tools: those the deployment allows, without the files of the site.
+
+May import runs.tools.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from runs.tools.builtin import list_dir, read_file
 
 @pytest.fixture
 def allowed(tmp_path: Path, settings: Settings) -> Path:
-    """An allowed directory with a checkout in it, beside one that is not allowed."""
+    """Create an allowed directory with a checkout, and a directory that is not allowed."""
     (tmp_path / "allowed" / "checkout").mkdir(parents=True)
     (tmp_path / "allowed" / "checkout" / "a.txt").write_text("alpha")
     (tmp_path / "other").mkdir()
@@ -39,7 +41,7 @@ def read(make_ctx):
     return reads
 
 
-def test_it_reads_below_an_allowed_directory(allowed, read, tmp_path, settings):
+def test_files_below_an_allowed_directory_are_read(allowed, read, tmp_path, settings):
     assert read(allowed / "checkout") == "alpha"
     assert read(allowed, "checkout/a.txt") == "alpha"
     (tmp_path / "link").symlink_to(allowed)
@@ -48,7 +50,7 @@ def test_it_reads_below_an_allowed_directory(allowed, read, tmp_path, settings):
     assert read(allowed / "checkout") == "alpha"
 
 
-def test_without_tool_roots_every_call_is_denied(allowed, make_ctx, settings):
+def test_every_call_is_denied_without_tool_roots(allowed, make_ctx, settings):
     settings.AGENTOPS_TOOL_ROOTS = []
 
     for tool, arguments in ((read_file, {"path": "a.txt"}), (list_dir, {})):
@@ -66,7 +68,7 @@ KERNEL = (
 
 @pytest.mark.parametrize("root", KERNEL)
 @pytest.mark.parametrize("named", ["one directory", "the whole machine"])
-def test_nothing_of_the_kernel_is_read_whatever_is_allowed(allowed, read, settings, root, named):
+def test_kernel_file_systems_are_never_read(allowed, read, settings, root, named):
     if named == "the whole machine":
         settings.AGENTOPS_TOOL_ROOTS = ["/"]
     way = {"/": "proc/self/environ", "/proc/self/root": "proc/self/environ", "/proc": "self/environ"}.get(
@@ -79,7 +81,7 @@ def test_nothing_of_the_kernel_is_read_whatever_is_allowed(allowed, read, settin
     assert denied.value.code == "path_denied"
 
 
-def test_links_in_the_way_to_a_root_lead_nowhere_else(allowed, read, tmp_path):
+def test_links_in_the_path_to_a_root_are_not_followed(allowed, read, tmp_path):
     (allowed / "proc").symlink_to("/proc/self")
     (allowed / "other").symlink_to(tmp_path / "other")
     (allowed / "up").symlink_to("..")
@@ -96,7 +98,7 @@ def test_links_in_the_way_to_a_root_lead_nowhere_else(allowed, read, tmp_path):
         os.close(descriptor)
 
 
-def test_a_root_that_becomes_a_link_after_it_was_resolved_is_not_followed(allowed, read, tmp_path, monkeypatch):
+def test_a_root_replaced_by_a_link_after_its_check_is_not_followed(allowed, read, tmp_path, monkeypatch):
     real = os.path.realpath
 
     def resolve_then_swap(path, **kwargs):
@@ -111,7 +113,7 @@ def test_a_root_that_becomes_a_link_after_it_was_resolved_is_not_followed(allowe
         read(allowed / "checkout")
 
 
-def test_a_sibling_whose_name_begins_alike_is_not_below(allowed, read, tmp_path):
+def test_a_sibling_directory_with_the_same_prefix_is_not_allowed(allowed, read, tmp_path):
     (tmp_path / "allowed-not").mkdir()
     (tmp_path / "allowed-not" / "a.txt").write_text("not for agents")
 
@@ -124,7 +126,7 @@ def test_a_sibling_whose_name_begins_alike_is_not_below(allowed, read, tmp_path)
 
 @pytest.fixture
 def site(allowed: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, and a database apart from it, both inside the allowed directory."""
+    """Create a home and a separate database, both inside the allowed directory."""
     home = allowed / "checkout" / ".agentops"
     home.mkdir()
     (home / "secret_key").write_text("the key")
@@ -150,8 +152,8 @@ def test_the_home_and_the_database_are_never_read(site, allowed, read, root, pat
         read(allowed / root, path)
 
 
-def test_the_home_is_known_by_another_name_too(site, allowed, read, settings):
-    """Renamed, or reached through a link: what counts is which directory it is."""
+def test_the_home_is_recognized_through_a_link(site, allowed, read, settings):
+    """Renamed or linked: the directories are compared by identity, not by name."""
     settings.AGENTOPS_HOME = allowed / "home-link"
     (allowed / "home-link").symlink_to(site)
 
@@ -161,7 +163,7 @@ def test_the_home_is_known_by_another_name_too(site, allowed, read, settings):
 
 @pytest.fixture
 def mounted(site: Path, allowed: Path):
-    """The home, bound to another place of the allowed directory; and /proc, mounted into it."""
+    """Mount the home at a second place in the allowed directory, and mount /proc there."""
     bound, proc = allowed / "checkout" / "bound", allowed / "checkout" / "processes"
     bound.mkdir()
     proc.mkdir()
@@ -194,7 +196,7 @@ def test_other_mounts_are_not_entered(mounted, allowed, read, settings):
 
 
 @pytest.mark.parametrize("errno_of_kernel", ["ENOSYS", "EPERM"])
-def test_a_kernel_that_cannot_say_so_is_asked_otherwise(allowed, read, tmp_path, monkeypatch, errno_of_kernel):
+def test_a_kernel_without_the_system_call_uses_a_fallback(allowed, read, tmp_path, monkeypatch, errno_of_kernel):
     class Refusing:
         def syscall(self, *_: object) -> int:
             ctypes.set_errno(getattr(errno, errno_of_kernel))
@@ -208,6 +210,6 @@ def test_a_kernel_that_cannot_say_so_is_asked_otherwise(allowed, read, tmp_path,
         read(allowed, "link/a.txt")
 
 
-def test_a_file_system_of_the_kernel_is_known_by_its_device():
+def test_a_kernel_file_system_is_recognized_by_its_device():
     assert roots.is_kernel_file_system(os.stat("/proc").st_dev)
     assert not roots.is_kernel_file_system(os.stat(__file__).st_dev)

@@ -1,4 +1,4 @@
-"""Files are written below the root and nowhere else, whole or not at all."""
+"""The write tools write only below the root, and write a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(make_ctx, root: Path) -> Call:
     return run
 
 
-def test_an_existing_file_keeps_its_mode_whatever_the_umask(call: Call, root: Path) -> None:
+def test_an_existing_file_keeps_its_mode_for_any_umask(call: Call, root: Path) -> None:
     script, shared = root / "run.sh", root / "docs" / "a.txt"
     script.write_text("#!/bin/sh\nexit 1\n")
     script.chmod(0o755)
@@ -63,7 +63,7 @@ def test_an_existing_file_keeps_its_mode_whatever_the_umask(call: Call, root: Pa
     assert [path.stat().st_mode & 0o777 for path in (script, shared, root / "new.txt")] == [0o755, 0o664, 0o600]
 
 
-def test_it_writes_new_and_existing_files(call: Call, root: Path) -> None:
+def test_new_and_existing_files_are_written(call: Call, root: Path) -> None:
     (root / "docs" / "a.txt").chmod(0o640)
     new = call("write_file", path="src/deep/new.py", content="print('é')\n")
     changed = call("write_file", path="docs/a.txt", content="one\n2\nthree\n")
@@ -80,8 +80,8 @@ def test_it_writes_new_and_existing_files(call: Call, root: Path) -> None:
     assert sorted(each.name for each in (root / "docs").iterdir()) == ["a.txt"], "a temporary file is left"
 
 
-def test_a_long_file_whose_lines_occur_often_is_edited_in_time(call: Call, root: Path) -> None:
-    """A column of numbers. Comparing it line by line takes longer than the tool has, and the edit counts as unknown."""
+def test_a_long_file_with_repeated_lines_is_edited_in_time(call: Call, root: Path) -> None:
+    """A column of numbers. A diff line by line would exceed the time limit, and the outcome would be unknown."""
     column = [str(number * 7919 % 150) for number in range(120_000)]
     (root / "long.csv").write_text("\n".join([*column, "the one", *column]))
     began = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_long_file_whose_lines_occur_often_is_edited_in_time(call: Call, root:
     assert event.diff == "@@ -120001,1 +120001,1 @@\n-the one\n+another"
 
 
-def test_it_edits_what_occurs_once(call: Call, root: Path) -> None:
+def test_edit_replaces_a_text_that_occurs_once(call: Call, root: Path) -> None:
     edited = call("edit_file", path="docs/a.txt", old="two", new="2")
     twice = call("edit_file", path="docs/a.txt", old="e\n", new="")
     gone = call("edit_file", path="docs/b.txt", old="a", new="b")
@@ -113,7 +113,7 @@ ESCAPES = [
 
 
 def outcome(call: Call, name: str, **arguments: Any) -> str:
-    """The code of a denial, or whether the tool succeeded."""
+    """Return the code of a denial, or whether the tool succeeded."""
     try:
         return "error" if call(name, **arguments).is_error else "written"
     except ToolDenied as denied:
@@ -122,7 +122,7 @@ def outcome(call: Call, name: str, **arguments: Any) -> str:
 
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize("name", ["write_file", "edit_file"])
-def test_nothing_else_is_written(name: str, path: str, call: Call, root: Path) -> None:
+def test_paths_outside_the_root_are_not_written(name: str, path: str, call: Call, root: Path) -> None:
     kept = root.parent / "outside" / "kept.txt"
     os.symlink(root.parent / "outside", root / "link")
     os.symlink(kept, root / "file-link")
@@ -136,8 +136,8 @@ def test_nothing_else_is_written(name: str, path: str, call: Call, root: Path) -
     assert [each.name for each in (root.parent / "outside").iterdir()] == ["kept.txt"]
 
 
-def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
-    """Somebody changes the tree while it is written to: it is written below the root, or refused."""
+def test_a_directory_replaced_by_a_link_during_a_write_is_not_followed(call: Call, root: Path) -> None:
+    """Another thread changes the tree during the writes: each write goes below the root or is refused."""
     outside, inside, spare = root.parent / "outside", root / "swap", root / "spare"
     inside.mkdir()
     (inside / "kept.txt").write_text("kept")
@@ -147,7 +147,7 @@ def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
     def swap() -> None:
         while not ended.is_set():
             os.rename(inside, spare)
-            # Unless the tool has made the directory anew.
+            # Fails if the tool has created the directory again.
             with suppress(OSError):
                 os.symlink(outside, inside)
                 os.unlink(inside)
@@ -155,7 +155,7 @@ def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
                 with suppress(OSError):
                     os.rename(spare, inside)
                     continue
-                # The tool has written to the directory that it made.
+                # The tool has written to the directory that it created.
                 shutil.rmtree(inside, ignore_errors=True)
 
     swapping = threading.Thread(target=swap)
@@ -170,15 +170,15 @@ def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="about workers that run as root")
-def test_root_gives_nothing_away_that_is_swapped_meanwhile(
+def test_a_tool_running_as_root_never_changes_the_owner_of_a_replaced_file(
     call: Call, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the tree puts a file of root in the place of the one that is written, and of a new directory."""
+    """The owner of the tree replaces the written file, and a new directory, with a hard link to a file of root."""
     kept, owner = root.parent / "outside" / "kept.txt", 54_321
     for path in (root, root / "docs"):
         os.chown(path, owner, owner)
     fsync, mkdir = os.fsync, os.mkdir
-    # Its thread starts here: later it would get the rights that the tool has in its own thread.
+    # The thread starts here; later it would inherit the reduced rights of the tool's thread.
     owner_of_tree = ThreadPoolExecutor(1)
     owner_of_tree.submit(int).result()
 
@@ -211,7 +211,7 @@ def test_root_gives_nothing_away_that_is_swapped_meanwhile(
 
 
 @pytest.mark.django_db
-def test_they_are_off_by_default(call: Call, settings, root: Path) -> None:
+def test_write_tools_are_off_by_default(call: Call, settings, root: Path) -> None:
     settings.AGENTOPS_WRITE_TOOLS = False
     with pytest.raises(ToolDenied, match="tool_off"):
         call("write_file", path="new.txt", content="x")

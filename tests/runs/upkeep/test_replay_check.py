@@ -1,4 +1,4 @@
-"""Fold over all events equals the rows: for every run that the engine leaves behind, and for none that was spoilt."""
+"""Replaying all events equals the rows, for every run that the engine writes, and detects corrupted rows."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def agree() -> bool:
     return bool(found) and not any(found.values())
 
 
-# --- What the engine leaves behind adds up ----------------------------------------------------------------------
+# --- Runs of the engine are consistent --------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
 class TestTheEventsAddUpTo:
     @pytest.mark.parametrize("fixture", ["claude-code-5c", "claude-code-7e"])
     def test_a_completed_run(self, fixture: str) -> None:
-        """Of all other recordings: tests/runs/fixtures/test_recordings.py."""
+        """tests/runs/fixtures/test_recordings.py covers all other recordings."""
         drive(make_run(make_agent(fixture=fixture)))
 
         assert agree()
@@ -61,7 +61,7 @@ class TestTheEventsAddUpTo:
 
         assert agree()
 
-    def test_a_run_that_was_not_begun(self) -> None:
+    def test_a_run_that_has_not_begun(self) -> None:
         run = make_run()
         inbox.send(run.pk, "and more", by="test", key="k")
         assert agree()
@@ -74,7 +74,7 @@ class TestTheEventsAddUpTo:
 
         assert agree()
 
-    def test_a_running_run_and_one_that_is_recovered(self) -> None:
+    def test_a_running_run_and_a_recovered_one(self) -> None:
         run = make_run()
         transitions.claim(run.pk, "dead")
         inbox.send(run.pk, "and more", by="test")
@@ -87,7 +87,7 @@ class TestTheEventsAddUpTo:
     @pytest.mark.parametrize(
         "point", ["model.before_call", "turn.committed", "tool.marked_running", "tool.returned", "result.committed"]
     )
-    def test_a_run_that_was_handed_back_and_then_ended(self, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_handed_back_and_then_ended(self, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run = make_run(make_agent(fixture=FIXTURE))
         let_go_at(point, monkeypatch)
         worker = Worker()
@@ -114,7 +114,7 @@ class TestTheEventsAddUpTo:
 
 
 def let_go_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that must end gives the run back at this point, once."""
+    """Make a worker that must end give the run back at this point, once."""
     left = [name]
 
     def point(reached: str) -> None:
@@ -125,7 +125,7 @@ def let_go_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos, "point", point)
 
 
-# --- What does not add up is seen -------------------------------------------------------------------------------
+# --- Differences are detected -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ SPOILT: list[tuple[Spoil, list[str]]] = [
 ]
 
 
-def test_it_sees_what_was_spoilt(run: AgentRun) -> None:
+def test_corrupted_rows_are_detected(run: AgentRun) -> None:
     for spoil, what in SPOILT:
         with transaction.atomic():
             spoil(run)
@@ -223,14 +223,14 @@ def test_it_sees_what_was_spoilt(run: AgentRun) -> None:
     assert differences(run.pk) == []
 
 
-def test_it_reads_the_log_as_a_stream(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_read_as_a_stream(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_check, "CHUNK", 3)
 
     assert frame_of(run.pk).seq == Event.objects.filter(log=run.pk).count()
     assert differences(run.pk) == []
 
 
-#: Of an external run, whose rows are projected from its events.
+#: For an external run, whose rows are projected from its events.
 SPOILT_OUTSIDE: list[tuple[Spoil, list[str]]] = [
     (row(status="stopped"), ["status", "phase"]),
     (row(step_count=5), ["step_count", "steps of this run"]),
@@ -257,12 +257,12 @@ def told(*args: str) -> tuple[str, int]:
     return out.getvalue(), 0
 
 
-def test_the_command_is_content(run: AgentRun) -> None:
+def test_the_command_reports_no_differences(run: AgentRun) -> None:
     assert told() == ("1 checked, 0 differ.\n", 0)
     assert told(str(run.pk), "--json") == ('{"checked": 1, "differing": {}}\n', 0)
 
 
-def test_the_command_tells_what_differs(run: AgentRun) -> None:
+def test_the_command_reports_differences(run: AgentRun) -> None:
     row(output_tokens=1)(run)
 
     text, code = told()
@@ -275,7 +275,7 @@ def test_the_command_tells_what_differs(run: AgentRun) -> None:
     }
 
 
-def test_the_command_looks_where_it_is_told(run: AgentRun) -> None:
+def test_the_command_checks_only_the_given_runs_and_projects(run: AgentRun) -> None:
     other = make_run(make_agent(project := make_project("other")))
     row(output_tokens=1)(run)
 
@@ -286,7 +286,7 @@ def test_the_command_looks_where_it_is_told(run: AgentRun) -> None:
     assert told("--project", project.slug, str(run.pk))[1] == 3
 
 
-def test_the_command_knows_what_it_does_not_know(db: None) -> None:
+def test_the_command_refuses_unknown_runs_and_projects(db: None) -> None:
     assert told(str(uuid7()))[1] == 3
     assert told("--project", "nowhere")[1] == 3
 

@@ -1,4 +1,4 @@
-"""Calls of upkeep: one at a time in a process, for a bounded time, and an error ends none."""
+"""Calls of upkeep tasks: one at a time in a process, for a bounded time; errors do not end them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _empty_queue(redis_url: str) -> None:
     messages(QUEUE)
 
 
-def test_a_call_during_another_one_lets_it_look_again() -> None:
+def test_a_call_during_another_one_makes_it_run_again() -> None:
     looks: list[int] = []
     began, may_end = threading.Event(), threading.Event()
 
@@ -46,7 +46,7 @@ def test_a_call_during_another_one_lets_it_look_again() -> None:
     assert looks == [0, 1]
 
 
-def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_ends_after_its_time_and_requests_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep_call, "CALL_S", 0.0)
     looks: list[CallTime] = []
 
@@ -57,7 +57,7 @@ def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.Mon
     UpkeepCall(TASK, "the test", work)()
 
     assert len(looks) == 1
-    # Requests of an earlier test of this process may come now, too.
+    # Requests of an earlier test in this process may arrive now, too.
     eventually(lambda: TASK in task_names(QUEUE), why="the task is sent again")
 
 
@@ -78,7 +78,7 @@ def test_an_error_is_logged_and_the_next_call_works(error: Exception, caplog: py
     assert done == [True]
 
 
-def test_what_is_appended_is_asked_for_with_an_expiry_and_a_priority() -> None:
+def test_appended_events_request_tasks_with_expiry_and_priority() -> None:
     make_run(make_agent(make_project()))
     taken: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""The tasks of upkeep on real rows: what each does in one call, and what two at once do."""
+"""The upkeep tasks on real rows: the work of one call, and of two at once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_traces_are_settled(project: Project) -> None:
 
 
 @pytest.mark.redis
-def test_the_next_trace_is_looked_at_when_it_is_due(project: Project, redis_url: str) -> None:
+def test_the_next_trace_is_processed_when_it_is_due(project: Project, redis_url: str) -> None:
     messages("upkeep")
     OtlpGroup.objects.create(
         project=project, key="t", received_at=timezone.now(), due_at=timezone.now() + timedelta(seconds=0.5)
@@ -104,7 +104,7 @@ def test_alert_rules_are_evaluated_once_a_period(project: Project) -> None:
 
 
 @pytest.mark.redis
-def test_a_message_of_an_alert_is_asked_for_and_attempted(project: Project, redis_url: str, settings: Any) -> None:
+def test_an_alert_message_is_requested_and_attempted(project: Project, redis_url: str, settings: Any) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     messages("upkeep")
     rule, _ = add_rule(project, {"name": "a", "kind": "run_failed", "webhook_url": "http://127.0.0.1:9/x"}, by=SYSTEM)
@@ -116,8 +116,8 @@ def test_a_message_of_an_alert_is_asked_for_and_attempted(project: Project, redi
     assert AlertDelivery.objects.get().attempts == 1
 
 
-def test_a_sink_gets_its_events_and_another_look_is_asked_for_after_it(project: Project, folder: Path) -> None:
-    """Events that came meanwhile are not seen by the look before. So they do not wait for the clock."""
+def test_a_sink_gets_its_events_and_requests_another_call(project: Project, folder: Path) -> None:
+    """The call before does not see events that arrive during it, so the next call must not wait for the schedule."""
     run = make_run(make_agent(project))
     sink = make_sink(project, "jsonl", {"directory": str(folder)})
     note(run, "one")
@@ -144,7 +144,7 @@ def test_the_exporter_of_the_process_serves_the_task(project: Project, folder: P
 
 
 @pytest.mark.redis
-def test_texts_are_indexed_by_one_and_the_other_asks_again(project: Project, redis_url: str) -> None:
+def test_one_call_indexes_texts_and_the_other_requests_another(project: Project, redis_url: str) -> None:
     run = make_run(make_agent(project))
     note(run, "a needle")
     messages("upkeep")
@@ -162,7 +162,7 @@ def test_texts_are_indexed_by_one_and_the_other_asks_again(project: Project, red
 
 
 @pytest.mark.redis
-def test_a_deleted_project_is_asked_for_and_goes_in_several_calls(
+def test_a_deleted_project_is_requested_and_removed_in_several_calls(
     project: Project, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive(make_run(make_agent(project)))
@@ -192,7 +192,7 @@ def test_the_retention_continues_in_the_next_call(project: Project, monkeypatch:
     assert there(*runs) == [False] * 3
 
 
-def test_nothing_works_while_the_worker_ends(project: Project) -> None:
+def test_tasks_do_nothing_while_the_worker_shuts_down(project: Project) -> None:
     shutdown = worker.current().shutdown.requested
     note(make_run(make_agent(project)), "needle")
     shutdown.set()

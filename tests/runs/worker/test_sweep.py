@@ -1,4 +1,4 @@
-"""The sweep: it sends the messages that are missing, and no others."""
+"""The sweep sends missing messages, and no others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUE, PRIORITY = "default", 6
 
 @pytest.fixture(autouse=True)
 def queues(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The queues of this test, empty before and after. They are in memory, and looked at as those in Redis."""
+    """The queues of this test, empty before and after. They are in memory and are inspected like those in Redis."""
     settings.REDIS_URL = "redis://localhost/0"  # only read here
     monkeypatch.setattr(wake, "can_send", lambda: True)
     empty()
@@ -40,7 +40,7 @@ def empty() -> None:
 
 
 def taken() -> UUID:
-    """Take the next message, as a worker does, and return the run that it names."""
+    """Take the next message, as a worker does, and return the run it names."""
     [run_id] = backlog.oldest(QUEUE, PRIORITY, 1)
     with import_string(backlog.CELERY_APP).pool.acquire(block=True) as connection:
         connection.default_channel.basic_get(QUEUE, no_ack=True)
@@ -66,7 +66,7 @@ def test_a_new_run_has_its_message(settings: Settings) -> None:
     assert (messages(), messages(1)) == ([run.pk, urgent.pk], [urgent.pk])
 
 
-def test_what_an_empty_queue_has_lost_is_sent_once() -> None:
+def test_messages_lost_from_an_empty_queue_are_sent_once() -> None:
     runs = [make_run() for _ in range(3)]
     empty()
     queued_before(60, *runs)
@@ -77,10 +77,10 @@ def test_what_an_empty_queue_has_lost_is_sent_once() -> None:
     assert messages() == [run.pk for run in runs]
 
 
-def test_a_message_that_is_older_than_the_head_of_the_queue_was_lost() -> None:
-    """Queues are read in order: a younger message at the head means that the older one was taken already.
+def test_a_message_older_than_the_head_of_the_queue_was_lost() -> None:
+    """Queues are read in order: a younger message at the head means that the older one was already taken.
 
-    The new message comes before those at the head, or the run would wait a second time behind all others.
+    The new message goes to the front, or the run would wait a second time behind all others.
     """
     lost = make_run()
     empty()
@@ -103,7 +103,7 @@ def test_a_long_queue_is_not_sent_again() -> None:
     assert messages() == [run.pk for run in runs]
 
 
-def test_messages_at_the_head_whose_runs_are_over_prove_nothing() -> None:
+def test_messages_of_ended_runs_at_the_head_prove_nothing() -> None:
     stale, lost = [make_run() for _ in range(2)], make_run()
     AgentRun.objects.filter(pk__in=[run.pk for run in stale]).update(status="paused")
     queued_before(60, lost)
@@ -123,7 +123,7 @@ def test_a_run_of_a_dead_worker_comes_first() -> None:
     assert send_missing() == 0
 
 
-def test_queues_are_looked_at_apart() -> None:
+def test_queues_are_inspected_separately() -> None:
     here, there = make_run(), make_run()
     AgentRun.objects.filter(pk=there.pk).update(queue="gpu")
     queued_before(60, here, there)
@@ -132,7 +132,7 @@ def test_queues_are_looked_at_apart() -> None:
     assert (messages(), messages(queue="gpu")) == ([here.pk, there.pk], [there.pk])
 
 
-def test_a_message_on_its_way_through_redis_is_not_lost_yet() -> None:
+def test_a_message_in_transit_through_redis_is_not_lost() -> None:
     run = make_run()
     empty()
     queued_before(ON_ITS_WAY_S / 2, run)
@@ -145,7 +145,7 @@ def test_a_message_on_its_way_through_redis_is_not_lost_yet() -> None:
 def test_without_redis_a_queue_holds_each_run_once_and_no_more_than_a_batch(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each worker has a queue, and what another one holds says nothing about this one."""
+    """Each worker has a queue, and another worker's queue says nothing about this one."""
     settings.REDIS_URL = ""
     monkeypatch.setattr(sweep, "BATCH", 3)
     runs = [make_run() for _ in range(5)]
@@ -158,7 +158,7 @@ def test_without_redis_a_queue_holds_each_run_once_and_no_more_than_a_batch(
 
 
 def test_without_redis_a_long_queue_is_served_in_order(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose slice is over waits for those that the queue in memory has no room for."""
+    """A run whose slice is over waits for runs that do not fit into the queue in memory."""
     settings.REDIS_URL = ""
     monkeypatch.setattr(sweep, "BATCH", 2)
     runs = [make_run() for _ in range(5)]
@@ -179,11 +179,11 @@ def test_without_redis_a_long_queue_is_served_in_order(settings: Settings, monke
     send_missing()
     empty()
     wake.wake(runs[0])
-    assert messages() == [runs[0].pk]  # there is room for all again
+    assert messages() == [runs[0].pk]  # the queue has room again
 
 
 def test_a_sweep_ends_at_the_first_message_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each one would wait for a Redis that does not answer."""
+    """Each further message would wait for a Redis that does not answer."""
     queued_before(60, *(make_run() for _ in range(3)))
     empty()
     tried: list[AgentRun] = []
@@ -199,7 +199,7 @@ def test_a_sweep_ends_at_the_first_message_that_cannot_be_sent(monkeypatch: pyte
     assert len(tried) == 1
 
 
-def test_a_run_that_is_queued_again_has_a_new_message() -> None:
+def test_a_requeued_run_has_a_new_message() -> None:
     run = make_run()
     empty()
     queued_before(60, run)

@@ -1,1 +1,1 @@
-"""Rows and people for the tests of the administration."""
+"""Rows and users for the tests of the Django admin."""

@@ -11,7 +11,7 @@ from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessa
 
 
 def fill_alerts(project: Project, run: AgentRun, number: int, text: str) -> None:
-    """A rule with an alert, a finding, a message, a delivery and a mute; the rule is disabled, so nothing is sent."""
+    """Create a rule with an alert, a finding, a message, a delivery and a mute. It is disabled, so it sends nothing."""
     now = timezone.now()
     rule = AlertRule.objects.create(
         project=project, name=f"{text[:40]} {number}", kind="run_failed", agent=text[:128], label=text[:200],

@@ -1,4 +1,4 @@
-"""A project with rows in every table; and the pages of the administration, found by what is registered.
+"""A project with rows in every table, and the URLs of every registered admin page.
 
 May import the product's models and the suite's builders.
 """
@@ -65,21 +65,21 @@ from timeline import log
 from timeline.log import Entry
 from timeline.models import Event, Log, Source, Tombstone
 
-#: Tables of the whole installation.
+#: Tables that belong to the installation, not to a project.
 GLOBAL: tuple[type[Model], ...] = (Incarnation, Chore)
 OURS = ("projects", "timeline", "runs")
 _numbers = itertools.count(1)
 
 
 def registered() -> list[type[Model]]:
-    """Ours, by their table's name."""
+    """Return the product's registered models, ordered by label."""
     admin.autodiscover()
     found = [model for model in admin.site._registry if model._meta.app_label in OURS]
     return sorted(found, key=lambda model: model._meta.label)
 
 
 def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRun:
-    """As many more rows in each table of the project; most belong to the run that comes back."""
+    """Add `rows` rows to each table of the project. Return the run to which most of them belong."""
     agent = make_agent(project)
     runs = [make_run(agent, f"{text} {number}", title=text[:200]) for number in range(rows)]
     for number in range(rows):
@@ -128,7 +128,7 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
 
 
 def fill_flows(project: Project, text: str) -> None:
-    """A flow, and a run of it that has ended, with a visit."""
+    """Create a flow, and a completed flow run with one visit."""
     now, number = timezone.now(), next(_numbers)
     definition = {**CONSTANT, "flow_id": f"flow-{number}", "title": text[:200]}
     flow = Flow.objects.create(project=project, slug=f"flow-{number}", title=text[:200], definition=definition)
@@ -207,7 +207,7 @@ def add_url(model: type[Model]) -> str:
 
 
 def rows_of(model: type[Model], project: Project) -> list[Any]:
-    """The project's, the first and the last among them."""
+    """Return the first and the last row of the project."""
     paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", AgentVersion: "agent__project"}
     paths |= {SinkCursor: "sink__project", ScheduleStart: "schedule__project", FlowVisit: "flow_run__project"}
     paths |= dict.fromkeys(OF_RUNS, "run__project")
@@ -228,9 +228,10 @@ FILTER_LINK = re.compile(r'<li[^>]*>\s*<a href="(\?[^"]*)"')
 
 
 def filter_urls(model: type[Model], page: str) -> list[str]:
-    """Two addresses from a list's page: every filter but the project's at its first value, and every one at its last.
+    """Return two URLs from a list page: all filters except the project's at their first value, and all filters at their
+    last.
 
-    Filters narrow one after the other, so that each has its part in the query whatever the others are.
+    The filters are combined, so each one is part of the query.
     """
     _, _, filters = page.partition('id="changelist-filter"')
     links = [found for each in filters.split("<details") if (found := FILTER_LINK.findall(each))]

@@ -1,4 +1,4 @@
-"""Rows that a module of tests writes once, because writing them takes longer than any test that looks at them.
+"""Rows that a test module writes once, because writing them takes longer than any test that reads them.
 
 May import the product's models and the suite's builders.
 """
@@ -23,7 +23,7 @@ from tests.support.factories import make_project
 
 @dataclass(frozen=True)
 class Filled:
-    """A project, its run to which most rows belong, and the client of a superuser."""
+    """A project, the run to which most of its rows belong, and the client of a superuser."""
 
     project: Project
     run: AgentRun
@@ -32,14 +32,14 @@ class Filled:
 
 @contextmanager
 def rolled_back(django_db_blocker: Any) -> Iterator[None]:
-    """Allow the database to a fixture of a module, and undo at its end what it wrote. Its tests take `db` too."""
+    """Give a module-scoped fixture access to the database, and roll back its writes at the end. Its tests use `db`."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
 
 
 def make_filled(rows: int = 3) -> Filled:
-    """A project with as many rows in each table."""
+    """Create a project with `rows` rows in each table."""
     fill_global()
     project = make_project("alpha")
     run = fill(project, rows=rows)

@@ -1,4 +1,4 @@
-"""Members of staff, clients that are signed in, and what these see."""
+"""Staff users, signed-in clients, and the pages that they see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.test import Client
 from agentops.accounts.models import Project, Role
 from tests.support.accounts import make_person
 
-#: Made anew for every answer.
+#: Values that change with every response.
 FRESH = re.compile(
     r'csrfmiddlewaretoken" value="[^"]+"|<code>[0-9a-f]{32}</code>|data-copy="[0-9a-f]{32}"|data-now="[^"]+"'
     r'|"X-CSRFToken": "[^"]+"'
@@ -18,7 +18,7 @@ FRESH = re.compile(
 
 
 def make_staff(project: Project, role: Role = Role.ADMIN, *, password: str | None = None) -> User:
-    """Somebody with all of Django's rights, who is no superuser: what is kept from them, memberships keep."""
+    """Create a staff user with all Django permissions. Only memberships limit which rows the user can see."""
     person = make_person(project, role, password=password)
     person.is_staff = True
     person.save()
@@ -33,6 +33,6 @@ def client_of(person: User) -> Client:
 
 
 def seen(client: Client, url: str) -> tuple[int, str]:
-    """The status and the text of a page, without what is made anew for every answer."""
+    """Return the status and the text of a page, without the values that change with every response."""
     answer = client.get(url)
     return answer.status_code, FRESH.sub("", answer.content.decode())

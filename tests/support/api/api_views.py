@@ -1,4 +1,4 @@
-"""The views of the API, by their addresses."""
+"""The views of the API, by URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runs.api.base_views import ApiView
 
 
 def patterns(of: list[Any], before: str = "/api/") -> Iterator[tuple[str, type[ApiView]]]:
-    """Yield the address and the view of each pattern."""
+    """Yield the URL and the view of each pattern."""
     for each in of:
         address = before + str(each.pattern)
         if isinstance(each, URLResolver):

@@ -1,4 +1,4 @@
-"""Bodies that are refused as JSON, by code and status."""
+"""Request bodies that are refused as JSON, by error code and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many rows at once, and the way to ask for them: what the tests of the API's reads stand on.
+"""Many rows at once, and requests for their pages. Used by the tests of the API's reads.
 
 May import the product's models.
 """
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def make_runs(project: Project, count: int, **fields: Any) -> list[AgentRun]:
-    """Plain rows, all created at noon unless told otherwise, without log entries."""
+    """Create runs without log entries. They are created at noon unless `fields` says otherwise."""
     logs = Log.objects.bulk_create([Log(project=project) for _ in range(count)])
     known = {"project": project, "created_at": NOON, "queued_at": NOON, "source": "external", **fields}
     own = [
@@ -33,12 +33,12 @@ def make_runs(project: Project, count: int, **fields: Any) -> list[AgentRun]:
 
 
 def delete_runs(ids: Iterable[object]) -> None:
-    """As retention does in the end; each of them is its own root, which would protect it from Django's delete."""
+    """Delete runs as retention does. Each run is its own root, which blocks Django's delete()."""
     AgentRun.objects.filter(pk__in=list(ids))._raw_delete("default")
 
 
 def add_messages(run: AgentRun, count: int, **fields: Any) -> list[AgentRunMessage]:
-    """Three messages a step."""
+    """Add messages to a run, three to a step."""
     start = AgentRunMessage.objects.filter(run=run).count()
     return AgentRunMessage.objects.bulk_create(
         AgentRunMessage(
@@ -56,7 +56,7 @@ def said(*texts: Any) -> dict[str, Any]:
 
 
 def add_calls(run: AgentRun, count: int, **fields: Any) -> list[AgentRunToolCall]:
-    """Seven calls a step, in one message of its own."""
+    """Add tool calls to a run, seven to a step, all in one new message."""
     [message] = add_messages(run, 1)
     start = AgentRunToolCall.objects.filter(run=run).count()
     known = {"message": message, "tool_name": "read_file", "input": {"path": "a"}, "created_at": NOON, **fields}
@@ -78,7 +78,7 @@ def add_events(run: AgentRun, count: int, **fields: Any) -> list[Event]:
 
 
 def add_waiting(run: AgentRun, count: int) -> None:
-    """Runs of the project that wait for a person: for an approval, an answer, and an outcome, in turns."""
+    """Add runs that wait for a person. They alternate between an approval, an answer and an unknown outcome."""
     for number in range(count):
         reason, status = (("approval", "planned"), ("input", "planned"), ("unknown_tool", "unknown"))[number % 3]
         [waiting] = make_runs(run.project, 1, source="native", status="waiting", status_reason=reason)
@@ -121,7 +121,7 @@ def make_logless_run(project: Project, **fields: Any) -> AgentRun:
 
 
 def pages_of(client: Client, url: str, link: str = "next") -> Iterator[dict[str, Any]]:
-    """One page after the other, as long as there is a link to one."""
+    """Yield each page, following the links."""
     following: str | None = url
     while following:
         answer = client.get(following)

@@ -1,4 +1,4 @@
-"""What a runner sends to ingest, and as whom."""
+"""A runner that sends events to the ingest endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ URL = "/api/internal/agent-events"
 
 
 class Runner:
-    """Sends JSON, or bytes as they stand, with an ingest key of a project; returns the answer."""
+    """Sends JSON, or raw bytes, with an ingest key of a project. Returns the response."""
 
     def __init__(self, project: Project) -> None:
         self.headers = with_key(project, "ingest")

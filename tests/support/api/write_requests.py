@@ -1,4 +1,4 @@
-"""Requests that change something, as a program with a key makes them: what the tests of the API's writes stand on.
+"""Requests that change something, sent by a program with an API key. Used by the tests of the API's writes.
 
 May import the product's models.
 """
@@ -26,14 +26,14 @@ JSON = "application/json"
 
 @dataclass
 class Program:
-    """Calls the API of a project with a key."""
+    """A client of a project's API with a key."""
 
     project: Project
     headers: dict[str, str]
     client: Client = field(default_factory=Client)
 
     def post(self, path: str, body: Any = None, *, kind: str = JSON, **headers: str) -> Any:
-        """`path` begins at the project's runs. A body of bytes goes as it is, None goes not at all."""
+        """Send a POST request. `path` is relative to the project's runs. Bytes are sent unchanged."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         sent = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         return self.client.generic("POST", self.url(path), raw, kind, headers=sent)
@@ -50,13 +50,13 @@ def program(project: Project, *scopes: str) -> Program:
 
 
 def counts() -> dict[str, int]:
-    """How much there is of all that a request could have written."""
+    """Return the number of rows of each kind that a request could have written."""
     kinds = (AgentRun, Event, RunCommand, AuditEntry, IdempotencyKey)
     return {kind.__name__: kind.objects.count() for kind in kinds}
 
 
 def refused(answer: Any) -> tuple[int, str]:
-    """Status and code of a refusal, which is well formed."""
+    """Return the status and the code of a refusal. Check that it is well formed."""
     problem = answer.json()
     assert answer["Content-Type"] == "application/problem+json"
     assert answer["Cache-Control"] == "no-store"
@@ -72,7 +72,7 @@ def pointers(answer: Any) -> dict[str, str]:
 
 
 def endless_run(tmp_path: Path, *, max_steps: int, project: Project | None = None, **options: Any) -> AgentRun:
-    """Asks for a tool in every step, and would go on for ever."""
+    """Create a run whose model requests a tool in every step and never finishes."""
     PLAYS["endless"] = _endless
     settings = {"ledger": str(tmp_path / "ledger"), "play": "endless"}
     agent = make_agent(

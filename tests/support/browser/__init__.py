@@ -1,1 +1,1 @@
-"""Browser tabs, and what tests read off a page."""
+"""Browser tabs, and helpers that read a page."""

@@ -1,4 +1,4 @@
-"""What axe-core finds on a page that keeps people from using it."""
+"""The accessibility faults that axe-core finds on a page."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
 
-#: Those of its rules for which colours matter.
+#: The axe-core rules that depend on colours.
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 
 
 def obstacles(page: Page, *, of_colours_only: bool = False) -> list[str]:
-    """The violated rules of axe-core, each with the first element that violates it.
+    """Return the violated rules of axe-core, each with the first element that violates it.
 
-    `of_colours_only`: for a page that has been looked at already and differs from then in nothing but its colours.
+    `of_colours_only`: check only the rules that depend on colours, for a page that is already checked in other colours.
     """
-    # As long as the same page is shown, axe-core stays in it.
+    # axe-core stays loaded until the page is left.
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     options: dict[str, Any] = {"resultTypes": ["violations"]}

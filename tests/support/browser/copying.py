@@ -1,4 +1,4 @@
-"""Clicking a copy button, and what it leaves: a text on the clipboard, and feedback that goes away by itself."""
+"""Copy buttons: click one, read the clipboard, and check its temporary feedback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from playwright.sync_api import Locator, expect
 
-#: Of a context: it may read what was copied.
+#: Options of a browser context that allow it to read the clipboard.
 CLIPBOARD: dict[str, Any] = {"permissions": ["clipboard-read", "clipboard-write"]}
-#: Writes down the labels that a button gets: a busy machine may look only after the feedback is gone.
+#: Records each label of a button. A slow machine may read the label only after the feedback has disappeared.
 RECORD_LABELS = """button => {
   button.dataset.labels = button.textContent;
   const record = () => { button.dataset.labels += `, ${button.textContent}`; };
@@ -17,7 +17,7 @@ RECORD_LABELS = """button => {
 
 
 def copy(button: Locator) -> str:
-    """Click a copy button; return what the clipboard then holds. `button` must not be found by its label."""
+    """Click a copy button and return the clipboard. `button` must not match by its label, which changes."""
     label = button.inner_text()
     button.evaluate(RECORD_LABELS)
     button.click()

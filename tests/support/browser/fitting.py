@@ -1,4 +1,4 @@
-"""What does not fit on a page: controls of an opened menu outside of it or of the window, and names that are cut."""
+"""Checks for content that does not fit: controls outside their open menu or the window, and truncated names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from playwright.sync_api import Page
 
 MENU_SIZES = ((1280, 800), (390, 844))
 NAME_SIZES = (*MENU_SIZES, (1024, 768))
-#: A control may have to be scrolled to from above or below, but not from the side.
+#: A control may need vertical scrolling, but not horizontal scrolling.
 _OUTSIDE = """() => {
   const faults = [];
   const isWithin = (from, to, low, high) => from >= low - 1 && to <= high + 1;
@@ -33,7 +33,7 @@ _OUTSIDE = """() => {
   scrollTo(0, 0);
   return faults;
 }"""
-#: Texts of people and runners, in bdi, may be cut.
+#: Text of users and runners, in bdi elements, may be truncated.
 _CUT = """() => [...document.querySelectorAll("nav a, button, .button, [role=tab], .view-name, .menu > summary")]
   .flatMap(each => [each, ...each.querySelectorAll("*")])
   .filter(each => !each.closest("bdi") && !each.querySelector("bdi") && each.checkVisibility())
@@ -42,7 +42,7 @@ _CUT = """() => [...document.querySelectorAll("nav a, button, .button, [role=tab
 
 
 def misfits(page: Page) -> list[str]:
-    """Return what does not fit, at each of the sizes. The page then has the last size."""
+    """Return what does not fit, at each size. The page keeps the last size."""
     found: list[str] = []
     for width, height in NAME_SIZES:
         page.set_viewport_size({"width": width, "height": height})

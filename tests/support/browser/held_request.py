@@ -1,4 +1,4 @@
-"""A request that the page has to wait for until the test lets it go."""
+"""A request that is held until the test releases it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route
 
 
 def until(page: Page, is_done: Callable[[], object], *, why: str, within_s: float = 10) -> None:
-    """Wait as `eventually` does, but receive what the browser reports meanwhile."""
+    """Wait as `eventually` does, and process browser events during the wait."""
     end = time.monotonic() + within_s
     while not is_done():
         assert time.monotonic() < end, f"not within {within_s:g} s: {why}"
@@ -17,7 +17,7 @@ def until(page: Page, is_done: Callable[[], object], *, why: str, within_s: floa
 
 
 class HeldRequest:
-    """The requests of a page for the addresses that match a pattern."""
+    """The requests of a page whose URLs match a pattern."""
 
     def __init__(self, page: Page, pattern: str) -> None:
         self._page, self._pattern = page, pattern
@@ -28,7 +28,7 @@ class HeldRequest:
         self._routes.append(route)
 
     def wait(self) -> None:
-        """Return when the page has asked."""
+        """Return when the page has sent the request."""
         until(self._page, lambda: self._routes, why=f"the page asks for {self._pattern}")
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Texts that would act if a page took them for markup, and how to see that they did not."""
+"""Texts that act if a page treats them as markup, and a check that they do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOSTILE = [
     "Z" + "\u0301" * 500 + " " + "W" * 5000,
 ]
 WHOLE = "\n".join(HOSTILE)
-#: What only such a text could have brought into `main`: elements, handlers, and addresses that are not ours.
+#: Elements, handlers and URLs in `main` that only such a text could have added.
 FOREIGN = r"""() => {
   const tags = /^(script|img|iframe|style|base|math|object|link|meta|animate|mglyph|mtext)$/i;
   const acts = /^(on|hx-on|data-hx-|_$|srcdoc)/i;

@@ -1,4 +1,4 @@
-"""The product's static/js/rows.js in a browser, on a page without a server: it is given rows, and sent messages."""
+"""The product's static/js/rows.js in a browser, on a page without a server. The test supplies rows and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 ADDRESS = "http://127.0.0.1/timeline"
 SCRIPTS = ["static/vendor/htmx-2.0.11.min.js", "static/js/edges.js", "static/js/rows.js"]
 EMPTY = '<!doctype html><title>x</title><dl id="facts"></dl><ol id="timeline" data-last="0" data-most-rows="5000"></ol>'
-#: Waits until everything is placed: each frame takes a part of what has come.
+#: Waits until everything is placed: each frame places only a part of the messages.
 FOLLOW = """async ([rows, messages]) => {
   const timeline = document.getElementById("timeline");
   const faults = [];
@@ -34,7 +34,7 @@ FOLLOW = """async ([rows, messages]) => {
   return document.getElementById("facts").outerHTML + timeline.outerHTML;
 }"""
 
-#: Tells the same facts twice, half a second apart. In between the head of the page, which is loaded again, has others.
+#: Sends the same facts twice, half a second apart. In between, the reloaded head of the page shows others.
 REPEAT_FACTS = """async (facts) => {
   const timeline = document.getElementById("timeline");
   const data = `<dl id="facts" hx-swap-oob="true">${facts}</dl>`;
@@ -62,15 +62,15 @@ class LiveTimeline:
             self._page.add_script_tag(path=ROOT / script)
 
     def receive(self, rows: str, messages: Sequence[str]) -> Page:
-        """Return the page that begins with `rows` (HTML) and is sent `messages`, in order."""
+        """Return the page that starts with `rows` (HTML) and receives `messages`, in order."""
         return Page(self._page.evaluate(FOLLOW, [rows, list(messages)]))
 
     def follow(self, run: AgentRun, cut: int, *, batch: int = 200) -> Page:
-        """Return the page that was painted when the log ended with `cut`, and followed to the end of the log."""
+        """Return the page that was rendered at sequence number `cut`, and followed to the end of the log."""
         return self.receive(painted_html(run, cut), live(run, cut, batch=batch))
 
     def repeat(self, facts: str) -> list[str]:
-        """Return the facts that the page shows when they were told, replaced by its head, and told again."""
+        """Send facts, replace them by the page's head, and send them again. Return the facts that are then visible."""
         shown: list[str] = self._page.evaluate(REPEAT_FACTS, facts)
         return shown
 

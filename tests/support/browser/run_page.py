@@ -1,4 +1,4 @@
-"""What a test reads off the page of a run.
+"""Helpers that read the page of a run.
 
 May import Playwright.
 """
@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from runs.models import AgentRun
 
-#: What differs between two looks at the same row: running times, and ids of what was only just shown.
+#: Text that differs between two reads of the same row: durations and relative times.
 _MOVING = re.compile(r"\b\d+(\.\d+)? (ms|s|min|h)\b( \d+ (s|min)\b)?|just now|\d+ s ago")
 
 
@@ -28,7 +28,7 @@ def status(page: Page, word: str, *, timeout: float = 10_000) -> None:
 
 
 def row_ids(page: Page) -> list[str]:
-    """Of the timeline, in order, without the link to older ones."""
+    """Return the IDs of the timeline's rows, in order, without the link to older rows."""
     ids: list[str] = page.eval_on_selector_all("#timeline > li:not(.older)", "rows => rows.map(row => row.id)")
     return ids
 
@@ -41,7 +41,7 @@ def seqs(page: Page) -> list[int]:
 
 
 def texts(page: Page) -> list[str]:
-    """The rows' texts, without what moves by itself."""
+    """Return the rows' texts, without durations and relative times."""
     found = page.eval_on_selector_all(
         "#timeline > li:not(.older)", "rows => rows.map(row => row.textContent.replace(/\\s+/g, ' ').trim())"
     )
@@ -51,5 +51,5 @@ def texts(page: Page) -> list[str]:
 def assert_each_once(page: Page) -> None:
     ids = row_ids(page)
     assert len(ids) == len(set(ids)), f"doubled: {sorted(each for each in ids if ids.count(each) > 1)}"
-    found = seqs(page)  # once: a page that is live grows between two looks
+    found = seqs(page)  # Read once: a live page grows between two reads.
     assert found == sorted(found), "out of order"

@@ -1,4 +1,4 @@
-"""Runs that act while a browser looks on: scripted ones, driven by a worker of this process.
+"""Scripted runs that a worker of this process drives while a browser shows them.
 
 May import the product, its test model and the suite's builders.
 """
@@ -20,7 +20,7 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.processes import scripted_model
 
 TOOLS = ["ledger_read", "ledger_idempotent", "ledger_once"]
-#: Two turns with tools, of which one has two, and an answer.
+#: Two turns with tools (two calls, then one), and an answer.
 CALLS = (("ledger_read", "ledger_idempotent"), ("ledger_once",))
 assert scripted_model.ScriptedProvider is not None
 
@@ -28,7 +28,7 @@ assert scripted_model.ScriptedProvider is not None
 def make_scripted(
     project: Project | None = None, calls: Sequence[Sequence[str]] = CALLS, *, max_steps: int = 50, **script: Any
 ) -> AgentRun:
-    """A queued run that follows a script: `chunks`, `pause_s` and `tool_sleep_s` make it last."""
+    """Create a queued run that follows a script. `chunks`, `pause_s` and `tool_sleep_s` make it slower."""
     ledger = str(settings.AGENTOPS_HOME / "browser-ledger")
     agent = make_agent(
         project, provider="scripted", model="scripted-model", tools=TOOLS, max_steps=max_steps,
@@ -39,7 +39,7 @@ def make_scripted(
 
 @contextmanager
 def driven(run: AgentRun) -> Iterator[threading.Thread]:
-    """The run is driven on a thread while the block runs; at its end it is driven to its own."""
+    """Drive the run on a thread while the block runs. At the end of the block, drive it until it ends."""
     worker = Worker()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Browser tabs that collect every problem a page reports."""
+"""Browser tabs that collect every problem that a page reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 from tests.support.accounts import session_of
 
-#: What a browser says of a server that is gone, or cut off, or says 503.
+#: Errors that a browser reports when the server is down, the connection is cut, or the response is 503.
 GONE = (
     "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|ERR_FAILED|503"
     "|ERR_INTERNET_DISCONNECTED|ERR_SOCKET_NOT_CONNECTED|ERR_NETWORK_CHANGED|htmx:sendError|htmx:afterRequest"
 )
-#: Tells of what the Content-Security-Policy has stopped, also where nothing would be seen of it.
+#: Reports each violation of the Content-Security-Policy, including those without a visible effect.
 TELL_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) => {
   const { effectiveDirective, blockedURI, sample, sourceFile, lineNumber } = event;
@@ -28,7 +28,7 @@ addEventListener("securitypolicyviolation", (event) => {
 
 @dataclass
 class Tabs:
-    """Opens pages, each in a context of its own, and collects what goes wrong in any of them."""
+    """Opens each page in a separate browser context, and collects the problems of all pages."""
 
     browser: Browser
     problems: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Tabs:
     _pages: list[Page] = field(default_factory=list)
 
     def open(self, base_url: str, person: User | None = None, *, javascript: bool = True, **options: Any) -> Page:
-        """A page whose addresses begin at `base_url`, for somebody who is signed in."""
+        """Return a page with this base URL, signed in as `person` if given."""
         context = self.browser.new_context(base_url=base_url, java_script_enabled=javascript, **options)
         context.set_default_timeout(10_000)
         if person is not None:
@@ -56,7 +56,7 @@ class Tabs:
         return page
 
     def expect(self, pattern: str) -> None:
-        """Problems that match are part of the test."""
+        """Allow problems that match the pattern."""
         self._expected.append(pattern)
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Tabs:
         dialog.dismiss()
 
     def _failed(self, request: Request) -> None:
-        # A page that is left takes its open requests with it.
+        # Leaving a page aborts its open requests.
         if request.failure != "net::ERR_ABORTED":
             self.problems.append(f"request failed: {request.url} {request.failure}")
 

@@ -1,4 +1,4 @@
-"""Makes a program of the stub that does what a script says."""
+"""An executable stub of Claude Code that plays a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.claude import stub_cli
 
 
 def scripted_program(folder: Path, turns: list[list[dict[str, Any]]] | dict[str, Any]) -> Path:
-    """The path of an executable file in `folder` that plays the turns; see stub_cli."""
+    """Return the path of an executable file in `folder` that plays the turns; see stub_cli."""
     script, program = folder / "turns.json", folder / "claude"
     script.write_text(json.dumps(turns))
     command = shlex.join([sys.executable, str(Path(stub_cli.__file__)), str(script)])

@@ -1,23 +1,23 @@
-"""A program with the stream-json contract of Claude Code's command line, which does what a file says.
+"""A stub of Claude Code's command line with the stream-json protocol. It plays a script.
 
     python stub_cli.py SCRIPT [the arguments of the program]
 
-The script is a JSON list of turns, each a list of acts; each user message plays the next turn. Or it is {"plan": acts},
-of which each user message plays those after the answers that the transcript has, so that a resumed session goes on.
-A turn without a result gets one of success. Acts that answer:
+The script is a JSON list of turns, each a list of acts; each user message plays the next turn. Or it is {"plan": acts}.
+A user message then skips one act for each answer in the transcript, so a resumed session continues. A turn without a
+result ends with success. Acts that answer:
 
 - {"text": …}
 - {"tool": name, "input": …, "output": …}
 - {"tools": [two or more of these]}: one answer; the results come in reverse order. With `at_once` the program asks
-  about all of them before it waits, and each has its result when it was decided.
-- A tool with `subagent`, a list of such acts, is a sub-agent that does them before the tool has its result.
+  for permission to use all of them before it waits, and returns each result after its decision.
+- A tool with `subagent`, a list of such acts, is a sub-agent that performs them before the tool returns its result.
 
-Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},
-{"sleep": seconds}, {"stderr": text}, {"spawn": a command that goes on}. An answer may have one of them as `first`
-or as `then`, and a plan comes to it once.
+Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print}, {"sleep":
+seconds}, {"stderr": text}, {"spawn": a command that keeps running}. An answer may have one of them as `first` or as
+`then`; a plan plays it once.
 
 Transcripts are written below CLAUDE_CONFIG_DIR, which must be set. A tool appends its name to the file `ledger`, and
-each start and user message is a line of JSON in `journal`, both beside the script.
+each start and user message is a line of JSON in `journal`. Both files are in the script's directory.
 
 Imports the standard library only.
 """
@@ -54,7 +54,7 @@ class Stub:
         self.session_id = self._session()
         self.path = self.folder / f"{self.session_id}.jsonl"
         self.asked = 0
-        #: The call that the sub-agent works for which speaks now.
+        #: The call of the sub-agent that is active now.
         self.parent: str | None = None
         self.hooks: list[str] = []
         (self.beside / "pid").write_text(str(os.getpid()))
@@ -113,7 +113,7 @@ class Stub:
             self.do(act)
 
     def delegate(self, call: Act, acts: list[Act]) -> None:
-        """Let a sub-agent do its acts. Its transcript is a file of its own."""
+        """Play the acts of a sub-agent, with a separate transcript file."""
         before, self.parent = self.parent, call["id"]
         self.say("user", message={"role": "user", "content": [{"type": "text", "text": call["input"]["prompt"]}]})
         for act in acts:
@@ -121,7 +121,7 @@ class Stub:
         self.parent = before
 
     def do(self, act: Act) -> None:
-        """An act that is no answer."""
+        """Perform an act that is not an answer."""
         match act:
             case {"exit": status}:
                 sys.exit(status)
@@ -156,7 +156,7 @@ class Stub:
         self.note("user", content)
 
     def use_at_once(self, calls: dict[str, tuple[Act, Act]]) -> None:
-        """Ask about all calls, and use each tool when its answers have come, in their order."""
+        """Request permission for all calls, and use each tool when its decision arrives."""
         open_questions = {}
         for call, tool in calls.values():
             questions = self.questions(call)
@@ -191,7 +191,7 @@ class Stub:
             assert answered == request_id
 
     def questions(self, call: Act) -> Generator[Act, Act | None, Act]:
-        """Ask the hooks, and then who drives the program, where it was told to, unless the tool is allowed."""
+        """Ask the hooks. Then ask the client, if a hook requires it or the tool needs permission."""
         given, must_ask = call["input"], False
         for hook in self.hooks:
             facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": given}
@@ -233,7 +233,7 @@ class Stub:
         message = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "model": "stub"}
         message |= {"content": content, "usage": usage, "stop_reason": None}
         self.note("assistant", message)
-        # A line for each block, as the program writes them.
+        # One line per block, as the program writes them.
         for block in content:
             self.say("assistant", message={**message, "content": [block]}, **act.get("more", {}))
         self.do(act.get("then") or {})
@@ -254,7 +254,7 @@ class Stub:
             file.write(f"{line}\n")
 
     def note(self, kind: str, message: Act) -> None:
-        """Write a line of the transcript, and mirror it where that was asked for."""
+        """Write a line of the transcript, and mirror it if the options request that."""
         entry = {"type": kind, "uuid": str(uuid4()), "sessionId": self.session_id, "message": message}
         if self.parent is not None:
             return

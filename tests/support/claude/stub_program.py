@@ -1,4 +1,4 @@
-"""The stub of Claude Code that a test has installed, and what it has written beside its script."""
+"""The stub of Claude Code that a test has installed, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class StubProgram:
 
     @property
     def heard(self) -> list[Any]:
-        """The user messages, in order."""
+        """The user messages that the stub received, in order."""
         return [entry["user"] for entry in self.journal if "user" in entry]
 
     @property
     def ledger(self) -> list[str]:
-        """The tools that had an effect, in order."""
+        """Return the tools that ran, in order."""
         path = self.folder / "ledger"
         return path.read_text().split() if path.exists() else []
 

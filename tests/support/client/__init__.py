@@ -1,1 +1,1 @@
-"""For tests of agentops.client."""
+"""Helpers for the tests of agentops.client."""

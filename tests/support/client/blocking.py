@@ -1,4 +1,4 @@
-"""The asynchronous client, called like the synchronous one, so that a test can ask both."""
+"""The asynchronous client behind a synchronous interface, so that one test covers both clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentops.client import AsyncClient
 
 
 class Blocking:
-    """Runs each coroutine of an `AsyncClient`, and each step of its iterators, in an event loop of its own."""
+    """Runs each coroutine of an `AsyncClient`, and each step of its iterators, in a private event loop."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._runner = asyncio.Runner()

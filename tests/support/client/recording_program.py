@@ -1,4 +1,4 @@
-"""A program that records runs and ends, in one of several ways. Imports nothing but agentops.client.
+"""A program that records runs and exits, in one of several ways. Imports only agentops.client.
 
 Usage: recording_program.py URL KEY WAY
 """
@@ -25,7 +25,7 @@ def record(name: str, count: int = 3) -> None:
 
 
 def forks(run: Recorder) -> None:
-    """A child by os.fork records a run of its own, and leaves the parent's block."""
+    """Fork a child that records a separate run, and exits inside the parent's block."""
     pid = os.fork()
     if pid == 0:
         record("child")
@@ -35,7 +35,7 @@ def forks(run: Recorder) -> None:
 
 
 def imports() -> None:
-    """Write the modules to standard error that a first delivery imports."""
+    """Write the modules that the first delivery imports to standard error."""
     delivery = EventDelivery(URL, KEY)
     before = set(sys.modules)
     with RecordedRun(delivery, "main") as run:
@@ -48,7 +48,7 @@ def main() -> None:
     if WAY == "late":
         atexit.register(record, "late")
     elif WAY in ("fork", "spawn", "forkserver"):
-        # What the parent has queued is the parent's.
+        # The child must not send the events that the parent has queued.
         record("parent", 1_000)
         process = multiprocessing.get_context(WAY).Process(target=record, args=("child",))
         process.start()

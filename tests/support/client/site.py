@@ -1,4 +1,4 @@
-"""A project on a server in the process of the tests."""
+"""A project on a server in the test process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The page of components: every part that pages are built of, with ordinary, long, empty and hostile content."""
+"""The page of components: every component of pages, with ordinary, long, empty and hostile content."""

@@ -23,12 +23,12 @@ from timeline.display import clean
 from timeline.reasons import reason_label
 
 LEVELS = (messages.SUCCESS, messages.INFO, messages.WARNING, messages.ERROR)
-#: Statuses of other things than runs and tool calls: the status whose colour and icon they have, and their word.
+#: Statuses of other objects than runs and tool calls: the status whose colour and icon they use, and their label.
 _OTHERS = [("alert", "stalled"), ("escalated", "escalated"), ("completed", "done"), ("denied", "refused")]
 
 
 def basic_examples(request: HttpRequest, content: SampleContent) -> Iterator[Example]:
-    """Yield them. The messages are added to the request, so that the page shows them where every page does."""
+    """Yield the components. Adds messages to the request, so that the page shows them in the usual position."""
     for level in LEVELS:
         messages.add_message(request, level, clean(content.title))
     name, text = clean(content.name), clean(content.text)
@@ -52,7 +52,7 @@ def _statuses(name: str) -> Mapping[str, Any]:
 
 
 def _of_the_bar(content: SampleContent) -> Iterator[Example]:
-    """Yield what stands in the top bar, and the links between pages."""
+    """Yield the contents of the top bar, and the links between pages."""
     project, name = sample_project(content), clean(content.name)
     bell = {"project": project, "count": content.rows, "label": label_of(content.rows)}
     yield Example("Bell", "runs/_bell.html", bell)
@@ -67,7 +67,7 @@ def _of_the_bar(content: SampleContent) -> Iterator[Example]:
 
 
 def _commands(request: HttpRequest, content: SampleContent) -> Iterator[Example]:
-    """Yield commands to copy, and what a page shows that has no content yet."""
+    """Yield commands to copy, and the notices of pages without content."""
     project, run = sample_project(content), sample_run(content)
     command = approval_command(request, run, run.pk)
     yield Example("Command to copy", "runs/_as_command.html", {"command": command})
@@ -81,7 +81,7 @@ def _commands(request: HttpRequest, content: SampleContent) -> Iterator[Example]
 
 
 def _import(content: SampleContent, state: ImportState) -> FileImport:
-    """Return an import of a file that has come half as far."""
+    """Return an import of a file that is half finished."""
     counts = {"new_runs": content.rows, "new_events": content.number, "attempts": content.rows}
     file_import = FileImport(file_name=clean(content.name), state=state, events=2 * content.number or None, **counts)
     file_import.events_done = content.number

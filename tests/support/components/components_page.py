@@ -1,7 +1,7 @@
-"""The page of components, for superusers: every part that pages are built of, by the templates that pages use.
+"""The page of components, for superusers: every component of pages, rendered with the templates that pages use.
 
 Served by tests, and by `make components` for people who change a template. Its content is in `sample_content`; its rows
-are in no table.
+are never saved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STYLE = Path(__file__).with_name("components.css")
 
 @dataclass(frozen=True)
 class ComponentGroup:
-    """Components that are shown on one page. `has_heading`: one of them has the heading of level 1."""
+    """Components that share one page. `has_heading`: a component contains the level 1 heading."""
 
     name: str
     label: str
@@ -76,7 +76,7 @@ def index(request: HttpRequest, group: str = "basics") -> HttpResponse:
         "kinds": [(kind, f"?content={kind}") for kind in ContentKind],
         "kind": content.kind,
         "examples": render_examples(request, chosen.examples(request, content)),
-        # The head of a run has the state of the connection.
+        # The head of a run shows the state of the connection.
         "has_run_line": chosen.has_heading,
     }
     return render(request, "components/components.html", context)

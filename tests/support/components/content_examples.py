@@ -1,4 +1,4 @@
-"""Texts in the form in which people read them: Markdown, code, diffs, terminal colours, JSON, and whole payloads."""
+"""Texts as displayed to people: Markdown, code, diffs, terminal colours, JSON, and whole payloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.components.sample_content import ContentKind, SampleContent
 from tests.support.components.timeline_examples import BASE, picture_of
 from timeline.display import Clip, clip
 
-#: Bytes of a text in a card, and a page of the whole text.
+#: Bytes of a text in a card, and the URL of the whole text.
 LIMIT, WHOLE = 2048, f"{BASE}/events/1"
 TEMPLATE = "timeline/_content.html"
 
@@ -40,7 +40,7 @@ def _texts(content: SampleContent) -> Iterator[tuple[str, ShownText]]:
     yield "Highlighted code", show_file(clip(content.code, LIMIT), "go")
     yield "Output of a terminal", show_output(output, colours_of(content.output, output.text))
     yield "Diff", show_output(patch)
-    # Of a broken document there is no tree: its text is shown.
+    # A broken document has no tree: its text is shown.
     is_broken = content.kind is ContentKind.HOSTILE
     document = json.dumps(content.payload)[: -1 if is_broken else None]
     yield "JSON", show_tree(Clip(document)) or show_output(Clip(document))

@@ -24,7 +24,7 @@ from timeline.display import clean
 
 
 def form_examples(request: HttpRequest, content: SampleContent) -> Iterator[Example]:
-    """Yield forms that somebody has filled wrongly with the content."""
+    """Yield forms filled with invalid content."""
     yield Example("Fields of an agent", "runs/_agent_fields.html", _agent(content), ExampleFrame.FORM)
     errors = [("/policies", clean(content.error)), ("", clean(content.error))][: content.rows]
     draft = Draft(None, 0, {}, 0, text=content.text, errors=errors)
@@ -58,13 +58,13 @@ def _of_projects(content: SampleContent) -> Iterator[Example]:
 
 
 def _refused(form: Any, content: SampleContent) -> Any:
-    """Return the form with an error of no single field besides its own errors."""
+    """Return the form with its errors and an additional error that belongs to no field."""
     form.add_error(None, clean(content.error) or "Not saved")
     return form
 
 
 def _agent(content: SampleContent) -> Mapping[str, Any]:
-    """Return the form of a definition with the errors that the checks of the product find in it."""
+    """Return the form of a definition with the errors from the product's validation."""
     rule = {"action": content.name, "tools": "(", "reason": content.text, "expires": content.title}
     definition = {
         "agent_id": content.name, "provider": content.name, "model": content.title, "instructions": content.markdown,

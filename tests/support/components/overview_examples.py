@@ -1,4 +1,4 @@
-"""The parts of a project's start page: what needs a person, what runs, charts and sums."""
+"""The parts of a project's start page: entries that need a person, running runs, charts and totals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def overview_examples(request: HttpRequest, content: SampleContent) -> Iterator[
 
 
 def needs_of(content: SampleContent) -> list[NeedEntry]:
-    """Return an entry of each kind of what needs a person."""
+    """Return one entry of each kind that needs a person."""
     return [entry_of(_need(content, kind, number), may_decide=True) for number, kind in enumerate(NeedKind, 1)]
 
 
@@ -85,7 +85,7 @@ def _live(content: SampleContent) -> Mapping[str, Any]:
 
 
 def _window(content: SampleContent) -> RunWindow:
-    """Return the runs of a week: one in every five hours."""
+    """Return the runs of a week, one every five hours."""
     hours = range(0, 7 * 24 if content.rows else 0, 5)
     return RunWindow(RANGES["7d"], BEGIN, [_ended(content, number, hour) for number, hour in enumerate(hours)])
 

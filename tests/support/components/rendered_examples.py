@@ -1,4 +1,4 @@
-"""A component of the page: a template of the site with the context that a page would give it."""
+"""A component of the page: a template of the site, rendered with the context that a page would use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.components.sample_content import SampleContent
 
 
 class ExampleFrame(StrEnum):
-    """The element that a component is part of on its page, such as the list of a row."""
+    """The element that contains a component on its page, such as the list around a row."""
 
     NONE = ""
     TIMELINE = "timeline"
-    #: The same with the filter of messages, which names the tool calls that an answer requests.
+    #: The frame with the filter "messages", which names the tool calls that an answer requests.
     MESSAGES = "messages"
     RESULTS = "results"
     FACTS = "facts"
@@ -29,7 +29,7 @@ class ExampleFrame(StrEnum):
 
 @dataclass(frozen=True)
 class Example:
-    """A component. A template may be shown several times, each with a title of its own."""
+    """A component. A template may appear several times, each time with a different title."""
 
     title: str
     template: str
@@ -55,7 +55,7 @@ Examples = Callable[[HttpRequest, SampleContent], Iterable[Example]]
 
 
 def render_examples(request: HttpRequest, examples: Iterable[Example]) -> list[ShownExample]:
-    """Render components by the templates of the site."""
+    """Render components with the templates of the site."""
     return [_rendered(request, each) for each in examples]
 
 

@@ -50,7 +50,7 @@ def run_examples(request: HttpRequest, content: SampleContent) -> Iterator[Examp
 
 
 def _controls(content: SampleContent) -> Iterator[Example]:
-    """Yield the buttons that pause and stop a run with its child runs: possible, and refused."""
+    """Yield the buttons that pause and stop a run with its child runs, allowed and refused."""
     run, ended, recorded = (sample_run(content, RunStatus(name)) for name in ("running", "completed", "running"))
     recorded.source = AgentRun.Source.EXTERNAL
     for title, each in (("Pause and stop", run), ("Pause and stop, refused", ended), ("Stop recording", recorded)):

@@ -1,6 +1,6 @@
-"""Banners of runs in every status and for every reason, by the functions that make those of real runs.
+"""Banners of runs in every status and for every reason, made by the same functions as banners of real runs.
 
-They look for the run's events, and find none, because the run is in no table.
+These functions look for the run's events and find none, because the run is not saved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_LINEAGE = Lineage([sample_id(1)], 1, [], None, None, [])
 
 
 def all_banners(content: SampleContent) -> list[Banner]:
-    """Return the banners of each status of a run, of each reason to wait or to pause, and of other occasions."""
+    """Return the banners of each run status, of each reason to wait or pause, and of other occasions."""
     return [*_child_banners(content), *_of_native_runs(content), *_of_external_runs(content)]
 
 

@@ -1,6 +1,6 @@
-"""The content that components are shown with. All of it is here; the ordinary texts are those of the demo's recordings.
+"""The content of the components. The ordinary texts come from the demo's recordings.
 
-Cut down to what the page needs: a component takes the texts of the fields that it shows.
+Contains only the texts that the components show.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from runs.fixtures.format import Fixture, RecordedResult
 from runs.fixtures.library import load
 
-#: The recordings that the ordinary texts are of: a short one, and one with a plan and a Go program.
+#: The recordings with the ordinary texts: a short one, and one with a plan and a Go program.
 UPDATE, PLAN = "claude-code-5c", "claude-code-7e"
 
 
 class ContentKind(StrEnum):
-    """The kinds of content. Each component is shown with one of them at a time, because some of its IDs are fixed."""
+    """The kinds of content. A page shows components with one kind at a time, because some of their IDs are fixed."""
 
     ORDINARY = "ordinary"
     LONG = "long"
@@ -31,27 +31,27 @@ class SampleContent:
     """Content of one kind."""
 
     kind: ContentKind
-    #: Of an agent, a tool or a person.
+    #: A name of an agent, a tool or a person.
     name: str
-    #: Of a run.
+    #: A title of a run.
     title: str
-    #: What a person writes.
+    #: A text written by a person.
     text: str
-    #: What a model writes.
+    #: A text written by a model.
     markdown: str
     thinking: str
     #: The arguments of a tool call that edits a file.
     arguments: dict[str, Any]
-    #: What a program prints, with the colours of a terminal.
+    #: Output of a program, with terminal colours.
     output: str
     #: The content of a file in Go.
     code: str
     patch: str
     payload: Any
     error: str
-    #: Tokens, seconds and the like.
+    #: A count of tokens, seconds and the like.
     number: int
-    #: Entries of lists.
+    #: Number of list entries.
     rows: int
 
     @property
@@ -95,7 +95,7 @@ def _ordinary() -> SampleContent:
 
 
 def _long() -> SampleContent:
-    """Return the ordinary texts many times over, and words that cannot be broken at a space."""
+    """Return the ordinary texts repeated many times, and words without a place to break."""
     plain, prompt = content_of(ContentKind.ORDINARY), str(load(PLAN).answers[0].input.prompt)
     word = "compare-the-versions-of-every-module-" * 6
     output = _output(load(PLAN), 0)
@@ -125,7 +125,7 @@ def _empty() -> SampleContent:
 
 
 def _hostile() -> SampleContent:
-    """Return texts that would act if a page took them for markup, code for a terminal, or a template."""
+    """Return texts that would take effect if a page treated them as markup, terminal codes, or a template."""
     markup = "<script>alert('markup')</script><img src=x onerror=alert('markup')>"
     closing = "</textarea></pre></bdi></p></li></ol></table></main><h1 id=broken>out</h1>"
     invisible = "\u202egnp.exe\u2066 zero\u200bwidth\ufeff \x00 \x1b]0;title\x07 \x1b[2J"

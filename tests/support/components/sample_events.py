@@ -10,19 +10,19 @@ from tests.support.components.sample_content import SampleContent
 from tests.support.components.sample_rows import BEGIN, MODEL, sample_id
 from timeline.events import EventType as E
 
-#: The call ID of the tool call whose outcome is unknown, and the position of the message that was rolled back.
+#: The call ID of the tool call of unknown outcome, and the position of the rolled-back message.
 LOST_CALL, ROLLED_BACK = "lost", 4
 _LATER = BEGIN.isoformat()
 
 
 class SampleEvent(NamedTuple):
-    """An event: what differs between events."""
+    """The fields that differ between sample events."""
 
     type: str
     payload: dict[str, Any]
     step: int | None = None
     late: bool = False
-    #: Whether it is about the tool call whose outcome is unknown.
+    #: Whether the event is about the tool call of unknown outcome.
     is_of_lost_call: bool = False
 
 
@@ -49,7 +49,7 @@ def message_events(content: SampleContent) -> Iterator[SampleEvent]:
 
 
 def call_events(content: SampleContent) -> Iterator[SampleEvent]:
-    """Yield a tool call of each status, one with streamed output, and one of an edit, a command and a file."""
+    """Yield a tool call of each status, one with streamed output, and calls of an edit, a command and a file."""
     for number, status in enumerate(ToolStatus, 11):
         if status is not ToolStatus.PLANNED:
             yield from _call(content, number, status)

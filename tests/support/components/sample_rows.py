@@ -1,4 +1,4 @@
-"""Rows that are in no table: a project, runs and tool calls that exist only while the page of components is made.
+"""Unsaved rows: a project, runs and tool calls that exist only while the page of components is rendered.
 
 Their IDs are small numbers, so that links and forms of the page lead to pages that do not exist.
 """
@@ -18,7 +18,7 @@ from runs.statuses import Effect, RunStatus, ToolStatus
 from tests.support.components.sample_content import ContentKind, SampleContent
 from timeline.models import Log
 
-#: When everything happened: a fixed time, so that two pictures of the page are alike.
+#: The time of all sample events. Fixed, so that screenshots of the page do not differ.
 BEGIN = datetime(2026, 11, 2, 9, 30, tzinfo=UTC)
 MODEL = "claude-opus-4-5-20251101"
 _PROJECT, _RUN, _CALL = 1 << 16, 2 << 16, 3 << 16
@@ -30,12 +30,12 @@ def sample_id(number: int) -> UUID:
 
 
 def sample_project(content: SampleContent) -> Project:
-    """Return a project. Its name is that of the content; the word in its URL has to be a valid one."""
+    """Return a project. Its name comes from the content; its slug must be valid."""
     return Project(pk=UUID(int=_PROJECT), slug="sample", name=content.name or "sample", settings={})
 
 
 def sample_run(content: SampleContent, status: RunStatus = RunStatus.RUNNING, reason: str = "", number: int = 1) -> Any:
-    """Return a run with the columns and annotations that pages read of it."""
+    """Return a run with the columns and annotations that pages read."""
     project, is_empty = sample_project(content), content.kind is ContentKind.EMPTY
     log = Log(pk=sample_id(number), project=project, last_seq=0 if is_empty else 240)
     log.last_event_at = BEGIN + timedelta(minutes=3)
@@ -72,7 +72,7 @@ def sample_run(content: SampleContent, status: RunStatus = RunStatus.RUNNING, re
 
 
 def sample_data(content: SampleContent, run: Any) -> RunData:
-    """Return what the page of a run reads of other tables."""
+    """Return the data of other tables that the page of a run reads."""
     has_calls = content.kind is not ContentKind.EMPTY
     lost = DiscardedCalls(2, abs(content.number), Decimal("0.25")) if has_calls else DiscardedCalls()
     share = ModelShare(content.name, 3, content.number, Decimal("1.5"))
@@ -124,7 +124,7 @@ def sample_approval(content: SampleContent, run: AgentRun, number: int = 1) -> A
 
 
 def sample_cascade(content: SampleContent) -> Cascade:
-    """Return child runs that a stop and a pause of a run take along."""
+    """Return the child runs that stop or pause together with a run."""
     named = [NamedRun(sample_id(each), content.title, content.name, RunStatus.RUNNING) for each in content.entries]
     along = TakenAlong(len(named) + bool(named), named)
     return Cascade(along, along)

@@ -38,7 +38,7 @@ _CALL, _MESSAGE = UUID(int=4 << 16), UUID(int=5 << 16)
 
 def timeline_examples(request: HttpRequest, content: SampleContent) -> Iterator[Example]:
     """Yield the timeline, its links to other rows, and the minimap."""
-    # Each list has numbers of its own, because the IDs of rows are made of them.
+    # Each list uses different numbers, because the IDs of rows contain them.
     messages = {"items": items_of(content, message_events(content), 1)}
     yield Example("Messages and model calls", TEMPLATE, messages, ExampleFrame.MESSAGES)
     yield _rows("Media of a message", [_with_media(content)])
@@ -55,7 +55,7 @@ def _rows(title: str, items: list[Item]) -> Example:
 
 
 def items_of(content: SampleContent, events: Iterable[SampleEvent], first: int) -> list[Item]:
-    """Return the rows and cards of these events, whose numbers begin with `first`."""
+    """Return the rows and cards of these events, numbered from `first`."""
     fold = Fold(_texts(content))
     for seq, each in enumerate(events, first):
         event = Event(log_id=RUN, seq=seq, type=each.type, step=each.step, payload=each.payload, late=each.late)
@@ -67,7 +67,7 @@ def items_of(content: SampleContent, events: Iterable[SampleEvent], first: int) 
 
 
 def _texts(content: SampleContent) -> EventTexts:
-    """Return the rows of the tool call whose outcome is unknown, and of the message that was rolled back."""
+    """Return the rows of the tool call of unknown outcome, and of the rolled-back message."""
     call = CallRow(
         id=_CALL, message_id=_MESSAGE, call_id=LOST_CALL, name=content.name, effect=Effect.AT_MOST_ONCE,
         input=content.arguments, starts=2, output=Clip(), colours=(), media=(), has_unsent_output=False,
@@ -80,7 +80,7 @@ def _texts(content: SampleContent) -> EventTexts:
 
 
 def picture_of(content: SampleContent) -> str:
-    """Return the address of a picture: the site's own, and of hostile content one where there is none."""
+    """Return the URL of a picture: the site's logo, or for hostile content a URL without a picture."""
     is_broken = content.kind is ContentKind.HOSTILE
     return reverse("runs:media", args=[RUN, _MESSAGE, 0]) if is_broken else static("favicon.svg")
 

@@ -1,1 +1,1 @@
-"""The compose file, and sites of `agentops up`."""
+"""Helpers for the tests of the compose file and of `agentops up`."""

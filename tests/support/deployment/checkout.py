@@ -1,7 +1,7 @@
 """A clone of this repository, with the Makefile's environment, that needs no network.
 
-The clone has this repository's files, but the package in its lock file is a small one in a local directory. What the
-site imports comes from the environment of the tests, which Python sees and uv does not.
+The clone has this repository's files, but its lock file names only a small package in a local directory. The site
+imports its dependencies from the environment of the tests, which Python sees and uv does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 UV = Path(sys.executable).with_name("uv")
-#: The files that make the site.
+#: The files of the site.
 FILES = (
     *("Makefile", "pyproject.toml", "requirements-dev.lock", "manage.py", ".gitignore"),
     *("README.md", "CHANGELOG.md", "LICENSE", "agentops", "runs", "timeline", "static", "templates", "examples"),
@@ -30,11 +30,11 @@ DEPENDENCIES = re.compile(r"^dependencies = \[\n.*?^\]\n", re.DOTALL | re.MULTIL
 
 @dataclass
 class Checkout:
-    """A repository (`upstream`), and the clone of a user (`directory`)."""
+    """A repository (`upstream`), and a user's clone (`directory`)."""
 
     upstream: Path
     directory: Path
-    #: The wheels that uv can install, in place of an index.
+    #: The wheels that uv can install; they replace a package index.
     wheels: Path
 
     @classmethod
@@ -52,7 +52,7 @@ class Checkout:
         return checkout
 
     def release(self, version: str) -> None:
-        """Commit a lock file that names this version of the package `steady`."""
+        """Commit a lock file that pins this version of the package `steady`."""
         digest = make_wheel(self.wheels, "steady", version)
         lock = f"steady=={version} \\\n    --hash=sha256:{digest}\n"
         (self.upstream / "requirements.lock").write_text(lock)
@@ -70,7 +70,7 @@ class Checkout:
         (self.directory / "requirements.local").write_text("".join(f"{line}\n" for line in lines))
 
     def make_target(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run make, whatever its exit code."""
+        """Run make, with any exit code."""
         return subprocess.run(
             ["make", *words],
             cwd=self.directory,
@@ -82,7 +82,7 @@ class Checkout:
         )
 
     def run(self, program: str, *words: str) -> str:
-        """Run a program of the environment, and return what it prints."""
+        """Run a program of the environment, and return its output."""
         env = self.env(AGENTOPS_HOME=str(self.directory / ".agentops"), VIRTUAL_ENV=str(self.directory / ".venv"))
         done = subprocess.run(
             [str(self.program(program)), *words],
@@ -96,7 +96,7 @@ class Checkout:
         return done.stdout
 
     def installed(self) -> dict[str, str]:
-        """The packages of the environment: name → version."""
+        """Return the packages of the environment: name → version."""
         words = ["pip", "list", "--format", "freeze", "--exclude-editable", "--python", str(self.program("python"))]
         done = subprocess.run([str(UV), *words], env=self.env(), capture_output=True, text=True, check=True)
         return dict(line.split("==") for line in done.stdout.splitlines())
@@ -105,7 +105,7 @@ class Checkout:
         return self.directory / ".venv" / "bin" / name
 
     def env(self, **more: str) -> dict[str, str]:
-        """The user's shell: without an index of packages, and without the tools of the tests."""
+        """Return a user's environment variables: no package index, and none of the tests' tools on the path."""
         own = str(Path(sys.executable).parent)
         path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part != own)
         return {
@@ -121,7 +121,7 @@ class Checkout:
         }
 
     def make_environment(self) -> None:
-        """Make .venv as the Makefile leaves it after it has installed uv, which comes from an index."""
+        """Create .venv as the Makefile does. uv is a symbolic link, because installing it needs an index."""
         venv = self.directory / ".venv"
         words = [str(UV), "venv", "--quiet", "--python", sys.executable, str(venv)]
         subprocess.run(words, env=self.env(), check=True)

@@ -1,4 +1,4 @@
-"""Environments that have nothing of the development environment, for what a user of agentops installs and runs."""
+"""Environments without the development packages, in which tests install and run agentops as a user would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 UV = Path(sys.executable).with_name("uv")
 LOCKED = ROOT / "requirements-dev.lock"
-#: What `make install` reads, and the packages of the site.
+#: The files that `make install` reads, and the packages of the site.
 CHECKOUT = (
     *(
         "Makefile",
@@ -27,7 +27,7 @@ CHECKOUT = (
     ),
     *("agentops", "runs", "timeline", "static", "templates"),
 )
-#: How this machine reaches packages and checks certificates.
+#: Prefixes of the variables that configure package downloads and certificates on this machine.
 _KEPT = (
     "UV_",
     "PIP_",
@@ -44,10 +44,10 @@ _KEPT = (
 
 @dataclass
 class CleanEnvironment:
-    """A virtual environment in `.venv` of a directory, and the shell of somebody who works there.
+    """An empty virtual environment in `.venv` of a directory, and a user's shell in it.
 
-    It begins empty. In its shell, `pip` is that of uv: the same commands, in a tenth of the time. What is installed has
-    the versions of the lock file, so that a release of somebody else's package changes no test.
+    In the shell, `pip` runs `uv pip`: the same commands in a tenth of the time. Packages have the versions of the lock
+    file, so a new release of a dependency changes no test.
     """
 
     directory: Path
@@ -72,20 +72,20 @@ class CleanEnvironment:
         return self.directory / ".venv" / "bin"
 
     def install_site(self, wheel: Path) -> None:
-        """Install a wheel of agentops, and what its lock file names."""
+        """Install a wheel of agentops and the packages in its lock file."""
         target = ("--quiet", "--python", str(self.programs / "python"))
         uv("pip", "sync", *target, "--require-hashes", str(ROOT / "requirements.lock"))
         uv("pip", "install", *target, "--no-deps", str(wheel))
 
     def link_checkout(self) -> None:
-        """Put the files of this checkout beside the environment, with which `make install` installs the site."""
+        """Link this checkout's files into the directory, so that `make install` can install the site."""
         for name in CHECKOUT:
             (self.directory / name).symlink_to(ROOT / name)
-        # uv is there, which the Makefile gets from an index.
+        # uv is installed already; the Makefile would download it from an index.
         (self.directory / ".venv" / ".stamp-uv").touch()
 
     def sh(self, commands: str, **more: str) -> str:
-        """Run commands in the directory, and return what they print."""
+        """Run commands in the directory, and return their output."""
         words = ["bash", "-e", "-c", f'export PATH="$PWD/.venv/bin:$PATH"\n{commands}']
         shell = self._shell() | more
         done = subprocess.run(
@@ -112,13 +112,13 @@ class CleanEnvironment:
 
 
 def build_wheel(directory: Path) -> Path:
-    """Build the wheel of this tree into a directory, and return it."""
+    """Build the wheel of this tree in a directory, and return its path."""
     uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(directory), str(ROOT))
     return next(directory.glob("*.whl"))
 
 
 def uv(*words: str) -> str:
-    """Run uv. Whatever environment this one is, uv shall not look at it."""
+    """Run uv without the current virtual environment."""
     env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | {
         "UV_PYTHON_DOWNLOADS": "never"
     }

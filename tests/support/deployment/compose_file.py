@@ -10,7 +10,7 @@ import yaml
 from tests.support.paths import ROOT
 
 FILE = ROOT / "docker-compose.yml"
-#: The services that run our image.
+#: The services that run the image of agentops.
 OURS = ["migrate", "web", "stream", "worker", "beat"]
 VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z_]+)")
 
@@ -24,13 +24,13 @@ def service(name: str) -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """What .env.example sets."""
+    """Return the variables that .env.example sets."""
     lines = (ROOT / ".env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
 
 
 def value(text: object) -> str:
-    """A text of the compose file with its variables replaced, as Docker does it with .env.example."""
+    """Replace the variables in a text of the compose file, as Docker does with .env.example."""
     pattern = r"(?<!\$)\$\{([A-Z_]+):([-+])([^}]*)\}"
     return re.sub(pattern, _replaced, str(text)).replace("$$", "$")
 

@@ -1,4 +1,4 @@
-"""Sites of `agentops up` for the tests: real processes, each with a home and a port of its own."""
+"""Sites of `agentops up` for the tests: real processes, each with a separate home and port."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PLAYED = {"claude-code-5c": ("completed", 5), "claude-code-7e": ("completed", 24
 
 
 MANAGE = [sys.executable, str(ROOT / "manage.py")]
-#: Said to root, in which some machines run their tests.
+#: Printed for root, because some machines run the tests as root.
 ROOT_WARNING = "agentops: warning: running as root: an ordinary user is enough, and safer\n"
 
 
 @dataclass
 class Site:
-    """A home, and the process that serves it now, if there is one."""
+    """A home directory, and the process that serves it, if one runs."""
 
     home: Path
     port: int = field(default_factory=free_port)
@@ -41,11 +41,11 @@ class Site:
     subcommand: str = "up"
 
     def env(self, **more: str) -> dict[str, str]:
-        """Nothing of the shell or the suite that would change a site."""
+        """Return an environment without the variables of the shell or the suite that would change a site."""
         return {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(self.home), "PORT": str(self.port)} | more
 
     def start(self, **more: str) -> Site:
-        """Start it; it may not answer yet."""
+        """Start the site without waiting until it responds."""
         self.starts += 1
         with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
             self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Site:
         return self
 
     def up(self, **more: str) -> Site:
-        """Start it and wait until it has said that it answers."""
+        """Start the site, and wait until it prints that it is ready."""
         self.start(**more)
         eventually(lambda: self.out.count("\n") >= 3 or not self.alive, why=f"it is up: {self.err}")
         assert self.alive, self.err
@@ -96,7 +96,7 @@ class Site:
         return self.process.wait(within_s)
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Its exit code after this signal."""
+        """Send a signal, and return the exit code."""
         self.send(number)
         return self.ended()
 
@@ -106,7 +106,7 @@ class Site:
             self.process.wait(60)
 
     def agentops(self, *words: str) -> str:
-        """What another command says in this home."""
+        """Run another command in this home, and return its output."""
         done = subprocess.run(
             [*self.command, *words],
             env=self.env(), cwd=self.home.parent, capture_output=True, text=True, timeout=120, check=False,
@@ -116,7 +116,7 @@ class Site:
 
     @contextmanager
     def signed_in(self, password: str) -> Iterator[httpx.Client]:
-        """A reader of the site, who has typed the password into the form."""
+        """Return a client that has signed in with the password form."""
         with httpx.Client(base_url=self.url, timeout=20) as client:
             found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/login").text)
             assert found is not None
@@ -125,7 +125,7 @@ class Site:
             yield client
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What stands in the database, read beside the site; nothing where there are no tables yet."""
+        """Query the database directly. Return no rows if there are no tables yet."""
         path = self.home / "agentops.sqlite3"
         if not path.exists():
             return []
@@ -135,13 +135,13 @@ class Site:
             return database.execute(sql, values).fetchall()
 
     def run_of(self, agent_id: str) -> UUID:
-        """The only run of this agent."""
+        """Return the ID of the only run of this agent."""
         sql = "SELECT r.id FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id WHERE a.slug = ?"
         [(run_id,)] = self.rows(sql, agent_id)
         return UUID(run_id)
 
     def runs(self) -> dict[str, tuple[str, int]]:
-        """Status and steps of the runs by their agent."""
+        """Return the status and the number of steps of each run, by agent."""
         sql = "SELECT slug, status, step_count FROM agent_runs JOIN runs_agent ON runs_agent.id = agent_id"
         return {slug: (status, steps) for slug, status, steps in self.rows(sql)}
 

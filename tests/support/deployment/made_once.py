@@ -1,4 +1,4 @@
-"""What is made once for all processes of a run of the suite, by whichever of them needs it first."""
+"""Directories that are built once per test session: the first process that needs one builds it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a directory that `make` has filled. The others wait meanwhile; if it fails, the next one tries again."""
+    """Return a directory that `make` has filled. Other processes wait for it, and retry if `make` fails."""
     base = tmp_path_factory.getbasetemp()
-    # With pytest-xdist, the parent of a worker's directory is that of all workers.
+    # With pytest-xdist, all workers share the parent of their directories.
     directory = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / name
     directory.mkdir(exist_ok=True)
     done = directory / "done"

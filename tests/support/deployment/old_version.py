@@ -1,4 +1,4 @@
-"""An earlier version of this repository, from its own git history, and what a database holds."""
+"""An earlier version of this repository, from its git history, and the rows of a database."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import psycopg
 from tests.support.paths import ROOT
 from tests.support.services import missing
 
-#: The directories and files of the site, in each version.
+#: The directories and files of the site, in every version.
 PACKAGES = ("agentops", "runs", "timeline", "templates", "static", "manage.py", "CHANGELOG.md")
-#: Column → value, as text that two databases of different schema can be compared by.
+#: Column → value. Values are text, so that databases with different schemas can be compared.
 Row = dict[str, str]
 
 
 @dataclass
 class Version:
-    """The code of a version, with a database that it works on. Its libraries are those of the tests."""
+    """The code of a version, with the database that it uses and the packages of the tests."""
 
     tree: Path
     database: str
@@ -33,7 +33,7 @@ class Version:
     log: Path
 
     def python(self, *words: str, settings: str = "agentops.settings") -> subprocess.CompletedProcess[str]:
-        """Run Python with the code of this version, whatever the exit code."""
+        """Run Python with the code of this version, with any exit code."""
         env = self._env() | {"DJANGO_SETTINGS_MODULE": settings}
         return subprocess.run(
             [sys.executable, *words], cwd=self.tree, env=env, capture_output=True, text=True, timeout=300, check=False
@@ -46,7 +46,7 @@ class Version:
 
     @contextmanager
     def worker(self) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker of this version; killed at the end."""
+        """Run a worker of this version, and kill it at the end of the block."""
         with self.log.open("ab") as log:
             worker = subprocess.Popen(
                 [sys.executable, "manage.py", "worker"], cwd=self.tree, env=self._env(), stdout=log, stderr=log
@@ -70,7 +70,7 @@ class Version:
 
 
 def unpack(commit: str, directory: Path) -> Path:
-    """Put the files of a commit into a directory. Skips the test where this clone does not have the commit."""
+    """Extract the files of a commit into a directory. Skip the test if this clone does not have the commit."""
     done = subprocess.run(["git", "archive", commit, *PACKAGES], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
         reason = done.stderr.decode().strip()
@@ -81,7 +81,7 @@ def unpack(commit: str, directory: Path) -> Path:
 
 
 def query(database: str, sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query of a database that its URL names."""
+    """Return the rows of a query. `database` is a database URL."""
     with closing(_connect(database)) as connection, closing(connection.cursor()) as cursor:
         cursor.execute(sql)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

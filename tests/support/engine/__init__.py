@@ -1,1 +1,1 @@
-"""Models, policies and deaths for the tests of the engine."""
+"""Models, policies and worker deaths for the tests of the engine."""

@@ -20,7 +20,7 @@ def task(agent: str, prompt: str = "Look.") -> dict[str, Any]:
 
 
 def work(worker: Worker) -> None:
-    """Everything that can be done without anybody's help."""
+    """Advance runs until none can continue without a person."""
     while advance_ready(worker):
         pass
 

@@ -12,4 +12,4 @@ DieAt = Callable[..., bool]
 
 
 class Died(BaseException):
-    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
+    """Simulates the end of the process: none of the worker's error handling may run after it."""

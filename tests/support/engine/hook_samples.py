@@ -1,4 +1,4 @@
-"""Hooks that tests install: each does what the test says, at the events that it names."""
+"""Hooks whose decisions and events a test defines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from runs.hooks.base import Hook, HookContext, HookEvent
 from runs.models import AgentRun
 
-#: Name → what the hook does.
+#: Name → the hook's decision function.
 DECIDES: dict[str, Callable[[HookContext], Any]] = {}
 
 
@@ -34,13 +34,13 @@ class Observer(_Told):
 
 
 def use(does: str, *at: HookEvent, guard: bool = True, tools: str = ".*") -> dict[str, Any]:
-    """Return the entry of a definition."""
+    """Return a hook entry for an agent's definition."""
     name = Guard.name if guard else Observer.name
     return {"hook": name, "tools": tools, "options": {"does": does, "at": list(at or HookEvent)}}
 
 
 def with_hooks(run: AgentRun, *hooks: dict[str, Any] | str, **policies: Any) -> AgentRun:
-    """As if the agent had had these when the run was created."""
+    """Add hooks to the run's saved agent configuration, as if the agent had them at the run's creation."""
     run.agent_config["policies"] = {**run.agent_config["policies"], "hooks": list(hooks), **policies}
     run.save(update_fields=["agent_config"])
     return run

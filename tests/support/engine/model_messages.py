@@ -1,4 +1,4 @@
-"""What a model was sent, as short texts; and a model that never ends."""
+"""Short texts of the messages that a model receives, and a model that never finishes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.processes.scripted_model import Move, Play
 
 
 def endless(requests: list[tuple[int, list[ModelMessage]]]) -> Play:
-    """Asks for a tool in every step, and keeps what it was asked with."""
+    """Return a play that requests a tool in every step. Append each call's number and history to `requests`."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         requests.append((call.number, list(call.history)))
@@ -23,7 +23,7 @@ def endless(requests: list[tuple[int, list[ModelMessage]]]) -> Play:
 
 
 def texts(history: list[ModelMessage]) -> list[str]:
-    """What was said, in order: the request that a provider would get, in short."""
+    """Return short texts of the history, in order, as a provider would receive it."""
     said = []
     for message in history:
         for part in message.parts:

@@ -1,4 +1,4 @@
-"""What policies are about, made to happen: runs that fall silent, die, fail or ask; and what must hold after."""
+"""Runs that trigger each policy: they become idle, die, fail or ask a question. Also the checks of the result."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def http(status: int, text: str = "no", **headers: str) -> ModelHTTPError:
 
 
 def saying(*turns: Iterable[Move]) -> Play:
-    """Answer n is the n-th of these, and the last one from then on. Counted over all runs, for model calls that fail
-    have no number of their own."""
+    """Return a play whose n-th answer is the n-th of `turns`, and then always the last. The count covers all runs,
+    because failed model calls have no number.
+    """
     left = list(turns)
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -50,14 +51,14 @@ def asks(question: str = "Which one?", call_id: str = "call-ask", **more: Any) -
 
 
 def with_policies(run: AgentRun, **policies: Any) -> AgentRun:
-    """As if the agent had them when the run was created."""
+    """Set policies in the run's saved agent configuration, as if the agent had them at the run's creation."""
     run.agent_config["policies"] = policies
     run.save(update_fields=["agent_config"])
     return run
 
 
 def make_asking(project: Project | None = None) -> AgentRun:
-    """A run that waits for the answer to its question "Which one?"."""
+    """Create a run that waits for the answer to "Which one?"."""
     settings = {"calls": [["ask_user"]], "arguments": {}, "ledger": ""}
     agent = make_agent(project, provider="scripted", model="scripted-model", tools=["ask_user"], settings=settings)
     return drive(make_run(agent, "Go."))
@@ -69,14 +70,14 @@ def falls_silent(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: 
 
 
 def dies(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: Any) -> AgentRun:
-    """In the second step, with a call running and one planned."""
+    """Crash a run in its second step, with one call running and one planned."""
     run = with_policies(scripted(calls=[["ledger_read"], ["ledger_once", "ledger_read"]], tools=TOOLS), on_dead=policy)
     assert die_at(run, "tool.running", hit=2)
     return drive(run, worker)
 
 
 def fails(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: Any) -> AgentRun:
-    """Its second step, for good."""
+    """Make a run's second step fail with an error that is not retried."""
     run = scripted(saying([ToolCallPart("ledger_read", {"n": 1}, "a")], [http(401)], ["Better now."]), tools=TOOLS)
     return drive(with_policies(run, on_error=policy), worker)
 
@@ -95,12 +96,12 @@ OCCASIONS: dict[str, Occasion] = {
 
 
 def time_has_come(run: AgentRun) -> None:
-    """For a run that waits: its cooldown is over by the database's clock."""
+    """End the cooldown of a waiting run, by the database's clock."""
     assert AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
 
 
 def applied(run: AgentRun) -> list[dict[str, Any]]:
-    """What policies did about it."""
+    """Return the payloads of the run's `policy.applied` events."""
     return [event.payload for event in of_type(run, "policy.applied")]
 
 
@@ -113,14 +114,14 @@ def lineage(run: AgentRun) -> list[AgentRun]:
 
 
 def in_order(run: AgentRun) -> None:
-    """Everything that holds of every run, of all that belong to this one's lineage."""
+    """Check all invariants of every run in this run's lineage."""
     for each in lineage(run):
         check(each)
         assert differences(each.pk) == []
 
 
 def elsewhere(what: Callable[[], object]) -> Callable[[], None]:
-    """A move of a play that does `what` on a thread of its own, as a door would, and waits for it."""
+    """Return a move of a play that calls `what` in another thread, as a request would, and waits for it."""
 
     def go() -> None:
         with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""What a test does in a thread beside its own."""
+"""Functions that a test runs in another thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runs.worker.worker import Worker
 
 
 def drive_and_close(worker: Worker, run: AgentRun) -> None:
-    """Drive a run, and close the connections of this thread."""
+    """Drive a run, then close the connections of this thread."""
     try:
         worker.drive(run.pk)
     finally:

@@ -1,4 +1,4 @@
-"""Expressions of a definition that compute for hours if nothing limits them."""
+"""Expressions in a flow definition that run for hours without a limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROWS = [{"id": n, "name": f"name {n}"} for n in range(2_000)]
 #: A thousand references to the same value.
 MANY = "|".join([f"[{','.join(['@'] * 10)}][]"] * 3)
 SCOPE: Any = {"inputs": {"rows": ROWS, "text": LONG, "same": [ROWS, [dict(row) for row in ROWS]]}}
-#: Each takes from seconds to hours without a limit, and none is longer than 200 characters.
+#: Each takes from seconds to hours without a limit. None is longer than 200 characters.
 EXPENSIVE = [
     f"inputs.rows|{MANY}|[?id > `5` && name != 'x' && contains(name, 'n')].name | length(@) > `3`",
     f"[inputs.text]|{MANY}|[*].reverse(@)|[*].reverse(@)|length(@)",

@@ -23,13 +23,13 @@ from timeline.models import Source
 
 
 def record_answers(folder: Path, name: str, answers: Sequence[str]) -> None:
-    """Write a recording of a model that gives these answers, one a call."""
+    """Write a recording of a model that gives these answers, one per call."""
     calls = [
         {"input": {"prompt": "any"}, "output": {"text": text, "usage": {}, "durationMs": 1}, "events": []}
         for text in answers
     ]
     (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
-    # The process keeps what it has loaded by the name, which another test may have given to a recording too.
+    # The process caches recordings by name, and another test may have used this name.
     library.load.cache_clear()
 
 
@@ -44,18 +44,18 @@ def make_flow_run(
     return flow_run_actions.create("test", make_flow(definition, project), inputs or {})
 
 
-#: A flow that needs neither agent nor worker.
+#: A flow that needs neither an agent nor a worker.
 CONSTANT = {"flow_id": "sample", "nodes": [{"id": "a", "type": "constant", "value": 1}]}
 
 
 def make_ended_flow_run(project: Project) -> FlowRun:
-    """A flow run that has ended, because it has nothing but a constant."""
+    """Create a completed flow run with only a constant node."""
     flow_run = make_flow_run(CONSTANT, project)
     runner.advance(flow_run.pk)
     return FlowRun.objects.get(pk=flow_run.pk)
 
 
-#: A flow that fails by itself: its loop asks for more than the limit. No run of a node fails.
+#: A flow that fails without a failed node: its loop exceeds the limit.
 OVERRUN: dict[str, Any] = {
     "title": "Never enough",
     "nodes": [{"id": "a", "type": "constant", "value": 1}, {"id": "b", "type": "constant", "value": 2}],
@@ -64,7 +64,7 @@ OVERRUN: dict[str, Any] = {
 
 
 def make_failed_flow_run(project: Project, flow_id: str = "sample") -> FlowRun:
-    """A flow run that has failed by itself."""
+    """Create a flow run that has failed although none of its nodes failed."""
     flow_run = make_flow_run({**OVERRUN, "flow_id": flow_id}, project)
     runner.advance(flow_run.pk)
     failed = FlowRun.objects.get(pk=flow_run.pk)
@@ -73,7 +73,7 @@ def make_failed_flow_run(project: Project, flow_id: str = "sample") -> FlowRun:
 
 
 def make_flow_run_with_failed_node(project: Project) -> tuple[FlowRun, AgentRun]:
-    """A flow run that has failed because the run of its only node did, and that run."""
+    """Create a flow run that has failed because the run of its only node failed. Return both."""
     make_writer(project, "breaker", fixture="claude-code-5c")
     nodes = [{"id": "draft", "type": "agent", "agent": "breaker", "prompt": "Write"}]
     flow_run = make_flow_run({"flow_id": "fragile", "nodes": nodes}, project)
@@ -94,7 +94,7 @@ def make_writer(project: Project, slug: str = "writer", **fields: Any) -> Any:
 
 
 def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] = lambda flow_run: False) -> FlowRun:
-    """Advance a flow run and drive its runs until it has ended, or nothing moves any more."""
+    """Advance a flow run and drive its runs until it ends or makes no progress."""
     for _ in range(1000):
         runner.advance_due()
         fresh = FlowRun.objects.get(pk=flow_run.pk)
@@ -106,7 +106,7 @@ def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] 
 
 
 def run_of(flow_run: FlowRun, key: str) -> AgentRun:
-    """The run that holds the conversation of a visit now."""
+    """Return the run that holds the conversation of a visit now."""
     session = flow_run.visits.get(key=key).session_id
     return AgentRun.objects.exclude(status=RunStatus.RESUMED).get(root_run=session)
 

@@ -1,7 +1,7 @@
-"""One protection of flow runs at a time, switched off: the checks must see what comes of it, or they prove nothing.
+"""Switches off one protection of flow runs at a time, to prove that the checks detect the damage.
 
-Installed into workers by sabotaged_flow_settings.py; FLOW_SABOTAGE names which. Nothing in the product knows of it:
-functions are replaced where they stand.
+sabotaged_flow_settings.py installs it in workers; FLOW_SABOTAGE names the protection. The product has no code for it:
+functions are replaced at run time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FlowSabotageConfig(AppConfig):
 
 
 def advance_in_pieces() -> None:
-    """The runs of nodes are not opened in the transaction that says so: who dies in between opens them again."""
+    """Open the runs of nodes outside the transaction that records them: a worker that takes over opens them again."""
     from runs.flows import runner
     from runs.models import FlowRun
 
@@ -42,7 +42,7 @@ def advance_in_pieces() -> None:
 
 
 def older_snapshot_saved() -> None:
-    """A worker that was held up saves its snapshot over a newer one, because nobody compares versions."""
+    """Make a delayed worker save its snapshot over a newer one, because no versions are compared."""
     from runs.lifecycle import flow_transitions
     from runs.models import FlowRun
 
@@ -59,7 +59,7 @@ def older_snapshot_saved() -> None:
 
 
 def ends_not_looked_for() -> None:
-    """Only the worker in which a node's run ends tells the flow: if it dies with the news, nobody does."""
+    """Notify the flow only from the worker in which a node's run ends. If that worker dies first, the flow hangs."""
     from runs.models import FlowRun
     from runs.models.flows import FlowRunQuerySet
 
@@ -68,7 +68,7 @@ def ends_not_looked_for() -> None:
 
 
 def resumed_by_each_worker() -> None:
-    """Who takes over a flow run tells once more that it was resumed."""
+    """Make each worker that takes over a flow run record the resume again."""
     from runs.flows import runner
     from timeline.events.flow import FlowResumed
 

@@ -1,4 +1,4 @@
-"""Play a flow with the kernel alone: an executor without database that ends visits in any order."""
+"""Play a flow with the kernel alone: a database-free executor that ends visits in any order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Execute = Callable[[VisitStart], VisitReport]
 
 
 def by_visit(start: VisitStart) -> VisitReport:
-    """Answer with the key of the visit and what was requested."""
+    """Answer with the visit's key and its request."""
     return VisitReport(start.visit, {"visit": start.visit.key, "request": dict(start.request)})
 
 
 @dataclass
 class KernelRun:
-    """A flow run in memory. Every snapshot goes through JSON, as through the database."""
+    """A flow run in memory. Every snapshot passes through JSON, as it does in the database."""
 
     definition: dict[str, Any]
     execute: Execute = by_visit
@@ -56,7 +56,7 @@ class KernelRun:
         self.failure = self.failure or decided.failure
 
     def end(self, number: int = 0) -> None:
-        """End one of the open visits."""
+        """End one open visit."""
         self.advance(self.execute(self.open.pop(number % len(self.open))))
 
     def play(self) -> KernelRun:
@@ -75,7 +75,7 @@ class KernelRun:
         return [event.payload for event in self.events if event.payload.event_type == type_]
 
     def folded(self) -> snapshot.Snapshot:
-        """Fold the events, as the log has them."""
+        """Fold the events as the log stores them."""
         logged = []
         for event in self.events:
             payload = event.payload.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""The settings of a worker whose flow runs have lost a protection: see flow_sabotage.py."""
+"""Settings of a worker with one protection of flow runs switched off: see flow_sabotage.py."""
 
 from __future__ import annotations
 

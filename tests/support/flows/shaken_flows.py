@@ -1,4 +1,4 @@
-"""A flow with a loop, a forEach, a question and two agents, whose workers are killed, and what is wrong with its end.
+"""A flow with a loop, a forEach, a question and two agents. Its workers are killed, and its result is checked.
 
 May import the product.
 """
@@ -49,19 +49,19 @@ DEFINITION = {
 }  # fmt: skip
 
 
-#: Invariants that speak of the time that passed.
+#: Invariants about elapsed time.
 OF_TIME = {"L4", "O1"}
-#: A worker that has not come to its point by then is killed where it is.
+#: A worker that has not reached its crash point after this time is killed.
 LONGEST_LIFE_S = 8.0
 
 
 def _shape(flow_run: FlowRun) -> dict[str, Any]:
-    """The final snapshot without what is new in each flow run: its ID, and those of its runs."""
+    """Return the final snapshot without the IDs that differ between flow runs."""
     return {**flow_run.snapshot, "runId": "", "agentSessions": sorted(flow_run.snapshot["agentSessions"])}
 
 
 def definition(stage: Stage) -> dict[str, Any]:
-    """The flow, whose tool writes to the ledger of the stage."""
+    """Return the flow's definition. Its tool writes to the ledger of the stage."""
     own: dict[str, Any] = json.loads(json.dumps(DEFINITION).replace("LEDGER", str(stage.ledger)))
     return own
 
@@ -98,9 +98,9 @@ def shake(
     stage: Stage, flow_run: FlowRun, kills: list[str], *, fixtures: Path, within_s: float, workers: int = 1,
     resume_every: int = 0, env: Mapping[str, str] | None = None,
 ) -> tuple[int, int]:  # fmt: skip
-    """Let workers that are killed at these points play the flow to its end. Returns their deaths, and the resumes.
+    """Run the flow to its end with workers that are killed at these points. Return the number of deaths and of resumes.
 
-    It is paused and resumed after the first death, and then after every `resume_every` of them. Raises `TimeoutError`.
+    Pause and resume the flow after the first death, and then after every `resume_every` deaths. Raise `TimeoutError`.
     """
     died = resumes = 0
     until = time.monotonic() + within_s
@@ -128,7 +128,7 @@ def shake(
 
 
 def _differences(value: Any, other: Any, path: str = "") -> list[str]:
-    """Return where two values differ, each with both values."""
+    """Return the paths at which two values differ, each with both values."""
     if value == other:
         return []
     if isinstance(value, dict) and isinstance(other, dict):
@@ -138,7 +138,7 @@ def _differences(value: Any, other: Any, path: str = "") -> list[str]:
 
 
 def problems_of(flow_run: FlowRun, calm: FlowRun, resumes: int) -> dict[str, object]:
-    """Return what differs from a flow run that nothing happened to, by the name of the check. Empty: nothing."""
+    """Return the differences from an undisturbed flow run, by the name of the check."""
     ended = FlowRun.objects.get(pk=flow_run.pk)
     types = [event.type for event in events_of(ended)]
     starts = [event.payload for event in events_of(ended, "node.started") if not event.payload.get("resumed")]
@@ -158,10 +158,10 @@ def problems_of(flow_run: FlowRun, calm: FlowRun, resumes: int) -> dict[str, obj
 
 
 def _pause_and_resume(flow_run: FlowRun) -> int:
-    """Pause and resume the flow run. Returns how often it was resumed."""
+    """Pause and resume the flow run. Return the number of resumes."""
     try:
         paused = flow_run_actions.pause("user:ada", flow_run)
         flow_run_actions.resume("user:ada", paused)
     except RunRefusal:
-        return 0  # it has ended
+        return 0  # The flow run has ended.
     return 1

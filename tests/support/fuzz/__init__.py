@@ -1,4 +1,4 @@
-"""Fuzzing of what reads foreign input: the JSON parser, the events of runners, and files of other programs.
+"""Fuzzing of the code that reads foreign input: the JSON parser, the events of runners, and files of other programs.
 
-`python -m tests.support.fuzz` feeds the targets with mutated recordings, guided by coverage (Atheris, libFuzzer).
+`python -m tests.support.fuzz` feeds mutated recordings to the targets, guided by coverage (Atheris, libFuzzer).
 """

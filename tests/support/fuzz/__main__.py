@@ -1,7 +1,7 @@
-"""Runs the fuzz targets, all at once: python -m tests.support.fuzz [--seconds 60] [--seed N] [TARGET…].
+"""Runs all fuzz targets in parallel: python -m tests.support.fuzz [--seconds 60] [--seed N] [TARGET…].
 
-An input that fails is written to .cache/fuzz, and the exit code is 1. When the product is mended, put the input into
-tests/support/fuzz/known/TARGET: the suite then tries it each time.
+Writes an input that fails to .cache/fuzz, and exits with code 1. After a fix, move the input to
+tests/support/fuzz/known/TARGET, so that the suite tests it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import django
 from tests.support.paths import ROOT
 
 FOUND = ROOT / ".cache/fuzz"
-#: Of one input: bytes, seconds, and megabytes of memory.
+#: Limits of one input: bytes, seconds, and megabytes of memory.
 LIMITS = ("-max_len=65536", "-timeout=10", "-rss_limit_mb=2048")
 NAMES = ("json", "event", "file", "formats", "otlp")
 INSTRUMENTED = ["agentops.base.http.strict_json", "runs.external", "timeline.dialects", "timeline.events"]
@@ -38,10 +38,10 @@ def main() -> int:
 
 
 def run_all(targets: list[str] | tuple[str, ...], seconds: int, seed: int) -> int:
-    """Run the targets as processes, and print what each of them has tried. Return 1 if one has failed."""
+    """Run each target in a process, and print the number of inputs it has tried. Return 1 if one has failed."""
     with tempfile.TemporaryDirectory() as scratch:
         prepare(Path(scratch) / "home")
-        # After the settings are loaded.
+        # Needs the loaded settings.
         from tests.support.fuzz.seeds import write_seeds
 
         recordings = ROOT.parent / "shared" / "data"
@@ -55,7 +55,7 @@ def run_all(targets: list[str] | tuple[str, ...], seconds: int, seed: int) -> in
 
 
 def prepare(home: Path) -> None:
-    """Load the settings, on a home of their own. No target asks the database."""
+    """Load the settings with a separate home directory. No target uses the database."""
     os.environ |= {
         "AGENTOPS_HOME": str(home),
         "AGENTOPS_TESTING": "1",
@@ -86,7 +86,7 @@ def report(target: str, process: subprocess.Popen[str]) -> int:
 
 
 def fuzz(target: str, arguments: list[str]) -> int:
-    """Run one target in this process, which libFuzzer ends."""
+    """Run one target in this process. libFuzzer ends the process."""
     import atheris
 
     from tests.support.fuzz.mutation import mutated

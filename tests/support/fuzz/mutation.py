@@ -1,4 +1,4 @@
-"""Changes JSON at one of its places, so that most inputs get past the parser. Lines of JSON are changed one by one."""
+"""Mutates JSON at one place, so that most inputs get past the parser. In a file of JSON lines, it mutates one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 Mutate = Callable[[bytes, int], bytes]
-#: How often the bytes are changed, whatever they are, instead of a JSON value.
+#: How often raw bytes are mutated instead of a JSON value.
 BYTES_SHARE = 0.1
 LINES_SHARE = 0.1
 VALUES: list[Any] = [
@@ -21,7 +21,7 @@ VALUES: list[Any] = [
 
 
 def mutated(data: bytes, max_size: int, seed: int, mutate: Mutate) -> bytes:
-    """Return a changed copy of at most `max_size` bytes. `mutate` changes bytes of any kind."""
+    """Return a mutated copy of at most `max_size` bytes. `mutate` changes raw bytes."""
     dice = Random(seed)
     lines = data.split(b"\n")
     number = dice.randrange(len(lines))
@@ -45,7 +45,7 @@ def _moved(lines: list[bytes], number: int, dice: Random) -> list[bytes]:
 
 
 def _changed(value: Any, dice: Random) -> Any:
-    """Change one place: the deeper, the likelier."""
+    """Change one place. Deep places are more likely."""
     if isinstance(value, dict) and value and dice.random() < 0.85:
         name = dice.choice(list(value))
         match dice.randrange(12):

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: recordings with short lists and texts, and events of every type."""
+"""The seeds of fuzzing: recordings with short lists and texts, and events of every type."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from timeline.events import EVENT_TYPES
 
-#: Bytes of the largest seed: small inputs are tried more often.
+#: Size of the largest seed in bytes. Small inputs are tried more often.
 MAX_SEED = 20_000
 MAX_LINES, MAX_ITEMS, MAX_TEXT = 14, 5, 60
-#: Directories of recordings of agents.
+#: Directories of agent recordings.
 FORMATS = (
     *("atif", "claude-agent-sdk", "claude-code", "claude-code-synthetic", "codex", "gemini-cli", "inspect"),
     *("langfuse-traces", "mini-swe-agent", "openhands", "swe-agent", "tau-bench"),
@@ -35,7 +35,7 @@ AGENT_EVENTS: list[dict[str, Any]] = [
 
 
 def write_seeds(directory: Path, recordings: Path) -> dict[str, Path]:
-    """Write the seeds of each target below `directory`, and return where they are."""
+    """Write the seeds of each target below `directory`, and return their paths."""
     events = [{"type": type_, "runId": "r", "payload": {}} for type_ in EVENT_TYPES] + AGENT_EVENTS
     files = [shortened_file(path) for name in FORMATS for path in sorted((recordings / name).rglob("*.json*"))]
     files += [shortened_file(path) for path in sorted((recordings / "swe-agent").glob("*.traj"))]

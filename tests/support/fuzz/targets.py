@@ -1,4 +1,4 @@
-"""The fuzz targets: each takes bytes, and raises if the product does anything that it may not do with them."""
+"""The fuzz targets. Each takes bytes, and raises if the product mishandles them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from timeline.dialects.agent_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES, Payload
 from timeline.models import Event
 
-#: Characters of an error, which repeats only the beginning of a value.
+#: Maximum characters of an error message, which repeats only the start of a value.
 MAX_ERROR = 2_000
 
 
 def json_text(data: bytes) -> None:
-    """The strict parser refuses, or returns what the standard one does."""
+    """Check that the strict parser refuses the bytes, or returns the same as the standard parser."""
     for limits in (strict_json.BODY, strict_json.FILE):
         try:
             value = strict_json.parse(data, limits)
@@ -49,7 +49,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def event(data: bytes) -> None:
-    """An event is rejected, or can be stored, repeated and shown."""
+    """Check that an event is rejected, or can be stored, repeated and shown."""
     try:
         document = strict_json.parse(data)
         read = read_any(document)
@@ -62,7 +62,7 @@ def event(data: bytes) -> None:
 
 
 def file(data: bytes) -> None:
-    """A file is refused with its name, or read as runs and their events, the same each time."""
+    """Check that a file is refused by name, or is read as the same runs and events each time."""
     imported = ImportFile("file", data)
     try:
         importer = find(imported)
@@ -85,7 +85,7 @@ def file(data: bytes) -> None:
 
 
 def formats(data: bytes) -> None:
-    """Whatever format a file is taken for, it is refused or read."""
+    """Check that every format refuses or reads the file."""
     for importer in BUILTIN:
         try:
             for _ in importer.read(ImportFile("file", data)):
@@ -95,7 +95,7 @@ def formats(data: bytes) -> None:
 
 
 def otlp(data: bytes) -> None:
-    """A body of OTLP is refused, or its entries are rejected, or what they say can be stored."""
+    """Check that an OTLP body is refused, or each entry is either rejected or storable."""
     for signal in wire.Signal:
         for encoding in wire.Encoding:
             try:
@@ -128,7 +128,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def _check_facts(facts: Any, *texts: str | None) -> None:
-    """What an entry says can be stored: as JSON without NUL, with its identifiers in columns."""
+    """Check that the contents of an entry can be stored: JSON without NUL, and identifiers that fit their columns."""
     cleaned, _ = DEFAULT.clean(facts)
     assert BARE.clean(cleaned) == (cleaned, set()), "not storable"
     assert math.isfinite(len(canonical(cleaned)))
@@ -150,7 +150,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _check_storable(each: IncomingEvent) -> None:
-    """No column holds NUL or half a surrogate pair; a log shows the payload as JSON, with secrets replaced."""
+    """Check that columns can store the event without NUL and lone surrogates, and that its payload becomes JSON."""
     payload: Any = each.payload.model_dump(mode="json") if isinstance(each.payload, Payload) else dict(each.payload)
     _check_text(each.run_ref, each.type, each.event_id or "", each.node_id)
     if each.type in EVENT_TYPES:

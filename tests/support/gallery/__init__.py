@@ -1,4 +1,4 @@
-"""A site with something in every state that a page can show, and the pages to look at.
+"""A site with objects in every state that a page can show, and a list of its pages.
 
 May import the product and Playwright.
 """

@@ -1,4 +1,4 @@
-"""Take the pictures of README.md and docs/ from a new site with the runs of the demo: `make pictures`."""
+"""Take the screenshots of README.md and docs/ on a new site with the demo's runs: `make pictures`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.support.paths import ROOT
 from tests.support.services import chromium_path
 from tests.support.waiting import eventually
 
-#: The agent of the demo's flow that answers at a pace at which its page can be seen while it works.
+#: An agent of the demo's flow that is slow enough for screenshots of its work.
 AGENT = "flow-change"
 STEPS = 4
 WIDTH = 1280
-#: Milliseconds after which fonts, streams and relative times have come to rest.
+#: Milliseconds until fonts, streams and relative times are stable.
 SETTLE_MS = 700
 
 
 def main() -> None:
-    """Start a site, take the pictures while its runs work, and end it."""
+    """Start a site, take the screenshots while its runs work, and stop it."""
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         site = Site(Path(folder) / "site").up()
         try:
@@ -45,7 +45,7 @@ def sign_in(page: Page, password: str) -> None:
 
 
 def take_pictures(page: Page, site: Site) -> None:
-    """Take a run while it works, the start page while a person is needed, and what the run did when."""
+    """Take screenshots of a working run, of the start page while a run waits for a person, and of the run's timing."""
     run = site.run_of(AGENT)
     eventually(lambda: site.runs()[AGENT][1] >= STEPS, why="the run has done some steps", within_s=300)
     take(page, f"/runs/{run}", "run", 1160)
@@ -56,7 +56,7 @@ def take_pictures(page: Page, site: Site) -> None:
 
 
 def take(page: Page, path: str, name: str, height: int) -> None:
-    """Keep the first screen of a page. A live page follows its newest rows until it is scrolled."""
+    """Take a screenshot of the first screen of a page. A live page follows its newest rows until it is scrolled."""
     page.set_viewport_size({"width": WIDTH, "height": height})
     page.goto(path)
     page.wait_for_timeout(SETTLE_MS)

@@ -1,4 +1,4 @@
-"""States that a page has only after somebody has done something there: menus that are open, forms that were refused."""
+"""States that a page reaches only after an action: open menus and rejected forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.gallery.sample_site import SampleSite
 from tests.support.gallery.shown_pages import Shown
 
 Act = Callable[[Page], None]
-#: A click would close the other menus, and on a wide screen "Actions" cannot be clicked.
+#: Sets `open` directly: a click would close the other menus, and "Actions" cannot be clicked on a wide screen.
 OPEN = """texts => {
   for (const text of texts) {
     const summaries = [...document.querySelectorAll("details > summary")];
@@ -27,17 +27,17 @@ OPEN_ALL = """selector => {
 
 
 def opening(*summaries: str) -> Act:
-    """Open the first menu whose summary begins with each of these texts."""
+    """Return an act that opens the first menu whose summary begins with each of these texts."""
     return lambda page: page.evaluate(OPEN, list(summaries))
 
 
 def opening_all(selector: str) -> Act:
-    """Open all that can be opened there."""
+    """Return an act that opens all `details` elements that match."""
     return lambda page: page.evaluate(OPEN_ALL, selector)
 
 
 def opened_pages(site: SampleSite) -> Iterator[Shown]:
-    """The states, each on a page of its own. Nothing that is done here changes what another page shows."""
+    """Yield the states, each on a separate page. No act changes another page."""
     yield from _of_runs(site)
     yield from _of_decisions(site)
     yield from _of_settings(site)

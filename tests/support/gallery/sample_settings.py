@@ -1,4 +1,4 @@
-"""What the settings pages of the sample site show: agents with versions, rules, prices, keys, members, old runs."""
+"""The contents of the sample site's settings pages: agents with versions, rules, prices, keys, members, old runs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ REVIEWER: dict[str, Any] = {
         "approvals": [{"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}],
     },
 }  # fmt: skip
-#: A secret that the project masks.
+#: A secret that the project redacts.
 SECRET = "correct horse battery"
 
 
 def make_reviewer(project: Project) -> AgentRun:
-    """A run that ended over its budget, of an agent with two versions and policies of every sort."""
+    """Create a run that exceeded its budget, of an agent with two versions and every kind of policy."""
     agent, _ = agent_definitions.apply(project, REVIEWER, by="user:ada")
     run = drive(make_run(agent))
     agent_definitions.apply(project, {**REVIEWER, "instructions": "Review.\nBe precise."}, by="user:bob")
@@ -46,7 +46,7 @@ def make_reviewer(project: Project) -> AgentRun:
 
 
 def make_rules(project: Project) -> None:
-    """One of each: an approval rule, a price, a secret."""
+    """Create an approval rule, a price and a secret."""
     rule = {"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}
     approvals.set_rules("test", project, [rule])
     model_prices.set_price(project, {"model": "openai-chat:gpt-5", "input": "1.1", "output": "9"}, by="test")
@@ -54,7 +54,7 @@ def make_rules(project: Project) -> None:
 
 
 def make_uploads(project: Project) -> list[FileImport]:
-    """Uploaded files with long names: one imported, one refused, one being imported, one that waits."""
+    """Create uploads with long file names: one imported, one refused, one in progress, one pending."""
     contents = (b'[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]', b"{}", b"[]", b"[]")
     files = [Upload(f"{'long-name-' * 20}.json", io.BytesIO(content), len(content)) for content in contents]
     uploads = intake.store(SYSTEM, project, files)
@@ -67,7 +67,7 @@ def make_uploads(project: Project) -> list[FileImport]:
 
 
 def make_keys(project: Project) -> None:
-    """A key that does everything and has a long name, and a runner's, with what it was answered."""
+    """Create a key with all scopes and a long name, and a runner's key with request counts."""
     create_key(project, name="a long name " * 10, scopes=["read", "write", "ingest"], actor="user:ada")
     key, _ = create_key(project, name="A runner with a long name", scopes=["ingest"], actor=SYSTEM)
     outcomes = {"accepted": 412, "duplicate": 9, "invalid_event": 3, "invalid_json": 1200}
@@ -76,19 +76,19 @@ def make_keys(project: Project) -> None:
 
 
 def make_members(project: Project) -> str:
-    """The member bob, and an invited person; return the path of the invitation."""
+    """Create the member bob and an invited person. Return the path of the invitation."""
     bob = verify_address(User.objects.create_user("bob", email="bob@example.org"))
     add_member(project, bob, Role.VIEWER, actor=SYSTEM)
     return url_path(invite(project, "cleo@example.org", "viewer", actor="user:ada"))
 
 
 def make_notice(run: AgentRun) -> None:
-    """An unread notification with long words."""
+    """Create an unread notification with long words."""
     text = "Wort" * 400
     notify(run.project_id, kind="escalated", title="Superkalifragilistisch" * 9, text=text, run_id=run.pk)
 
 
 def make_old(run: AgentRun) -> None:
-    """Let the run have ended 40 days ago, so that a retention of 30 days would delete it."""
+    """Move the run's end 40 days into the past, so that a retention period of 30 days would delete it."""
     ended = timezone.now() - timedelta(days=40)
     AgentRun.objects.filter(pk=run.pk).update(created_at=ended, queued_at=ended, completed_at=ended)

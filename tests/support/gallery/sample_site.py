@@ -1,4 +1,4 @@
-"""A project with runs, flows, imports, sinks and alerts in every state, an empty project, and their people."""
+"""A project with runs, flows, imports, sinks and alerts in every state; an empty and an archived project; and users."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REVIEW: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SampleSite:
-    """What has been made, for addresses. `runs`: by the state that a run shows; `invitation`: a path."""
+    """The objects that URLs need. `runs` has a run for each state; `invitation` is a path."""
 
     project: Project
     empty: Project
@@ -77,12 +77,12 @@ class SampleSite:
 
 
 def make_sample_site(worker: Worker) -> SampleSite:
-    """Make everything; takes a few seconds."""
+    """Create all objects. Takes a few seconds."""
     project, empty, archived = make_project("alpha"), make_project("nothing-yet"), make_project("of-last-year")
     boss = User.objects.create_superuser("boss")
     for own in (project, empty, archived):
         add_member(own, boss, Role.ADMIN, actor=SYSTEM)
-    # First: who drives a flow drives all that is queued.
+    # First, because driving a flow also drives all queued runs.
     flow_run = play(make_flow_run(REVIEW, project, {"files": ["a.py", "b.py"]}), worker)
     runs = _runs(project)
     _imports(project, runs["completed"])
@@ -97,7 +97,7 @@ def make_sample_site(worker: Worker) -> SampleSite:
     sample_settings.make_keys(project)
     sample_settings.make_notice(runs["long"])
     sample_settings.make_old(runs["stopped"])
-    # Last: the rules would mask, and would ask for approvals, in what is made above.
+    # Last, because the rules would redact the objects above, and require approvals in them.
     sample_settings.make_rules(project)
     archive_project(archived, actor=SYSTEM)
     return site
@@ -138,7 +138,7 @@ def _imports(project: Project, run: AgentRun) -> None:
 
 
 def _sinks(project: Project) -> Sink:
-    """A webhook with dead deliveries, beside a sink: both have been refused. Return the webhook."""
+    """Create a webhook with failed deliveries, and a sink; the receiver has refused both. Return the webhook."""
     with receiving() as receiver, override_settings(AGENTOPS_ALLOW_PRIVATE_SINKS=True):
         webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
         make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
@@ -150,7 +150,7 @@ def _sinks(project: Project) -> Sink:
 
 
 def _alerts(project: Project) -> AlertRule:
-    """A rule, and an alert with as many runs as it shows."""
+    """Create a rule, and an alert with the maximum number of visible runs."""
     rule, _ = add_rule(project, {"name": "n" * 63, "kind": "run_failed", "sends_email": False}, by=SYSTEM)
     for number in range(5):
         failed(project, f"{number}-{'x' * 60}")

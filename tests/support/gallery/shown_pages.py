@@ -1,4 +1,4 @@
-"""Every page of the site and every state of it: where, for whom, and under which name its pictures are kept."""
+"""Every page of the site in every state: its URL, its user, and the name of its screenshots."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tests.support.components.sample_content import ContentKind
 from tests.support.gallery.sample_site import LONG_WORD, SampleSite
 from tests.support.web.addresses import PAGES, filled, parts_of
 
-#: Endless: nothing to look at.
+#: Endless streams are not pages.
 STREAMS = ("/stream",)
 
 
 class Shown(NamedTuple):
-    """A page. `name`: of its pictures; `person`: who looks at it, None for nobody."""
+    """A page. `name` names its screenshots; `person` is the signed-in user, or None."""
 
     name: str
     path: str
     person: User | None
     status: int = 200
-    #: What the person does there before the page is looked at.
+    #: An action on the page before the screenshot.
     act: Callable[[Page], None] = lambda page: None
 
 
 def shown_pages(site: SampleSite) -> Iterator[Shown]:
-    """All pages that an address leads to, and the states that one address may show."""
+    """Yield a page for every URL, and for every state that one URL may show."""
     yield from _by_address(site)
     yield from _runs_by_state(site)
     yield from _lists(site)
@@ -38,7 +38,7 @@ def shown_pages(site: SampleSite) -> Iterator[Shown]:
 
 
 def _by_address(site: SampleSite) -> Iterator[Shown]:
-    """The pages behind the addresses that answer with a whole page, not with a part of one or a file."""
+    """Yield the pages of all URLs that respond with a whole page, rather than a fragment or a file."""
     client = Client()
     client.force_login(site.boss)
     parts = parts_of(site.runs["completed"]) | {"uuid:flow_run_id": site.flow_run.pk, "uuid:sink_id": site.sink.pk}
@@ -61,7 +61,7 @@ def _name(address: str) -> str:
 def _runs_by_state(site: SampleSite) -> Iterator[Shown]:
     of = {state: f"/runs/{run.pk}" for state, run in site.runs.items()}
     for state, path in of.items():
-        if state != "completed":  # That one is among the addresses, with its tabs.
+        if state != "completed":  # `_by_address` covers the completed run, with its tabs.
             yield Shown(f"run-{state}", path, site.boss)
     yield Shown("run-viewed", of["approval"], site.viewer)
     yield Shown("run-older", f"{of['long']}?event=40", site.boss)
@@ -126,6 +126,6 @@ def _of_no_project(site: SampleSite) -> Iterator[Shown]:
 
 
 def shown_components(group: str, superuser: User) -> Iterator[Shown]:
-    """The components of a group with every kind of content. They need no site with something in it."""
+    """Yield the components of a group with every kind of content. They need no sample site."""
     for kind in ContentKind:
         yield Shown(f"components-{group}-{kind}", f"/components/{group}?content={kind}", superuser)

@@ -1,1 +1,4 @@
-"""Many posters to one run, while web processes and the database are killed: what arrives, and what others notice."""
+"""Many clients post to one run while web processes and the database are killed.
+
+Checks the stored events, and the effect on another project.
+"""

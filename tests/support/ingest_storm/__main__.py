@@ -1,7 +1,7 @@
-"""`python -m tests.support.ingest_storm`: the whole storm, on a PostgreSQL server of its own, or on SQLite.
+"""`python -m tests.support.ingest_storm`: the full storm, on a separate PostgreSQL server or on SQLite.
 
-Prints how long the requests of another project took. Exit code 1 where an event was lost, doubled or out of order, or,
-with --within, where another project waited for longer than so many times its idle value.
+Prints how long the requests of another project took. Exits with code 1 if an event was lost, doubled or out of order,
+or if, with --within, another project waited for more than this many times its idle value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _set_up(directory: Path, database_url: str) -> None:
 
 
 def _play(options: argparse.Namespace, directory: Path, cluster: OwnPostgres | None, stack: ExitStack) -> int:
-    # Django is ready only now.
+    # Needs the configured Django.
     from tests.support.ingest_storm.storm import Storm
     from tests.support.processes.child_processes import ForkServer
     from tests.support.processes.databases import Databases, looking_at

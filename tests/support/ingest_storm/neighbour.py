@@ -1,4 +1,4 @@
-"""A program of another project, which notices how long its own requests take."""
+"""A client of another project, which measures its own requests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.support.ingest_storm.posters import PATH
 
 @dataclass
 class Timings:
-    """When answered requests were sent, how many seconds they took, and how many were not answered."""
+    """The start and duration in seconds of answered requests, and the number of failed ones."""
 
     taken: list[tuple[float, float]] = field(default_factory=list)
     failed: int = 0
 
     def percentile(self, number: int) -> float:
-        """Of the seconds that requests took; 0 without any."""
+        """Return a percentile of the durations, in seconds; 0 without requests."""
         seconds = [seconds for _, seconds in self.taken]
         return quantiles(seconds, n=100)[number - 1] if len(seconds) > 1 else 0.0
 
     def without(self, outages: list[tuple[float, float]]) -> Timings:
-        """Those of requests that no outage has met."""
+        """Return the timings of requests outside outages."""
 
         def is_met(began: float, seconds: float) -> bool:
             return any(began < end and began + seconds > begin for begin, end in outages)
@@ -38,7 +38,7 @@ class Timings:
 
 @dataclass
 class Neighbour:
-    """Posts one event, reads its run, and so on, with a pause between."""
+    """Posts one event, reads its run, pauses, and repeats."""
 
     ports: list[int]
     headers: dict[str, str]
@@ -49,7 +49,7 @@ class Neighbour:
 
     @contextmanager
     def measuring(self) -> Iterator[dict[str, Timings]]:
-        """The timings by kind of request, until the block ends."""
+        """Measure until the block ends. Yield the timings by kind of request."""
         timings = {"post": Timings(), "read": Timings()}
         done = threading.Event()
         thread = threading.Thread(target=self._ask, args=[timings, done])

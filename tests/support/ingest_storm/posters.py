@@ -1,8 +1,8 @@
-"""The posters, in a process of their own: `python -m tests.support.ingest_storm.posters`, the order on stdin as JSON.
+"""The posters, in a separate process: `python -m tests.support.ingest_storm.posters`, with the order on stdin as JSON.
 
-Each poster sends its next batch when it has the answer to the last one, and sends half of them again. A request that
-got no answer, or 429 or 5xx, is sent again until it gets one. When the time is up, each finishes its batch. Imports
-nothing of the product.
+Each poster sends its next batch after the answer to the last one, and sends half of the batches twice. A request
+without an answer, or with a 429 or 5xx, is repeated until it succeeds. When the time is over, each poster finishes its
+batch. Imports nothing from the product.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PATH = "/api/internal/agent-events"
-#: Seconds for one answer. A server that is killed may leave its client without a reset.
+#: Timeout of one answer in seconds. A killed server may leave its client without a reset.
 TIMEOUT_S = 20.0
-#: Longest pause before a request is repeated.
+#: Longest pause in seconds before a request is repeated.
 MOST_PAUSE_S = 1.0
 
 
 @dataclass
 class Order:
-    """What the posters are asked to do."""
+    """The instructions for the posters."""
 
     ports: list[int]
     authorization: str
@@ -33,18 +33,18 @@ class Order:
     posters: int
     size: int
     seconds: float
-    #: Seconds between the answer to a batch and the next one.
+    #: Seconds between the answer to a batch and the next batch.
     pause_s: float = 0.0
 
 
 @dataclass
 class Poster:
-    """One of them, with a connection that is kept open."""
+    """One poster, with a persistent connection."""
 
     number: int
     order: Order
     counts: Counter[str]
-    #: Event ID → sequence number, of what was acknowledged.
+    #: Event ID → sequence number of each acknowledged event.
     stored: dict[str, int]
     wrong: list[str]
     dice: random.Random = field(init=False)
@@ -87,7 +87,7 @@ class Poster:
 
     async def post(self, body: bytes) -> tuple[int, bytes]:
         if self._streams is None:
-            # The other one after each failure.
+            # Use the other port after each failure.
             self._port += 1
             port = self.order.ports[(self.number + self._port) % len(self.order.ports)]
             self._streams = await asyncio.open_connection("127.0.0.1", port)
@@ -110,7 +110,7 @@ class Poster:
         self._streams = None
 
     def take(self, name: str, answer: dict[str, Any], *, is_repeat: bool) -> None:
-        """Note what was stored. A repeat has the numbers of the first time."""
+        """Record the stored events. A repeated batch must get the same sequence numbers."""
         for result in answer["results"]:
             event_id, seq = result["event_id"], result["seq"]
             if result["status"] == "rejected" or not seq:
@@ -121,7 +121,7 @@ class Poster:
 
 
 def events(run: str, name: str, size: int) -> Any:
-    """A turn with a tool call, its result, and notes."""
+    """Yield a turn with a tool call, its result, and notes."""
     calls = [{"id": name, "name": "read", "arguments": {"path": name}}]
     kinds: list[tuple[str, Any]] = [
         ("llm.turn.end", {"text": name, "toolCalls": calls, "usage": {"inputTokens": 3, "outputTokens": 2}}),

@@ -1,4 +1,4 @@
-"""A storm: posters, a neighbour, and a killer. Played on the database of a stage."""
+"""A storm of posters with a neighbour and a killer, on the database of a stage."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from tests.support.runner_events import started
 from tests.support.web.server import WebProcess
 from timeline.models import Event
 
-#: Seconds in which a new process has loaded what its first requests need, and in which connections are made again.
+#: Seconds until a new process has loaded its modules and connections are open again.
 WARM_S = 1.0
 
 
 @dataclass
 class Outcome:
-    """What came of a storm."""
+    """The result of a storm."""
 
     counts: dict[str, int]
-    #: Event ID → sequence number, as the posters were told.
+    #: Event ID → sequence number, as acknowledged to the posters.
     stored: dict[str, int]
     wrong: list[str]
     idle: dict[str, Timings]
     loaded: dict[str, Timings]
-    #: From the kill of a process, or of the database, until its successor has been there for a while.
+    #: From the kill of a process, or of the database, until `WARM_S` after its restart.
     outages: list[tuple[float, float]]
 
     def ratio(self, kind: str, percentile: int) -> float:
-        """How many times as long requests took under load as without it, while nothing was down."""
+        """Return the ratio of a duration's percentile under load to that without load, outside outages."""
         calm = self.loaded[kind].without(self.outages)
         return calm.percentile(percentile) / max(self.idle[kind].percentile(percentile), 1e-9)
 
@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass
 class Storm:
-    """What to play."""
+    """The parameters of a storm."""
 
     stage: Stage
     posters: int
@@ -71,17 +71,17 @@ class Storm:
     size: int = 10
     pause_s: float = 0.0
     idle_s: float = 5.0
-    #: Seconds between two kills of a web process; 0: none is killed.
+    #: Seconds between two kills of a web process; 0 disables them.
     kill_every_s: float = 5.0
     #: Ends all connections of the database, and may restart its server.
     restart_database: Callable[[], None] | None = None
-    #: How often.
+    #: Number of database restarts.
     restarts: int = 0
     _outages: list[tuple[float, float]] = field(default_factory=list)
 
     def play(self) -> Outcome:
         busy, quiet = make_project("busy"), make_project("quiet")
-        # Limits are another test's.
+        # Another test covers rate limits.
         free = {"AGENTOPS_RATE_RUN_EVENTS": "0", "AGENTOPS_RATE_INGEST": "0", "AGENTOPS_RATE_ADDRESS": "0"}
         free |= {"AGENTOPS_RATE_KEY": "0"}
         webs = [WebProcess(self.stage, f"agentops-web-{n}", free).start() for n in (1, 2)]
@@ -105,7 +105,7 @@ class Storm:
         with neighbour.measuring() as loaded:
             told = self._storm(order, webs)
         outcome = Outcome(told["counts"], told["stored"], told["wrong"], idle, loaded, self._outages)
-        # This process's own connection has not survived a restart.
+        # This process's connection is lost after a restart.
         connection.close()
         judge(outcome, run, own, neighbour.sent, self.size)
         return outcome
@@ -129,7 +129,7 @@ class Storm:
     def _kill(self, webs: list[WebProcess], done: threading.Event) -> None:
         dice = random.Random(7)
         until = time.monotonic() + self.seconds
-        # All faults within the time of the posters; the database somewhere between.
+        # All faults occur while the posters run; database restarts are spread evenly.
         restarts = [until - self.seconds * (self.restarts - n) / (self.restarts + 1) for n in range(self.restarts)]
         while not done.wait(self.kill_every_s or 1.0) and time.monotonic() < until - 1:
             began = time.monotonic()
@@ -146,7 +146,7 @@ class Storm:
 
 
 def judge(outcome: Outcome, run: AgentRun, own: AgentRun, sent: list[str], size: int) -> None:
-    """Everything once, numbered 1..n, as the posters were told; and rows that agree with the log."""
+    """Check that every event is stored once, numbered 1..n as acknowledged, and that the rows agree with the log."""
     assert outcome.wrong == []
     rows = dict(Event.objects.filter(log=run.pk).exclude(event_id=None).values_list("event_id", "seq"))
     assert len(outcome.stored) == outcome.counts["batches"] * size

@@ -1,1 +1,1 @@
-"""Runs that are streamed, and settings of the processes that stream them."""
+"""Streamed runs, and settings of the processes that stream them."""

@@ -1,4 +1,4 @@
-"""Logs that grow, as a worker or a runner would let them; builders of the stream tests.
+"""Logs that grow as a worker or a runner appends to them. Used by the stream tests.
 
 May import the product and the suite's builders.
 """
@@ -18,7 +18,7 @@ from timeline.tombstones import allow_changes
 
 
 def grow(run: AgentRun, count: int = 1, *, size: int = 0, text: str | None = None) -> int:
-    """`count` more events in one transaction, each with `text`, or with one of `size`; the last seq."""
+    """Append `count` events in one transaction, each with `text` or with `size` characters. Return the last seq."""
     entries = [
         Entry({"n": number, "text": "x" * size if text is None else text}, type="x.test", clean=True)
         for number in range(count)
@@ -28,7 +28,7 @@ def grow(run: AgentRun, count: int = 1, *, size: int = 0, text: str | None = Non
 
 
 def finish(run: AgentRun) -> int:
-    """The run is stopped; the seq of its terminal event."""
+    """Stop the run. Return the seq of its terminal event."""
     transitions.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     return last_seq(run)
 
@@ -38,7 +38,7 @@ def last_seq(run: AgentRun) -> int:
 
 
 def rewind(run: AgentRun, to: int) -> None:
-    """As after a restore of a backup that was made at seq `to`."""
+    """Delete the events after seq `to`, as a restored backup would."""
     with allow_changes("test: a restored backup"):
         Event.objects.filter(log=run.pk, seq__gt=to).delete()
         Log.objects.filter(pk=run.pk).update(last_seq=to)

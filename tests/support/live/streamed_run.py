@@ -1,4 +1,4 @@
-"""A run, a person who may read it, and the addresses of its streams."""
+"""A run, a person who may read it, and the URLs of its streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.web.stream_clients import Listeners
 
 @dataclass
 class StreamedRun:
-    """One run on one server, and its reader."""
+    """A run on a server, and its reader."""
 
     web: Any
     listeners: Listeners
@@ -30,12 +30,12 @@ class StreamedRun:
 
     @property
     def url(self) -> str:
-        """Of the JSON stream."""
+        """The URL of the JSON stream."""
         return f"{self.web.url}/api/projects/{self.project.slug}/agent-runs/{self.run.pk}/events/stream"
 
     @property
     def page_url(self) -> str:
-        """Of the stream that the run's page follows: HTML rows."""
+        """The URL of the HTML stream that the run's page follows."""
         return f"{self.web.url}/runs/{self.run.pk}/stream"
 
     def open(self, query: str = "", headers: dict[str, str] | None = None, **options: Any) -> Follower:

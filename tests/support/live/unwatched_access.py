@@ -1,4 +1,4 @@
-"""An app that takes the regular check of access away."""
+"""An app that disables the periodic check of access."""
 
 from __future__ import annotations
 

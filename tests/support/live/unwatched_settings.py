@@ -1,4 +1,4 @@
-"""The settings of a web process that never looks by itself whether its streams may go on: only messages end them."""
+"""Settings of a web process without the periodic check of access to its streams: only messages end them."""
 
 from __future__ import annotations
 

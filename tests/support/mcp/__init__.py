@@ -1,1 +1,1 @@
-"""An MCP server for the tests, made with the official SDK."""
+"""An MCP server for the tests, built with the official SDK."""

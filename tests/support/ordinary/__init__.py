@@ -1,7 +1,7 @@
 """Texts without secrets, as agents read and write them: this repository, and texts of other projects.
 
-agent_texts.jsonl has a line for each file they are from: where it is published, its licence, and lines of its texts.
-May import: the standard library.
+agent_texts.jsonl has a line for each source file: its URL, its licence, and lines of its texts. May import: the
+standard library.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""OTLP as its senders write it: spans, log records and whole bodies."""
+"""OTLP as senders write it: spans, log records and whole bodies."""

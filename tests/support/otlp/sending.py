@@ -1,4 +1,4 @@
-"""Sends OTLP to the site in this process, lets time pass, and tells what has come of it."""
+"""Sends OTLP to the site in this process, moves the clock, and summarises the resulting runs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Exporter:
         return Client().generic("POST", path, body, content_type=content_type, headers=self.headers | headers)
 
     def send(self, *spans: Span, service: str = "tests") -> None:
-        """Send spans, all of which are accepted."""
+        """Send spans, and check that all are accepted."""
         answer = self.post(traces(*spans, service=service).SerializeToString())
         assert (answer.status_code, answer.content) == (200, b""), answer.content
 
     def settle(self, seconds: float = 11) -> None:
-        """Let time pass, while a worker looks again and again."""
+        """Move the clock forward while a worker repeatedly settles the runs that are due."""
         began = timezone.now()
         for later in sorted({3.0, *range(11, round(seconds), 100), seconds}):
             with time_machine.travel(began + timedelta(seconds=later)):
                 settling.settle_due()
 
     def runs(self) -> list[AgentRun]:
-        """The runs of the project, of which each keeps all invariants."""
+        """Return the project's runs, after checking their invariants."""
         runs = list(AgentRun.objects.filter(project=self.project).order_by("pk"))
         for run in runs:
             check_run(run)
@@ -48,7 +48,7 @@ class Exporter:
 
 
 def summary(run: AgentRun) -> dict[str, Any]:
-    """What a run holds, without IDs and times of arrival."""
+    """Return the content of a run, without IDs and arrival times."""
     texts = [
         (row.role, [part.get("content", part.get("tool_name")) for part in row.content["parts"]])
         for row in run.messages.order_by("position")

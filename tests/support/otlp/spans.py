@@ -1,4 +1,4 @@
-"""Makes the bodies of OTLP/HTTP from a few words a span, with the protocol's own library."""
+"""Builds bodies of OTLP/HTTP from short descriptions of spans, with the protocol's official library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 @dataclass
 class Span:
-    """A span. Times are seconds after the beginning."""
+    """A span. Times are in seconds from `BEGIN`."""
 
     id: int
     parent: int = 0
@@ -53,7 +53,7 @@ def agent(id_: int, parent: int = 0, **options: Any) -> Span:
 
 
 def chat(id_: int, parent: int = 0, **options: Any) -> Span:
-    """A model call with 10 input tokens and one output token, or those given."""
+    """Return a model call, by default with 10 input tokens and one output token."""
     tokens = options.pop("tokens", (10, 1))
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -73,7 +73,7 @@ def tool(id_: int, parent: int = 0, **options: Any) -> Span:
 
 
 def said(role: str, text: str, *calls: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A message in the newest form."""
+    """Return a message in the newest form."""
     return [{"role": role, "parts": [{"type": "text", "content": text}, *({"type": "tool_call", **c} for c in calls)]}]
 
 
@@ -89,7 +89,7 @@ def traces(*spans: Span, service: str = "tests") -> ExportTraceServiceRequest:
 
 
 def logs(records: Iterable[Mapping[str, Any]], service: str) -> ExportLogsServiceRequest:
-    """Log records, one a second, each given by its attributes; `body` is that of the record."""
+    """Return log records, one per second, from their attributes. The attribute `body` becomes the record's body."""
     request = ExportLogsServiceRequest()
     resource = request.resource_logs.add()
     resource.resource.attributes.extend(pairs({"service.name": service}))
@@ -102,7 +102,7 @@ def logs(records: Iterable[Mapping[str, Any]], service: str) -> ExportLogsServic
 
 
 def as_json(request: Any) -> bytes:
-    """The body as JSON exporters send it: IDs in hexadecimal digits."""
+    """Return the body as JSON exporters send it, with IDs in hexadecimal."""
 
     def with_hex(value: Any) -> Any:
         if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""Timelines to show, and pages to parse."""
+"""Timelines to render, and parsers for pages."""

@@ -1,4 +1,4 @@
-"""Messages of a run with their events, as a worker would have stored them."""
+"""Messages of a run with their events, as a worker stores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Role = AgentRunMessage.Role
 
 
 def add(run: AgentRun, message: Any, *, role: str = Role.ASSISTANT, step: int = 1) -> AgentRunMessage:
-    """A message of the conversation, with its event; its row."""
+    """Add a message with its event to the conversation. Return its row."""
     position = run.messages.count() + 1
     row, _ = transcript.new_row(run.pk, position, message, role=role, step=step, epoch=None)
     row.save(force_insert=True)

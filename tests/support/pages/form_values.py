@@ -1,4 +1,4 @@
-"""What a browser sends of a form that nobody has touched."""
+"""The values that a browser submits for an unchanged form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.support.pages.parsed_page import Element, parse
 
 
 def form_values(page: str, css_class: str) -> dict[str, str | list[str]]:
-    """The controls of the form with this class, without buttons; ticked boxes as a list."""
+    """Return the values of the form with this class, without buttons. Ticked boxes are a list."""
     [form] = [element for element in parse(page).all(css_class) if element.tag == "form"]
     values: dict[str, str | list[str]] = {}
     for element in form.walk():

@@ -1,4 +1,4 @@
-"""HTML as a tree of elements: what a page says, and the rows of its timeline.
+"""HTML as a tree of elements: the text of a page, and the rows of its timeline.
 
 Imports the standard library only.
 """
@@ -31,7 +31,7 @@ class Element:
         return [child for child in self.children if isinstance(child, Element)]
 
     def walk(self) -> Iterator[Element]:
-        """This element and all below it, in the order of the page."""
+        """Yield this element and its descendants, in document order."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -46,7 +46,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """What can be read, but for what counts on by itself."""
+        """The visible text, without running counters."""
         pieces: list[str] = []
         waiting: list[Element | str] = [self]
         while waiting:
@@ -88,7 +88,7 @@ class _Builder(HTMLParser):
 
 
 def parse(html: str) -> Element:
-    """The tree; a tag that is not closed where it should be is an error."""
+    """Parse HTML into a tree. Fail if a tag is not closed correctly."""
     builder = _Builder()
     builder.feed(html)
     builder.close()
@@ -97,7 +97,7 @@ def parse(html: str) -> Element:
 
 
 class Page:
-    """A timeline, and what stands beside it."""
+    """A timeline, and the rest of its page."""
 
     def __init__(self, html: str) -> None:
         self.root = parse(html)
@@ -116,7 +116,7 @@ class Page:
         return [child for child in self.timeline.elements if child.tag == "li" and child.id != "older"]
 
     def seen(self) -> dict[str, tuple[str, frozenset[str]]]:
-        """Every row by its id: what it says, and how it looks."""
+        """Return the text and the classes of every row, by its ID."""
         ids = [row.id for row in self.rows]
         assert len(ids) == len(set(ids)), "an id that is there twice"
         return {row.id: (row.words, frozenset(row.classes - {"is-target"})) for row in self.rows}

@@ -1,4 +1,4 @@
-"""Runs whose timelines are looked at: real ones, and logs in which anything may stand.
+"""Runs for timeline tests: real ones, and logs with arbitrary events.
 
 May import the product's builders and its ledger.
 """
@@ -26,12 +26,12 @@ _numbers = itertools.count(1)
 
 
 def recorded(name: str) -> AgentRun:
-    """A queued run that plays a recording."""
+    """Create a queued run that plays a recording."""
     return make_run(make_agent(fixture=name))
 
 
 def scripted(play: Play, **agent: Any) -> AgentRun:
-    """A queued run whose model makes the moves of `play`."""
+    """Create a queued run whose model makes the moves of `play`."""
     name = f"page-play-{next(_numbers)}"
     PLAYS[name] = play
     settings = {"play": name} | agent.pop("settings", {})
@@ -40,14 +40,14 @@ def scripted(play: Play, **agent: Any) -> AgentRun:
 
 
 def told(run: AgentRun, type_: str, payload: Mapping[str, Any] | None = None, **entry: Any) -> int:
-    """An event as an external runner tells it; its seq."""
+    """Append an event as an external runner does. Return its seq."""
     with transaction.atomic():
         [stored] = log.append(run.pk, [Entry(payload or {}, type=type_, **entry)], source=Source.INGEST)
     return stored.seq
 
 
 def stored(run: AgentRun, type_: str, payload: Any, **columns: Any) -> int:
-    """An event as no rule of today would let it in."""
+    """Store an event without validation, as an older version may have stored it. Return its seq."""
     known = {"source": Source.INGEST, "phase": "running", "ts": run.created_at, "created_at": run.created_at}
     seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk) + 1
     Event(log_id=run.pk, seq=seq, type=type_, payload=payload, **(known | columns)).save(force_insert=True)
@@ -56,7 +56,7 @@ def stored(run: AgentRun, type_: str, payload: Any, **columns: Any) -> int:
 
 
 def painted(run: AgentRun, upto: int | None = None, **query: Any) -> Page:
-    """The timeline of the run's page, as it was when the log ended with `upto`."""
+    """Return the timeline of the run's page as of sequence number `upto`."""
     return Page(f'<dl id="facts"></dl><ol id="timeline">{painted_html(run, upto, **query)}</ol>')
 
 
@@ -70,7 +70,7 @@ def of_window(shown: window.Window) -> str:
 
 
 def live(run: AgentRun, after: int, *, batch: int = 200) -> list[str]:
-    """What a reader who has `after` is sent, a message per batch of events."""
+    """Return the messages that a reader at seq `after` receives, one per batch of events."""
     messages = []
     while events := log.read(run.pk, after=after, limit=batch):
         pieces = live_cards.render(run.pk, events)

@@ -1,1 +1,1 @@
-"""Plugins of the suite: fixtures and checks that are there for every test."""
+"""Plugins of the suite: fixtures and checks for every test."""

@@ -1,4 +1,4 @@
-"""Fixtures for tests that drive runs with a worker in their own process.
+"""Fixtures for tests that drive runs with a worker in the test process.
 
 A plugin of the suite (tests/conftest.py names it).
 """
@@ -15,13 +15,13 @@ from runs.worker.worker import Worker
 
 @pytest.fixture
 def quick_retries(settings: Settings, no_hints: None) -> None:
-    """Waits before retries are short, and no hint leaves this process."""
+    """Shorten the waits before retries, and send no hints to other processes."""
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
 
 
 @pytest.fixture
 def worker(transactional_db: None) -> Iterator[Worker]:
-    """A worker in this process, on the database of this test."""
+    """Yield a worker in this process, on the database of this test."""
     worker = Worker()
     yield worker
     worker.close(5)

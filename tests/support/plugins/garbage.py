@@ -1,7 +1,7 @@
-"""Leaves out of garbage collection what lives as long as the process: modules, and the collected tests.
+"""Exempts objects that live as long as the process from garbage collection: modules, and the collected tests.
 
-A plugin of the suite (tests/conftest.py names it, and has switched the collector off). Looking through them again and
-again takes a third of the time of collecting tests, and a tenth of that of running them.
+A plugin of the suite (tests/conftest.py names it, and has disabled the collector). Scanning these objects again and
+again takes a third of the time of collecting tests, and a tenth of the time of running them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests, then let the collector work on what comes after them."""
+    """Collect the tests, then enable the garbage collector for later objects."""
     result = yield
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
-"""After every test that wrote runs: do they still keep all invariants, and does each log still tell what its rows hold?
+"""After every test that wrote runs, checks that they keep all invariants and that each log agrees with its rows.
 
-A plugin of the suite (tests/conftest.py names it). A test that spoils rows on purpose, or makes rows that no run of
-ours would have, says so: `@pytest.mark.breaks_invariants("why")`. On PostgreSQL, a run of the suite that follows one on
-SQLite does not check again after tests of pages, the API and commands.
+A plugin of the suite (tests/conftest.py names it). A test that corrupts rows deliberately, or creates rows that the
+product never would, is marked `@pytest.mark.breaks_invariants("why")`. On PostgreSQL, a pass of the suite that follows
+one on SQLite does not repeat the check after tests of pages, the API and commands.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from runs.upkeep.replay_check import differences, flow_differences
 from tests.support.paths import ROOT
 from tests.support.second_pass import is_of_a_door, runs_after_sqlite
 
-#: They speak of the time that passed: a test that lets a worker die need not wait for the next one.
+#: Invariants about elapsed time. A test that kills a worker does not have to wait for the next worker.
 OF_TIME = {"L4", "O1"}
-#: Fixtures that give a test its database; the check comes before it is emptied.
+#: Fixtures that provide a test's database. The check runs before they empty it.
 DATABASES = ("stage", "transactional_db", "db")
 TESTS = ROOT / "tests"
-#: Where runs are driven, steered, read and removed; elsewhere rows are made by hand.
+#: Directories of tests that drive, change, read and delete runs. Other tests create rows directly.
 DIRECTORIES = ("browser", "chaos", "live", "processes", "restore", "retention", "runs/api", "runs/commands",
                "runs/engine", "runs/external", "runs/flows", "runs/pages", "runs/providers")  # fmt: skip
 
 
 def _database_of(request: pytest.FixtureRequest) -> str | None:
-    """The fixture by which a test that is looked after has its database."""
+    """Return the fixture that provides the database of a test to check, or None."""
     looked_after = any(request.path.is_relative_to(TESTS / name) for name in DIRECTORIES)
     if runs_after_sqlite() and is_of_a_door(request.path):
         return None
@@ -48,7 +48,7 @@ def nothing_is_broken(request: pytest.FixtureRequest) -> Iterator[None]:
     if database is None:
         yield
         return
-    request.getfixturevalue(database)  # now, so that it is there until this has looked
+    request.getfixturevalue(database)  # Set up first, so that it is torn down after the check.
     lasting = None if database == "stage" else request.getfixturevalue("lasting_connection")
     yield
     with _statements_planned(lasting):
@@ -57,7 +57,7 @@ def nothing_is_broken(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def lasting_connection(django_db_setup: None) -> Iterator[BaseDatabaseWrapper]:
-    """A second connection to the database of the suite, which lasts as long as that. It opens when it is used."""
+    """Open a second connection to the suite's database, for the whole session. It connects at its first use."""
     lasting = connection.copy()
     yield lasting
     lasting.close()
@@ -65,9 +65,9 @@ def lasting_connection(django_db_setup: None) -> Iterator[BaseDatabaseWrapper]:
 
 @contextmanager
 def _statements_planned(lasting: BaseDatabaseWrapper | None) -> Iterator[None]:
-    """Look on the connection that has looked before: a worker closes its own, and with it SQLite forgets its plans.
+    """Run the check on the long-lived connection. A worker closes its own, and SQLite then loses its query plans.
 
-    What a test has not committed is seen on its own connection alone.
+    Uncommitted rows are visible only on the test's own connection, so a test in a transaction is checked there.
     """
     if lasting is None or connection.vendor != "sqlite" or connection.in_atomic_block:
         yield

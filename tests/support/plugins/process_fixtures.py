@@ -1,4 +1,4 @@
-"""Fixtures for tests with processes of their own: workers, web processes, and a database for each test.
+"""Fixtures for tests with separate processes: workers, web processes, and a database for each test.
 
 A plugin of the suite (tests/conftest.py names it).
 """
@@ -38,7 +38,7 @@ def fork_server() -> Iterator[ForkServer]:
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     own = tmp_path_factory.mktemp("stage-databases")
-    # With pytest-xdist, the parent of a worker's directory is that of all workers.
+    # With pytest-xdist, all workers share the parent of their directories.
     shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else own
     databases = Databases(engine_under_test(), own, shared=shared)
     yield databases
@@ -47,7 +47,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Both databases; each pass of the suite has the one that it runs on."""
+    """Parametrise a test with both engines. Each pass of the suite skips the engine that it does not use."""
     if request.param != engine_under_test():
         pytest.skip(f"this pass of the suite runs on {engine_under_test()}")
     return str(request.param)
@@ -55,7 +55,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process's Celery knows of another broker, if any: a test that wants hints sends them by itself."""
+    """Disable hints from this process, because its Celery may use another broker. Tests that need hints send them."""
     monkeypatch.setattr(wake, "send", lambda run, **_: True)
 
 
@@ -69,7 +69,7 @@ def stage(
     django_db_blocker: Any,
     no_hints: None,
 ) -> Iterator[Stage]:
-    """A fresh database that this process looks at too. On Postgres a broker comes along, on SQLite none."""
+    """Yield a fresh database that this process uses too. There is a broker on PostgreSQL, and none on SQLite."""
     with ExitStack() as stack:
         name = stack.enter_context(databases.fresh())
         stack.enter_context(django_db_blocker.unblock())
@@ -91,20 +91,20 @@ def own_redis(stage: Stage, tmp_path: Path) -> Iterator[OwnRedis]:
 
 @pytest.fixture
 def shared_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> OwnRedis:
-    """The Redis of the stage, used by this process too. A test may kill it."""
+    """Make this process use the Redis of the stage. A test may kill it."""
     monkeypatch.setattr(settings, "REDIS_URL", own_redis.url)
     return own_redis
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built once for all processes of a run of the suite."""
+    """Return the wheel of this tree, built once per session for all processes."""
     return next(made_once(tmp_path_factory, "wheel", build_wheel).glob("*.whl"))
 
 
 @pytest.fixture(scope="session")
 def mock_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModelServer]:
-    """A model server of another project: one for each process of the suite."""
+    """Yield a third-party model server, one per process of the suite."""
     server = MockModelServer(tmp_path_factory.mktemp("mock-model-server"))
     yield server
     server.close()

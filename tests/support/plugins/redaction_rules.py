@@ -1,7 +1,7 @@
-"""Before every test: no project has redaction rules, none is in scope, and nobody looks for any until one is added; the
-site's own secrets are read again.
+"""Before every test, resets redaction: no project has rules, no rules are in scope, no look-up runs until a rule is
+added, and the site's secrets are read again.
 
-A plugin of the suite (tests/conftest.py names it). Processes of their own look as ever.
+A plugin of the suite (tests/conftest.py names it). Other processes look up rules as usual.
 """
 
 from __future__ import annotations

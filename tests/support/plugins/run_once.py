@@ -1,19 +1,19 @@
-"""Leaves out of one pass of the suite what the other pass proves.
+"""Deselects the tests that the other pass of the suite covers.
 
 A plugin of the suite (tests/conftest.py names it). `make test` and `make processes` run on SQLite first, then on
-PostgreSQL; a pytest command by itself leaves out nothing. The pass on PostgreSQL leaves out
+PostgreSQL. A plain pytest command runs all tests. The pass on PostgreSQL leaves out
 
 - tests without a database: none of their fixtures and marks needs one;
 - tests of a page, an API view, an admin page or a command. With `ALL=1`, as in `make nightly`, the first case of each
-  runs: further cases differ in input and answer, and send the same statements. A test whose cases send different
+  runs: further cases have other inputs and responses, but send the same statements. A test whose cases send different
   statements is marked `every_database`.
 
 The pass on SQLite leaves out
 
 - crash tests, which have a case for each database, unless they are marked `every_database`: a site on SQLite has one
   process;
-- what a run does (`second_pass.ON_POSTGRES`), with the same exception. With `ALL=1`, or where PostgreSQL is missing,
-  it is tested on SQLite too.
+- tests of how runs execute (`second_pass.ON_POSTGRES`), with the same exception. With `ALL=1`, or without PostgreSQL,
+  they run on SQLite too.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tests.support.second_pass import (
     runs_every_test,
 )
 
-#: Fixtures and marks by which a test has a database, a broker or processes on them.
+#: Fixtures and marks of tests with a database, a broker, or processes that use them.
 FIXTURES = frozenset({"django_db_setup", "db", "transactional_db", "databases", "process_env", "redis_url"})
 MARKS = frozenset({"django_db", "postgres", "redis", "bench", "scale", "chaos", "browser", "every_database"})
-#: A case for each database, of which every run skips the other's.
+#: The fixture of tests with a case for each database. Every pass skips the other database's case.
 PER_DATABASE = "engine"
 
 
 def asks_a_database(fixtures: frozenset[str], marks: frozenset[str]) -> bool:
-    """Whether what the test comes to may depend on the database or the broker of the run."""
+    """Return whether the result of a test may depend on the database or the broker."""
     return bool(fixtures & FIXTURES or marks & MARKS)
 
 
 def without_tests_of_doors(items: Iterable[pytest.Item], *, first_cases: bool) -> Iterator[pytest.Item]:
-    """All but the tests of doors. With `first_cases`, the first case of each of them is kept."""
+    """Yield all tests except tests of pages, API views and commands. With `first_cases`, keep their first cases."""
     tests_met = set()
     for item in items:
         test = item.nodeid.partition("[")[0]
@@ -57,7 +57,7 @@ def without_tests_of_doors(items: Iterable[pytest.Item], *, first_cases: bool) -
 
 
 def without_crash_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """All but the tests with a case for each database; of those marked `every_database`, the cases of SQLite."""
+    """Yield all tests without a case for each database. Of tests marked `every_database`, yield the SQLite cases."""
     for item in items:
         is_case_of_sqlite = item.get_closest_marker("every_database") and not item.get_closest_marker("postgres")
         if is_case_of_sqlite or PER_DATABASE not in getattr(item, "fixturenames", ()):
@@ -65,7 +65,7 @@ def without_crash_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def without_what_postgres_proves(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """All but the tests with a database that the second pass has, unless they are marked `every_database`."""
+    """Yield all tests except database tests that also run on PostgreSQL. Keep tests marked `every_database`."""
     for item in items:
         fixtures, marks = fixtures_and_marks(item)
         if "every_database" in marks or not is_left_to_postgres(item.path) or not asks_a_database(fixtures, marks):
@@ -82,12 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def fixtures_and_marks(item: pytest.Item) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the test's fixtures, and those of its marks."""
+    """Return the names of the test's fixtures and marks."""
     return frozenset(getattr(item, "fixturenames", ())), frozenset(mark.name for mark in item.iter_markers())
 
 
 def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
-    """Deselect all other items."""
+    """Deselect all items that are not in `kept`."""
     left = set(items) - set(kept)
     items[:] = kept
     config.hook.pytest_deselected(items=list(left))

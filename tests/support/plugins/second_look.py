@@ -1,7 +1,7 @@
-"""A pytest plugin for the gate, whose machine may be busy: a test that waits for real processes is looked at twice.
+"""A pytest plugin for CI, whose machine may be slow: a failed test of real processes runs again.
 
-`-p` with the name of this module loads it; a developer's run does without. What failed at first is named in the
-summary, and more than a few of them fail the run: then it is not the machine.
+`-p` with the name of this module loads it; a local run does without. The summary names the tests whose first try
+failed. More than `MOST` of them fail the run, because the machine is then not the cause.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-#: Where servers, workers and browsers are processes of their own.
+#: Directories of tests that start servers, workers and browsers as separate processes.
 PROCESSES = {ROOT / "tests" / name for name in ("browser", "chaos", "live", "processes", "restore", "scale")}
 MOST = 3
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell why the first try failed: most of such failures cannot be seen again."""
+    """Print why the first try failed, because most such failures cannot be reproduced."""
     for report in terminalreporter.getreports("rerun"):
         terminalreporter.section(f"first try of {report.nodeid}", sep="_")
         terminalreporter.line(report.longreprtext)

@@ -1,9 +1,9 @@
-"""Gives each worker of pytest-xdist a copy of one database that the first of them has migrated.
+"""Gives each worker of pytest-xdist a copy of one database that the first worker has migrated.
 
-A plugin of the suite (tests/conftest.py names it). Migrating takes seconds of a worker's time, a copy next to none. The
-name is the one that Django and pytest-django have given the worker's database, and Django finds it as a database that
-was kept: it looks which migrations are missing, and there are none. Without pytest-xdist, and with --reuse-db,
---create-db or --no-migrations, Django makes the database and drops it as ever.
+A plugin of the suite (tests/conftest.py names it). Migrating takes seconds per worker; a copy takes almost no time. The
+copy has the name that Django and pytest-django chose for the worker's database. Django treats it as a kept database,
+and finds no missing migrations. Without pytest-xdist, and with --reuse-db, --create-db or --no-migrations, Django
+creates and drops the database as usual.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from django.db import connection
 
 from tests.support.processes.databases import Databases
 
-#: Options of pytest-django that say themselves where the database comes from.
+#: Options of pytest-django that select the source of the database.
 OPTIONS = ("reuse_db", "create_db", "nomigrations")
 
 
 def migrates_once(config: pytest.Config) -> bool:
-    """Whether the database of this process is a copy: there are other workers, and no option says otherwise."""
+    """Return whether this process uses a copy: there are several workers, and no option selects another source."""
     has_others = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
     return has_others and not any(config.getvalue(option) for option in OPTIONS)
 
@@ -30,7 +30,7 @@ def migrates_once(config: pytest.Config) -> bool:
 def django_db_keepdb(
     request: pytest.FixtureRequest, django_db_keepdb: bool, django_db_modify_db_settings: None
 ) -> Iterator[bool]:
-    """Whether Django is to keep a database that exists: the copy, if there is one."""
+    """Yield whether Django keeps an existing database: the copy, if there is one."""
     if not migrates_once(request.config):
         yield django_db_keepdb
         return
@@ -38,7 +38,7 @@ def django_db_keepdb(
     name = str(connection.settings_dict["TEST"]["NAME"])
     databases.copy_to(name)
     yield True
-    # Django leaves what it has kept.
+    # Django does not drop a database that it keeps.
     connection.close()
     if hasattr(connection, "close_pool"):
         connection.close_pool()

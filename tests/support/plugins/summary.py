@@ -1,6 +1,7 @@
-"""Says at the end of a run what was left out for want of ../shared, which no clone has.
+"""Reports at the end of a run how many tests were skipped because ../shared is missing, as in every clone.
 
-A plugin of the suite (tests/conftest.py names it). It also fails a module that needs the directory to be collected.
+A plugin of the suite (tests/conftest.py names it). It also fails a module that cannot be collected without the
+directory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.support.services import NO_SHARED
 
 
 def left_out(reasons: Iterable[str]) -> str:
-    """Return one sentence on the tests that were skipped for want of ../shared; empty where none was."""
+    """Return one sentence on the tests that were skipped without ../shared. Empty without such tests."""
     count = sum(NO_SHARED in reason for reason in reasons)
     return f"Left out: {count} tests, each of which {NO_SHARED}; all others do without." if count else ""
 

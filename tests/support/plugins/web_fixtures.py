@@ -1,4 +1,4 @@
-"""Fixtures for tests of what is served: a server in this process, servers of their own, and clients of streams.
+"""Fixtures for tests of web pages and streams: a server in this process, separate servers, and stream clients.
 
 A plugin of the suite (tests/conftest.py names it).
 """
@@ -22,20 +22,20 @@ from tests.support.web.server import WebProcess, WebThread, connections_in_use
 from tests.support.web.stream_clients import Listeners
 
 MakeWeb = Callable[..., WebProcess]
-#: Programs that use other people's clients, and the npm packages of these.
+#: Programs that use third-party clients, and the npm packages of these clients.
 CLIENTS = ROOT / "tests/support/web/foreign_clients"
 
 
 @pytest.fixture
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The product's hasher, at a cost for tests."""
+    """Use the product's password hasher at a low cost."""
     for name, cost in [("time_cost", 1), ("memory_cost", 64), ("parallelism", 1)]:
         monkeypatch.setattr(Argon2PasswordHasher, name, cost)
 
 
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Receiver]:
-    """A receiver on loopback, which the site may send to."""
+    """Yield a receiver on loopback. The site may send to it."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with receiving() as receiver:
         yield receiver
@@ -51,18 +51,18 @@ def components(settings: Settings) -> None:
 
 @pytest.fixture
 def web(transactional_db: None, no_hints: None) -> Iterator[WebThread]:
-    """A server on the database of this test. It is stopped before the database is emptied."""
+    """Yield a server on the database of this test. It stops before the database is emptied."""
     server = WebThread()
     server.start()
     yield server
     server.stop()
-    # Before the tables are emptied, and the database is dropped.
+    # Wait before the tables are emptied and the database is dropped.
     eventually(lambda: connections_in_use() == 0, within_s=10, why="the server's connections are given back")
 
 
 @pytest.fixture
 def web_process(stage: Stage) -> MakeWeb:
-    """Starts servers as processes of their own: `web_process("agentops-web-1", AGENTOPS_STREAMS="3")`."""
+    """Return a function that starts servers as processes: `web_process("agentops-web-1", AGENTOPS_STREAMS="3")`."""
 
     def start(name: str = "agentops-web", settings_module: str = "agentops.settings", **env: str) -> WebProcess:
         return WebProcess(stage, name, env, settings_module).start()
@@ -72,7 +72,7 @@ def web_process(stage: Stage) -> MakeWeb:
 
 @pytest.fixture(scope="module")
 def node_modules() -> Path:
-    """The directory in which npm has installed the clients of the package lock."""
+    """Return the directory in which npm has installed the clients of the package lock."""
     return install(CLIENTS)
 
 
@@ -85,7 +85,7 @@ def listeners() -> Iterator[Listeners]:
 
 @pytest.fixture
 def connections_of(stage: Stage) -> Iterator[Callable[[WebProcess], list[str]]]:
-    """The states of a web process's database connections; asked on a connection that is not counted among them."""
+    """Yield a function that returns the states of a web process's database connections, read on another connection."""
     if stage.databases.engine != "postgres":
         yield lambda process: []
         return

@@ -49,7 +49,7 @@ class ForkServer:
 
 @dataclass
 class ChildProcess:
-    """A worker, a beat or a web process: a process of its own."""
+    """A worker, a beat or a web process."""
 
     fork_server: ForkServer
     pid: int
@@ -57,7 +57,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives; the negative number of the signal that ended it."""
+        """The exit code: None while the process runs, negative for the signal that ended it."""
         code: int | None = self.fork_server.ask(poll=self.pid)
         return code
 
@@ -70,17 +70,17 @@ class ChildProcess:
         os.kill(self.pid, number)
 
     def wait(self, *, within_s: float, why: str) -> int:
-        """Its exit code."""
+        """Wait for the end of the process, and return its exit code."""
         eventually(lambda: self.exit_code is not None, within_s=within_s, why=f"{why}\n{self.said()}")
         assert self.exit_code is not None
         return self.exit_code
 
     def killed(self, *, within_s: float = 20) -> None:
-        """Waits until it has been ended by SIGKILL; fails where it lives on, or ended in another way."""
+        """Wait until SIGKILL has ended the process. Fail if it survives or ends differently."""
         assert self.wait(within_s=within_s, why="killed at its crash point") == -signal.SIGKILL, self.said()
 
     def suspended(self) -> bool:
-        """Whether SIGSTOP has stopped it."""
+        """Return whether SIGSTOP has stopped the process."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
 
     def said(self, lines: int = 60) -> str:

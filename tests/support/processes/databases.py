@@ -1,4 +1,4 @@
-"""A database for each test, copied from one that was migrated once."""
+"""A database for each test, copied from a migrated template."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def looking_at(name: str) -> Iterator[None]:
 
 
 def reconnect() -> None:
-    """Opening a SQLite file whose last user has just died or left can fail for a moment, whatever the busy timeout."""
+    """Connect, with retries: opening a SQLite file can fail briefly after its last user has left."""
     for _ in range(20):
         try:
             return connection.ensure_connection()
@@ -51,10 +51,10 @@ def reconnect() -> None:
 
 
 class Databases:
-    """Makes databases for tests from one that was migrated once, by whichever process of a run was first."""
+    """Creates databases for tests from a template. The first process of a test session migrates the template."""
 
     def __init__(self, engine: str, directory: Path, *, shared: Path | None = None) -> None:
-        """`directory` is of this process alone; `shared` of all processes that may share the migrated database."""
+        """`directory` belongs to this process. `shared` belongs to all processes that share the template."""
         self.engine = engine
         self._directory = directory
         self._shared = shared or directory
@@ -69,7 +69,7 @@ class Databases:
 
     @contextmanager
     def _users(self) -> Iterator[Path]:
-        """The file that names the migrated database and then its users, while nobody else looks at it."""
+        """Lock and yield the file that names the migrated database, followed by its users."""
         with (self._shared / f"{self.engine}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self._shared / f"{self.engine}.users"
@@ -78,13 +78,13 @@ class Databases:
         name = self._name(self._shared)
         if self.engine == "postgres":
             self._server(f'CREATE DATABASE "{name}"')
-        # The checks load every page, which is half of the time. `make check` runs them.
+        # The checks load every page, which takes half of the time. `make check` runs them.
         manage = [sys.executable, "manage.py", "migrate", "--verbosity", "0", "--skip-checks"]
         subprocess.run(manage, cwd=ROOT, env=self.env(name, self._directory), check=True, timeout=240)
         return name
 
     def env(self, name: str, home: Path) -> dict[str, str]:
-        """The environment of a process on the database `name`, without what a developer's shell may hold."""
+        """Return the environment of a process on the database `name`, without variables from the developer's shell."""
         return {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
@@ -105,7 +105,7 @@ class Databases:
             self.drop(name)
 
     def copy_to(self, name: str) -> None:
-        """Make the database `name`, migrated and empty."""
+        """Create the database `name`, migrated and empty."""
         if self.engine == "postgres":
             self._server(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"')
         else:
@@ -119,7 +119,7 @@ class Databases:
                 each.unlink()
 
     def close(self) -> None:
-        """The last user drops the migrated database."""
+        """Unregister this user. The last user drops the migrated database."""
         with self._users() as users:
             left = [line for line in users.read_text().splitlines() if line != self._prefix]
             if len(left) > 1:

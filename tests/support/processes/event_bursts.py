@@ -27,7 +27,7 @@ def main(log_id: UUID, count: int, seconds: float, seed: int) -> None:
         with transaction.atomic():
             log.append(log_id, entries, source=Source.INGEST)
         made += size
-        # In time with the whole, so that a slow database makes the bursts closer and not the test longer.
+        # Follow the overall schedule, so that a slow database shortens the pauses and not the test takes longer.
         time.sleep(max(0.0, began + seconds * made / count - time.monotonic()))
 
 

@@ -1,6 +1,6 @@
-"""A fresh process that serves its first requests and makes its first step, and reports what it imported meanwhile.
+"""A fresh process that serves its first requests, runs its first step, and reports the modules imported by them.
 
-`python -m tests.support.processes.first_requests` works on the database of DATABASE_URL, prints JSON and ends.
+`python -m tests.support.processes.first_requests` uses the database of DATABASE_URL, prints JSON and exits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.flows.flow_runs import CONSTANT  # noqa: E402
 
 
 class Watch(MetaPathFinder):
-    """Notes each module that is found for the first time, and whether a transaction is open then."""
+    """Records the first import of each module, and whether a transaction is open at that time."""
 
     def __init__(self) -> None:
         self.place = "start"
@@ -43,7 +43,7 @@ class Watch(MetaPathFinder):
 
 
 class Pace:
-    """Measures the processor time between two statements of a transaction, which does not depend on other programs."""
+    """Measures the processor time between two statements of a transaction, which is independent of other programs."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -66,12 +66,12 @@ def main() -> None:
     warm_up.load_vendors()
     project = make_project("first")
     make_agent(project, slug="player")
-    # A vendor that no agent had when the process started.
+    # A vendor without an agent when the process started.
     make_agent(project, slug="late", provider="llm", model="anthropic:claude-sonnet-4-5", tools=["done"])
     Flow.objects.create(project=project, slug="sample", definition=CONSTANT)
     paused = make_run(make_agent(project, slug="other"), "Go.")
     person = make_person(project, Role.ADMIN)
-    # As the server and the worker do: a collection over all that is loaded takes as long as what this looks for.
+    # As the server and the worker do: a collection of all loaded objects would take as long as the measured imports.
     gc.freeze()
     watch = Watch()
     pace = Pace(watch)

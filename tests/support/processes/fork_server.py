@@ -1,7 +1,7 @@
-"""Starts processes quickly: libraries and modules are loaded once, each worker or web process is a fork.
+"""Starts processes quickly: libraries and modules are loaded once, and each worker or web process is a fork.
 
-Run as a program by child_processes.py; one JSON request per line comes in, one JSON answer goes out. Each process reads
-the settings from its own environment, as one that was started by hand: see loaded_site.py.
+child_processes.py runs it as a program. It reads one JSON request per line, and writes one JSON response per line. Each
+process reads the settings from its environment, like a process started by hand: see loaded_site.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.support.processes.loaded_site import LoadedSite
 
-#: By the name of the command: the module whose `main` it runs.
+#: Command → the module whose `main` it runs.
 PROGRAMS = {"celery": "celery.__main__", "agentops": "agentops.cli"}
 LIBRARIES = [
     "celery.__main__",
@@ -69,7 +69,7 @@ def die_with_parent() -> None:
 
 
 def become(order: dict[str, Any], site: LoadedSite) -> None:
-    """In the fork: take on the environment, the log and the command line of a worker, and never come back."""
+    """Take on the environment, the log and the command line of a worker. Runs in the fork, and never returns."""
     code = 70
     try:
         die_with_parent()
@@ -92,7 +92,7 @@ def become(order: dict[str, Any], site: LoadedSite) -> None:
         traceback.print_exc()
     finally:
         try:
-            # What an ordinary end of the interpreter does, with its waits for threads.
+            # As at a normal exit of the interpreter, which waits for threads.
             importlib.import_module("threading")._shutdown()
             importlib.import_module("atexit")._run_exitfuncs()
         finally:
@@ -100,9 +100,9 @@ def become(order: dict[str, Any], site: LoadedSite) -> None:
 
 
 def obey(order: dict[str, Any], ended: dict[int, int], site: LoadedSite) -> int | None:
-    """Start a worker and give its pid; or give the exit code of one (negative: the signal), None while it lives.
+    """Start a worker and return its pid; or return the exit code of one: None while it runs, negative for a signal.
 
-    An order to load a library gives None: the workers after it begin with it.
+    An order to load a library returns None. Later workers start with that library loaded.
     """
     if "load" in order:
         importlib.import_module(order["load"])
@@ -112,7 +112,7 @@ def obey(order: dict[str, Any], ended: dict[int, int], site: LoadedSite) -> int 
         pid = os.fork()
         if pid == 0:
             become(order, site)
-        ended.pop(pid, None)  # numbers come again
+        ended.pop(pid, None)  # Process IDs are reused.
         return pid
     pid = order["poll"]
     if pid not in ended:
@@ -124,7 +124,7 @@ def obey(order: dict[str, Any], ended: dict[int, int], site: LoadedSite) -> int 
 
 def main() -> None:
     die_with_parent()
-    # First, so that the modules are those of this tree, whatever tree is installed.
+    # First, so that modules come from this tree even if another version is installed.
     sys.path.insert(0, str(Path(__file__).parents[3]))
     for name in LIBRARIES:
         importlib.import_module(name)

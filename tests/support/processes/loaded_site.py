@@ -1,7 +1,7 @@
-"""The modules of the site, loaded before a process of it is forked, as if that had not happened.
+"""Loads the site's modules before a process is forked. The process then behaves as if it had loaded them itself.
 
-Loading them takes a second of processor time or three, and hundreds of processes are started. What a process reads from
-its environment, it still reads by itself: its settings, its apps with their `ready`, and its crash point.
+Loading takes one to three seconds of processor time, and the tests start hundreds of processes. Each process still
+reads everything that depends on its environment: settings, apps with their `ready`, and its crash point.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-#: What workers and web processes come to. Not here, because they act when they are loaded: agentops.celery and
-#: agentops.asgi, which are small.
+#: The modules that workers and web processes need. agentops.celery and agentops.asgi are not listed: they are small,
+#: and act when they are loaded.
 MODULES = [
     "runs.tasks",
     "agentops.urls",
@@ -36,13 +36,13 @@ MODULES = [
     "timeline.live.bus",
     "timeline.live.server",
 ]
-#: Read while the modules are loaded, and other for each process. The apps are set up again, the database was only asked
-#: how long the name of a table may be, and runs.chaos is loaded again.
+#: Settings that are read while the modules load, and that differ between processes. The apps are set up again. The
+#: database only supplied the maximum length of a table name. runs.chaos is loaded again.
 OWN = {"INSTALLED_APPS", "DATABASES", "AGENTOPS_CHAOS"}
 
 
 class LoadedSite:
-    """Loads the modules once. `hand_over` is called in each fork."""
+    """Loads the modules once. Each fork calls `hand_over`."""
 
     def __init__(self) -> None:
         before = dict(os.environ)
@@ -64,17 +64,17 @@ class LoadedSite:
         os.environ.update(before)
 
     def hand_over(self) -> None:
-        """Check that the modules would be the same in the environment of this process, and arm its crash point."""
+        """Check that the modules would be the same in this process's environment, and arm its crash point."""
         if os.environ.get("AGENTOPS_CHAOS"):
             importlib.reload(sys.modules["runs.chaos"])
-        # Settings that cannot be used end the process by themselves.
+        # Invalid settings end the process later.
         with suppress(ImproperlyConfigured):
             changed = [name for name in self._read.keys() - OWN if getattr(settings, name) != self._read[name]]
             assert not changed, f"modules were loaded with other values of {changed}"
 
 
 def _load() -> None:
-    """Load the models as django.setup() does, but let no app get ready; then all modules."""
+    """Load the models as django.setup() does, without calling the apps' `ready`; then load all modules."""
     apps.app_configs = {config.label: config for config in map(AppConfig.create, settings.INSTALLED_APPS)}
     for config in apps.app_configs.values():
         config.apps = apps

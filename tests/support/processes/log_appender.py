@@ -1,4 +1,4 @@
-"""A program that appends events to a log, in batches of mixed size, some of them under ids that come again.
+"""A program that appends events to a log, in batches of mixed size. Some event IDs repeat.
 
 Run by test_log_race.py: `appender.py LOG COUNT NAME`. Prints how many of its events were new.
 """
@@ -33,7 +33,7 @@ def main(log_id: UUID, count: int, name: str) -> int:
 
 
 def _id(dice: random.Random, name: str, number: int) -> str | None:
-    """Mostly none; now and then one of its own, one that it has had before, or one that the other has too."""
+    """Return an event ID or, mostly, None. The ID is new, repeated, or shared with the other appender."""
     kind = dice.randrange(20)
     if kind == 0:
         return f"{name}-{number}"

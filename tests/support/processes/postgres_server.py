@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, which may be restarted in the middle of everything. Knows nothing of ours."""
+"""A private PostgreSQL server that a test may restart at any time. Independent of the product."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ USER = "postgres"
 
 
 class NoPostgres(RuntimeError):
-    """PostgreSQL's programs are not installed here."""
+    """PostgreSQL's programs are not installed on this machine."""
 
 
 def programs() -> Path:
-    """The newest version's directory of initdb and pg_ctl."""
+    """Return the newest version's directory of initdb and pg_ctl."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     if found:
         return found[-1].parent
@@ -31,7 +31,7 @@ def programs() -> Path:
 
 
 class OwnPostgres:
-    """A cluster in a directory that goes with it."""
+    """A cluster in a temporary directory, which is deleted with it."""
 
     def __init__(self) -> None:
         self._programs = programs()
@@ -40,7 +40,7 @@ class OwnPostgres:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
-        # The server refuses to be root.
+        # The server refuses to run as root.
         self._as_postgres = ["runuser", "-u", USER, "--"] if os.geteuid() == 0 else []
         if self._as_postgres:
             shutil.chown(self._directory, USER)
@@ -51,13 +51,13 @@ class OwnPostgres:
             conf.write(
                 f"port = {self.port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n"
                 "max_connections = 200\nautovacuum = on\n"
-                # Killed processes lose nothing by it: only a crash of the machine would.
+                # Safe for killed processes; only a crash of the machine would lose data.
                 "fsync = off\n"
             )
         self._control("start")
 
     def restart(self) -> None:
-        """As after a crash: no connection is asked, the log is replayed."""
+        """Restart as after a crash: connections are cut, and the log is replayed."""
         self._control("restart", "-m", "immediate")
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class OwnPostgres:
             raise RuntimeError((self._directory / "log").read_text()[-2000:])
 
     def _run(self, program: str, *words: str) -> None:
-        # Files, not pipes: the server inherits them, and a pipe would never end.
+        # Use a file: the server would inherit a pipe and never close it.
         with tempfile.TemporaryFile("w+") as said:
             code = subprocess.run(
                 [*self._as_postgres, str(self._programs / program), *words],

@@ -1,4 +1,4 @@
-"""A program that starts runs of one agent, one after the other, and sends their messages.
+"""A program that starts runs of one agent one after the other, and sends their messages.
 
 Run by test_ten_thousand_runs.py: `python -m tests.support.processes.queued_runs AGENT_ID COUNT`.
 """

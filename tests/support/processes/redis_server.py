@@ -45,7 +45,7 @@ class OwnRedis:
             self._process = None
 
     def suspend(self) -> None:
-        """It holds its connections and answers nobody."""
+        """Suspend the server. It keeps its connections, but does not respond."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -54,7 +54,7 @@ class OwnRedis:
         self._process.send_signal(signal.SIGCONT)
 
     def hint(self, run_id: UUID, times: int = 1) -> None:
-        """What a web process does after it has committed a queued run."""
+        """Send the message that a web process sends after committing a queued run."""
         with Celery("hints", broker=self.url) as app:
             for _ in range(times):
                 app.send_task("runs.advance", args=[str(run_id)], queue="default", priority=6, retry=False)

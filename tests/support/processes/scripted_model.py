@@ -1,14 +1,14 @@
-"""A model that follows a script, and tools that write what they do into a ledger outside of the database.
+"""A model that follows a script, and tools that record their calls in a ledger outside the database.
 
-Importing it registers the provider `scripted` and the tools `ledger_*`; workers get it by scripted_settings.py.
-The script stands in the agent's settings, so that it travels with the run:
+Importing this module registers the provider `scripted` and the tools `ledger_*`. Workers import it through
+scripted_settings.py. The script is part of the agent's settings, so the run carries it:
 
-- `calls`: per step the names of the tools to ask for, in order; the answer after the last step is final.
-- `arguments`: by the name of a tool what it is called with.
-- `chunks`, `pause_s`: the text of each answer comes in so many pieces, with a pause before each.
-- `ledger`: the file of the effects; beside it lies `<ledger>.calls` with one line per model call.
-- `tool_sleep_s`: how long a tool goes on after its effect.
-- `play`: the name of a function in PLAYS that says what each call does instead; in-process tests only.
+- `calls`: for each step, the names of the tools to request, in order; the answer after the last step is final.
+- `arguments`: the arguments of the calls, by the name of the tool.
+- `chunks`, `pause_s`: the number of pieces in which each answer's text arrives, and the pause before each, in seconds.
+- `ledger`: the file of the effects. `<ledger>.calls` gets one line per model call.
+- `tool_sleep_s`: how long a tool keeps running after its effect, in seconds.
+- `play`: the name of a function in PLAYS that yields the moves of each call instead; in-process tests only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 
-#: Text to show, seconds to wait, a part that comes whole, an error to break with, or something to do meanwhile.
+#: Text to stream, seconds to wait, a complete part, an error to raise, or a function to call.
 Move = str | float | TextPart | ThinkingPart | ToolCallPart | Exception | Callable[[], None]
 Play = Callable[[ModelCall], Iterable[Move]]
 
@@ -49,7 +49,7 @@ class ScriptedConfig(AppConfig):
 
 
 def append(path: str, *words: object) -> None:
-    """One line in one write, on the disk before this returns."""
+    """Append one line in one write, and flush it to the disk."""
     descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
     try:
         os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
@@ -62,7 +62,7 @@ def append(path: str, *words: object) -> None:
 
 
 class ScriptedStream(StreamedResponse):
-    """Makes the moves of one call, one after the other."""
+    """Makes the moves of one call in order."""
 
     def __init__(self, moves: Iterable[Move]) -> None:
         super().__init__(ModelRequestParameters())
@@ -83,7 +83,7 @@ class ScriptedStream(StreamedResponse):
                 yield self._parts_manager.handle_part(vendor_part_id=number, part=move)
 
     async def close_stream(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     @property
     def usage(self) -> RequestUsage:
@@ -110,7 +110,7 @@ class ScriptedStream(StreamedResponse):
 @cache
 class ScriptedProvider:
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Every script will do."""
+        """Accept every script."""
 
     @asynccontextmanager
     async def open(self, call: ModelCall) -> AsyncIterator[StreamedResponse]:
@@ -127,7 +127,7 @@ class ScriptedProvider:
 
 
 def by_the_script(call: ModelCall) -> Iterable[Move]:
-    """Deterministic from the number of the call and the settings."""
+    """Yield moves that depend only on the number of the call and the settings."""
     wanted = call.settings["calls"]
     asked = wanted[call.number - 1] if call.number <= len(wanted) else []
     yield f"Step {call.number}. " if asked else "All done. "
@@ -144,7 +144,7 @@ def by_the_script(call: ModelCall) -> Iterable[Move]:
 
 
 def effect(ctx: ToolContext, n: int) -> str:
-    """What may not happen twice: a line of the ledger. Goes on for a while after it."""
+    """Append a line to the ledger, an effect that must not happen twice. Keep running for `tool_sleep_s` afterwards."""
     append(ctx.settings["ledger"], ctx.run_id, ctx.call_id, ctx.idempotency_key, ctx.attempt, ctx.epoch)
     time.sleep(float(ctx.settings.get("tool_sleep_s", 0)))
     return f"did {n}"

@@ -1,4 +1,4 @@
-"""The settings of a worker under test: the product's own, and the scripted model and ledger tools as an app."""
+"""Settings of a worker under test: the product's settings, plus the scripted model and ledger tools as an app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a worker whose clock is wrong, by as many seconds as TEST_SKEW_S says."""
+"""Settings of a worker whose clock is off by TEST_SKEW_S seconds."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import time_machine
 
 from tests.support.processes.scripted_settings import *  # noqa: F403
 
-# To the end of the process. The database has a clock of its own: the server's, or that of SQLite's library.
+# Until the process ends. The database reads another clock: the server's, or that of SQLite's library.
 time_machine.travel(datetime.now(UTC) + timedelta(seconds=float(os.environ["TEST_SKEW_S"]))).start()

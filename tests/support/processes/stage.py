@@ -1,4 +1,4 @@
-"""One test's database, its worker processes, and the ledger of what their tools did."""
+"""One test's database, its worker processes, and the ledger of its tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.processes.redis_server import OwnRedis
 from tests.support.waiting import eventually
 
 QUICK = {"AGENTOPS_LEASE_S": "2", "AGENTOPS_RENEW_S": "0.5", "AGENTOPS_SWEEP_S": "0.5"}
-#: Two steps with tools and an answer: every effect is met, and a turn with two calls.
+#: Two steps with tools and an answer: every kind of effect, and a turn with two calls.
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
 
 
@@ -56,7 +56,7 @@ class Stage:
         return self.home / "ledger"
 
     def write_locked(self) -> bool:
-        """Whether somebody keeps everyone else from writing, as only SQLite has it."""
+        """Return whether another process holds the write lock. Only SQLite has one."""
         if self.databases.engine != "sqlite":
             return False
         with closing(sqlite3.connect(self.name, timeout=0.5)) as looked:
@@ -67,7 +67,7 @@ class Stage:
         return False
 
     def suspend(self, worker: ChildProcess) -> None:
-        """Stop a worker, but not while it is writing: on SQLite nobody else could write then."""
+        """Stop a worker, but not while it writes: on SQLite its lock would block all other writers."""
         worker.signal(self.STOP)
         for _ in range(50):
             eventually(worker.suspended, why="suspended")
@@ -85,12 +85,12 @@ class Stage:
         return [effect for effect in found if call_id in (None, effect.call_id)]
 
     def model_calls(self) -> list[int]:
-        """The numbers of the model calls that were made, in order."""
+        """Return the numbers of the model calls, in order."""
         path = Path(f"{self.ledger}.calls")
         return [int(line.split(" ")[0]) for line in path.read_text().splitlines()] if path.exists() else []
 
     def run(self, calls: Sequence[Sequence[str]] = CALLS, **options: Any) -> AgentRun:
-        """A queued run of an agent that follows a script."""
+        """Create a queued run of an agent that follows a script."""
         agent = self.agent(calls, **options)
         return creation.create(agent.project, agent, "Go.", by="test")
 
@@ -98,10 +98,10 @@ class Stage:
         self, calls: Sequence[Sequence[str]], *, slug: str = "", max_steps: int = 50, tools: Sequence[str] = (),
         policies: dict[str, Any] | None = None, **script: Any,
     ) -> Agent:  # fmt: skip
-        """An agent that follows a script."""
+        """Create an agent that follows a script."""
         reconnect()
         project, _ = Project.objects.get_or_create(slug="crash", defaults={"name": "Crash"})
-        # One crash window at a time.
+        # Run one call at a time, so that there is one crash window at a time.
         settings = {"calls": calls, "ledger": str(self.ledger), "parallel_tools": 1, **script}
         return Agent.objects.create(
             project=project, slug=slug or f"agent-{Agent.objects.count()}", provider="scripted", model="scripted-model",
@@ -132,7 +132,7 @@ class Stage:
         return self.workers[-1]
 
     def reaches(self, run: AgentRun, *statuses: RunStatus, within_s: float = 90) -> AgentRun:
-        """The run, once it has one of the statuses."""
+        """Wait until the run has one of the statuses, and return it."""
 
         def look() -> bool:
             run.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Celery tasks of workers under test: Celery finds them by the name of this module."""
+"""Celery tasks of workers under test. Celery finds them by the name of this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.conf import settings
 
 @shared_task(name="tests.hold")
 def hold() -> None:
-    """Keep a thread of Celery busy: from when `held` is in the home of the worker until `let_go` is."""
+    """Block a Celery thread. Creates the file `held` in the worker's home, and waits for the file `let_go`."""
     (settings.AGENTOPS_HOME / "held").touch()
     while not (settings.AGENTOPS_HOME / "let_go").exists():
         time.sleep(0.02)

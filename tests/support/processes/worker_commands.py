@@ -1,4 +1,4 @@
-"""`agentops worker` as a process of its own."""
+"""`agentops worker` as a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 @contextmanager
 def worker_command(env: dict[str, str], log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A started worker that is ready for signals; killed at the end if it still lives."""
+    """Yield a worker that is ready for signals. It is killed at the end if it still runs."""
     with log.open("wb") as written:
         running = subprocess.Popen([*MANAGE, "worker", *words], env=env, stdout=written, stderr=subprocess.STDOUT)
     try:
@@ -26,6 +26,6 @@ def worker_command(env: dict[str, str], log: Path, *words: str) -> Iterator[subp
 
 
 def ended(running: subprocess.Popen[bytes], sig: int = signal.SIGTERM) -> int:
-    """The exit code of a worker that gets this signal."""
+    """Send a signal to a worker, and return its exit code."""
     running.send_signal(sig)
     return running.wait(40)

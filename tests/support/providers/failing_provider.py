@@ -1,8 +1,8 @@
-"""A model provider that can be away, overloaded or cut off: Anthropic Messages and OpenAI Chat on one port.
+"""A model provider that can be down, overloaded or cut off: Anthropic Messages and OpenAI Chat on one port.
 
-A process of its own, started with the port of an earlier life or 0. It reads orders from standard input, one a line:
-`calm`, `storm`, `away`, `back`, `stats`; each is answered with one line of JSON. What it says depends on the request
-alone: the program that the prompt names, and how many answers the conversation has.
+A separate process, started with the port of a previous process or 0. It reads orders from standard input, one per line:
+`calm`, `storm`, `away`, `back`, `stats`; it answers each with one line of JSON. Its model answers depend only on the
+request: the program that the prompt names, and the number of answers in the conversation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Of every hundred requests in a storm: so many get this status, and so many a stream that is cut.
+#: In a storm, the percentage of requests that get each status, and of streams that are cut.
 REFUSED = {429: 8, 529: 8, 503: 4}
 CUT = 30
-#: A burst: so many requests in a row are refused alike.
+#: Length of a burst: the number of consecutive requests with the same refusal.
 BURST = 3
 STEPS = 3
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ class Provider:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; False where the connection ends with it."""
+        """Answer one request. Return False if the connection then closes."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         size = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length:"))
         request = json.loads(await reader.readexactly(size))
@@ -98,7 +98,7 @@ class Provider:
         return self.burst.pop() if self.burst else 0
 
     def _cut(self, whole: bytes) -> bytes:
-        """The answer up to any byte; for half of them it looks as if it ended there as it should."""
+        """Return the answer up to a random byte. Half of the cut answers end as if they were complete."""
         head, body = whole.split(b"\r\n\r\n", 1)
         if self.random.random() < 0.5:
             return whole[: self.random.randrange(len(whole))]
@@ -108,7 +108,7 @@ class Provider:
 
 
 def place(request: Json) -> tuple[str, int]:
-    """Which program the conversation follows, and how many answers it has."""
+    """Return the program of the conversation, and the number of its answers."""
     prompt = next(text_of(m["content"]) for m in request["messages"] if m["role"] == "user")
     return prompt, sum(m["role"] == "assistant" for m in request["messages"])
 
@@ -118,7 +118,7 @@ def text_of(content: Any) -> str:
 
 
 def said(program: str, answers: int) -> tuple[list[str], Json | None]:
-    """The words of an answer as they stream, and the call that it asks for; none in the last one."""
+    """Return the streamed words of an answer, and the call that it requests; the last answer requests none."""
     words = [f"{program}, answer {answers + 1}: "] + [f"word {n} of it — é. " for n in range(12)]
     if answers + 1 >= STEPS:
         return [*words, "That is all."], None

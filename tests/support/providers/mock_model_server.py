@@ -1,6 +1,6 @@
-"""aimock, a server of another project that speaks the protocols of Anthropic and OpenAI, with scripted answers.
+"""aimock, a third-party server with the protocols of Anthropic and OpenAI and scripted answers.
 
-The suite starts it once for each process. Scripts are told apart by their prompt, which the test chooses.
+The suite starts it once for each process. The test chooses a prompt, which identifies its script.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tests.support.waiting import eventually
 from tests.support.web.recording_proxy import RecordingProxy, SentRequest
 
 PACKAGES = Path(__file__).parent / "mock_server"
-#: The member of a request that holds the conversation.
+#: Request path → the member of the request that holds the conversation.
 CONVERSATIONS = {"/v1/messages": "messages", "/v1/chat/completions": "messages", "/v1/responses": "input"}
-#: Members of a fixture that lie beside its response.
+#: Members of a fixture that are not part of its response.
 CONNECTION = ("latency", "chunkSize", "truncateAfterChunks", "disconnectAfterMs")
 Json = dict[str, Any]
 
 
 class MockModelServer:
-    """The program, behind a proxy that keeps what it was sent to the byte."""
+    """The server, behind a proxy that records the exact bytes of the requests."""
 
     def __init__(self, home: Path) -> None:
         program = install(PACKAGES) / "node_modules/@copilotkit/aimock/dist/cli.js"
         self._log = home / "mock-model-server.log"
-        # Scripts from a file are not validated: broken arguments are allowed in them.
+        # Scripts in a file are not validated, so broken arguments are possible.
         options = ["-p", "0", "-h", "127.0.0.1", "-f", str(PACKAGES / "fixtures.json"), "--journal-max", "0"]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(["node", str(program), *options], stdout=log, stderr=log)
@@ -43,26 +43,25 @@ class MockModelServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes the vendors' libraries talk to it."""
+        """Return the variables that make the vendors' libraries use this server."""
         return {
             "ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "sk-of-nobody",
             "OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": "sk-of-nobody",
         }  # fmt: skip
 
     def script(self, prompt: str, *turns: Json | list[Json], resumes: bool = False) -> None:
-        """Answer the conversation that `prompt` begins with these turns; all but the last one end with calls.
+        """Answer the conversation that `prompt` begins with these turns. All but the last turn end with calls.
 
-        A turn is the response in the server's own form, or the responses to a request that is repeated: the last one
-        is given from then on. Members that CONNECTION names are about its connection. `resumes` is for a prompt within
-        a conversation.
+        A turn is a response in the server's format, or a list of responses to a repeated request; the last one repeats.
+        The members in CONNECTION configure its connection. `resumes` is for a prompt within a conversation.
         """
         fixtures: list[Json] = []
-        # Told by the last result: protocols count the turns of a conversation in different ways.
+        # Matched by the last result, because protocols count the turns of a conversation differently.
         turn_match: Json = {} if resumes else {"hasToolResult": False}
         for turn in turns:
             responses = turn if isinstance(turn, list) else [turn]
             match = {"userMessage": prompt, **turn_match}
-            # The first that matches is taken: the later turns say more about where they belong.
+            # The first match wins, so later turns, which match more specifically, come first.
             fixtures[:0] = [_fixture(match, place, responses) for place in range(len(responses))]
             if calls := responses[-1].get("toolCalls"):
                 turn_match = {"toolCallId": calls[-1]["id"]}
@@ -70,11 +69,11 @@ class MockModelServer:
         assert answer.status_code == 200, answer.text
 
     def sent(self, prompt: str) -> list[SentRequest]:
-        """The model calls of the conversation that `prompt` begins, in order."""
+        """Return the model calls of the conversation that `prompt` begins, in order."""
         return [request for request in self._proxy.requests if prompt in text_of(json.loads(request.body))]
 
     def journal(self, prompt: str) -> list[Json]:
-        """The same calls as the server has noted them: what it understood and what it answered."""
+        """Return the server's log of the same calls: each parsed request with its answer."""
         entries = httpx.get(f"{self._control}/journal").json()
         return [entry for entry in entries if prompt in text_of(entry["body"])]
 
@@ -89,7 +88,7 @@ class MockModelServer:
 
 
 def _fixture(match: Json, place: int, responses: list[Json]) -> Json:
-    """One of the responses to a repeated request; the last one is for all further requests."""
+    """Return a fixture for one response to a repeated request. The last response answers all further requests."""
     answer = responses[place]
     order = {"sequenceIndex": place} if place < len(responses) - 1 else {}
     connection = {name: answer[name] for name in CONNECTION if name in answer}
@@ -98,16 +97,16 @@ def _fixture(match: Json, place: int, responses: list[Json]) -> Json:
 
 
 def assert_prefixes(requests: list[SentRequest]) -> None:
-    """Each request must repeat the one before it to the byte, and go on from there."""
+    """Check that each request repeats the previous one byte for byte, and continues it."""
     bodies = [json.loads(request.body) for request in requests]
     for before, after in pairwise(bodies):
         name = CONVERSATIONS[requests[0].path.partition("?")[0]]
         said, then = before.pop(name), after[name]
         assert text_of(then[: len(said)]) == text_of(said)
-        # All the rest, the tools and the instructions among it, stays the same.
+        # The rest, including tools and instructions, stays the same.
         assert text_of({key: value for key, value in after.items() if key != name}) == text_of(before)
 
 
 def text_of(value: Any) -> str:
-    """JSON in the order in which it was sent."""
+    """Return JSON text with the members in their original order."""
     return json.dumps(value, ensure_ascii=False)

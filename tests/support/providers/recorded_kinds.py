@@ -1,6 +1,6 @@
-"""What each recorded body is: whether an agent with texts and tools can meet it, and if not, why.
+"""The kind of each recorded body: whether an agent with texts and tools can receive it, and if not, why.
 
-`FILES` names every file; a new one fails tests/runs/providers/test_recorded_bodies.py until it stands here.
+`FILES` names every file. tests/runs/providers/test_recorded_bodies.py fails for a file that is missing there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.providers.recorded_vendor import RECORDED, blocks_of, usages_of
 from tests.support.recordings.recorded_files import recordings
 
-#: What an agent with texts and tools can meet.
+#: Kinds that an agent with texts and tools can receive.
 MET = {
     "text": "texts, also with cached input, logprobs and moderation",
     "calls": "calls of the agent's own tools, alone, after a text or several at once",
@@ -20,7 +20,7 @@ MET = {
     "refusal": "a text that the vendor has stopped",
     "refused": "an error in place of an answer (400)",
 }
-#: What it cannot meet, and why.
+#: Kinds that it cannot receive, with the reason.
 OTHERS = {
     "vendor_tool": "a web search or code that ran at the vendor: requests offer function tools only",
     "vendor_mcp": "tools of an MCP server that the vendor called: requests name no server, MCP is a matter of ours",
@@ -30,17 +30,17 @@ OTHERS = {
     "completion": "a completion of a prompt, from the APIs before messages: never called",
     "no_model": "the echo of a request by a web server in plain text: no model answers like that",
 }
-#: Others that are model calls, and are parsed, stored and sent again nevertheless.
+#: Kinds in OTHERS that are model calls. They are parsed, stored and sent again nevertheless.
 ALSO_REBUILT = frozenset({"vendor_tool", "vendor_mcp", "compaction"})
-#: Blocks that tell what a body is, in the words of the three protocols.
+#: Block types of the three protocols → the kind of a body that contains them.
 TELLING = {
     "thinking": "thinking", "redacted_thinking": "thinking", "reasoning": "thinking", "tool_use": "calls",
     "function_call": "calls", "tool_calls": "calls", "compaction": "compaction", "mcp_list_tools": "vendor_mcp",
     "server_tool_use": "vendor_tool", "web_search_call": "vendor_tool",
 }  # fmt: skip
-#: The directory whose files are the bodies of streams, without the request and the rest.
+#: The directory whose files contain only the bodies of streams, without requests and headers.
 STREAMS_ALONE = "anthropic-sdk"
-#: By directory and file: what each exchange of the file is, in order.
+#: Directory → file → the kinds of its exchanges, in order.
 FILES: dict[str, dict[str, str]] = {
     "anthropic-sdk": {
         "basic_response": "text",
@@ -139,7 +139,7 @@ FILES: dict[str, dict[str, str]] = {
 
 
 def kinds() -> dict[str, str]:
-    """The kind of each recorded body, by the name that recorded_vendor.py gives it."""
+    """Return the kind of each recorded body, by the name that recorded_vendor.py gives it."""
     return dict(_kinds())
 
 
@@ -151,7 +151,7 @@ def _kinds() -> Iterator[tuple[str, str]]:
 
 
 def files_there() -> dict[str, set[str]]:
-    """The files that there are, by directory, named as in `FILES`."""
+    """Return the existing files by directory, named as in `FILES`."""
     found: dict[str, set[str]] = {}
     for path in recordings(RECORDED):
         directory = str(path.parent).partition(f"/{RECORDED}/")[2]
@@ -161,17 +161,17 @@ def files_there() -> dict[str, set[str]]:
 
 
 def told_by(body: bytes) -> str:
-    """What a body says itself that it is; "text" where nothing else stands in it."""
+    """Return the kind of a body, derived from its blocks; "text" if it has no other blocks."""
     told = {TELLING[block] for block in blocks_of(body) if block in TELLING}
     alone = [kind for kind in ("vendor_mcp", "vendor_tool", "compaction") if kind in told]
     return alone[0] if alone else "+".join(sorted(told, reverse=True)) or "text"
 
 
 def buckets_in(body: bytes) -> tuple[int, ...]:
-    """The tokens that a body reports: fresh input, cache read, cache write for five minutes and for one hour, output
-    without reasoning, reasoning.
+    """Return the tokens that a body reports: fresh input, cache read, cache write for five minutes and for one hour,
+    output without reasoning, reasoning.
 
-    Anthropic counts cached input apart, OpenAI within the input; both count reasoning within the output.
+    Anthropic counts cached input separately, OpenAI within the input. Both count reasoning within the output.
     """
     used: dict[str, Any] = {}
     for reported in usages_of(body):

@@ -1,4 +1,4 @@
-"""A provider on loopback: it answers model calls with recorded bodies, whole or cut, and keeps what it was sent."""
+"""A provider on loopback. It answers model calls with recorded bodies, whole or cut, and records the requests."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ import yaml
 
 from tests.support.recordings.recorded_files import recordings
 
-#: The folder of recorded requests and answers.
+#: The directory of recorded requests and answers.
 RECORDED = "llm-http"
 Framing = Literal["chunked", "broken", "close"]
-#: By the path of a request: which protocol it speaks.
+#: Request path → protocol.
 PROTOCOLS = {"/messages": "anthropic", "/chat/completions": "chat", "/responses": "responses"}
 MODELS = {
     "anthropic": "anthropic:claude-sonnet-4-6",
     "chat": "openai-chat:gpt-4o",
     "responses": "openai-responses:gpt-4o",
 }
-#: The same with models whose thoughts are sent again, where the protocol has them.
+#: The same protocols with models that resend their thoughts, if the protocol supports that.
 THINKING_MODELS = MODELS | {"responses": "openai-responses:gpt-5"}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request gets: a body, of which the bytes before `cut` are sent, and how it ends.
+    """The response to one request: a body, its bytes before `cut` being sent, and its ending.
 
-    `chunked` ends as a whole body does, `broken` without its last chunk, `close` by the end of the connection, which
-    is how a body without a length ends. `pauses` are seconds to wait before the byte at a position.
+    `chunked` ends like a whole body, `broken` without its last chunk, `close` with the end of the connection, as a body
+    without a length does. `pauses` are the seconds to wait before the byte at a position.
     """
 
     body: bytes
@@ -44,7 +44,7 @@ class Answer:
     status: int = 200
     content_type: str = "text/event-stream"
     pauses: tuple[tuple[int, float], ...] = ()
-    #: Bytes of a chunk; None: as few chunks as the pauses allow.
+    #: Bytes of a chunk. None: as few chunks as the pauses allow.
     piece: int | None = None
 
     @property
@@ -62,7 +62,7 @@ class Asked:
 @dataclass
 class Vendor:
     url: str
-    #: The answers in order; the last one is given again and again.
+    #: The answers in order; the last one repeats.
     answers: list[Answer] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     vendor: Vendor
 
     def log_message(self, *_: Any) -> None:
-        """Nothing goes to the terminal."""
+        """Print nothing to the terminal."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -81,12 +81,12 @@ class _Handler(BaseHTTPRequestHandler):
         answer = vendor.answers.pop(0) if len(vendor.answers) > 1 else vendor.answers[0]
         self.send_response(answer.status)
         self.send_header("content-type", answer.content_type)
-        # The tests end their event loops: no connection may be kept.
+        # The tests close their event loops, so no connection may be kept alive.
         self.send_header("connection", "close")
         if answer.framing != "close":
             self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        with suppress(ConnectionError):  # a client that gives up
+        with suppress(ConnectionError):  # The client may disconnect.
             self._send(answer)
         self.close_connection = True
 
@@ -131,7 +131,7 @@ class FixtureResult:
 
 
 def streams() -> list[FixtureResult]:
-    """Every streamed answer among the recorded exchanges."""
+    """Return every streamed answer of the recorded exchanges."""
     found = [
         FixtureResult(path.stem, "anthropic", path.read_bytes() + b"\n\n")
         for path in recordings(f"{RECORDED}/anthropic-sdk")
@@ -144,10 +144,10 @@ def streams() -> list[FixtureResult]:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A recorded request, and what came back."""
+    """A recorded request and its response."""
 
     name: str
-    #: Empty for what is no model call: token counts, files, conversations, and APIs that are gone.
+    #: Empty for requests that are not model calls: token counts, files, conversations, and retired APIs.
     protocol: str
     url: str
     status: int
@@ -155,7 +155,7 @@ class Exchange:
 
 
 def exchanges(containing: str = "") -> list[Exchange]:
-    """All recorded exchanges of the files that contain this text."""
+    """Return the recorded exchanges of all files that contain this text."""
     found = []
     for path in recordings(RECORDED):
         if path.suffix != ".yaml" or containing not in (text := path.read_text()):
@@ -182,7 +182,7 @@ def _protocol(uri: str) -> str:
 
 
 def has_ended(protocol: str, sent: bytes) -> bool:
-    """Whether the bytes hold the protocol's terminal event; read here anew, line by line."""
+    """Return whether the bytes contain the protocol's terminal event. An independent implementation, line by line."""
     return any(_is_terminal(protocol, event) for event in _events(sent))
 
 
@@ -206,7 +206,7 @@ def _is_terminal(protocol: str, event: dict[str, Any]) -> bool:
 
 
 def blocks_of(body: bytes) -> Iterator[str]:
-    """The types of the parts of an answer, in the words of its protocol."""
+    """Yield the types of an answer's parts, named as in its protocol."""
     whole = [json.loads(body)] if body.startswith(b"{") else []
     for event in (*whole, *_events(body)):
         parts = [*(event.get("content") or ()), *(event.get("output") or ())]
@@ -218,7 +218,7 @@ def blocks_of(body: bytes) -> Iterator[str]:
 
 
 def usages_of(body: bytes) -> Iterator[dict[str, Any]]:
-    """What a body says of its tokens, in the words of its protocol; streams may say it several times."""
+    """Yield the usage objects of a body, named as in its protocol. A stream may contain several."""
     for event in [json.loads(body)] if body.startswith(b"{") else _events(body):
         for place in (event, event.get("message") or {}, event.get("response") or {}):
             if isinstance(place.get("usage"), dict):

@@ -1,1 +1,1 @@
-"""Recorded sessions beside the project, and what is in them."""
+"""Recorded sessions, and independent counts of their contents."""

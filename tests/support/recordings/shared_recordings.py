@@ -1,5 +1,6 @@
-"""The shared recordings that these tests run over, and what to do where they are not there.
-Imports nothing of the code under test but the converter's door.
+"""The shared recordings of these tests. Tests are skipped if the recordings are missing.
+
+Imports nothing of the code under test except the converter's entry point.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NAMES = [*SESSIONS, *(f"{TAU}#{index}" for index in range(TAU_RECORDS))]
 
 
 def path_of(name: str) -> Path:
-    """Return the file that holds the recording; a skip where it is missing."""
+    """Return the file that holds the recording. Skip the test if it is missing."""
     return recording(name.partition("#")[0])
 
 

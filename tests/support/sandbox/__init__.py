@@ -1,1 +1,1 @@
-"""Attacks on the sandbox of commands, and what they look for outside of it."""
+"""Attacks on the sandbox of commands, and the resources outside it that they try to reach."""

@@ -25,11 +25,11 @@ from tests.support.sandbox import attacks
 from tests.support.sandbox.attacks import kernel
 
 Sh = Callable[..., ToolResult]
-#: A user that nothing else on the machine runs as; root's commands run as the owner of the root.
+#: A user ID that no other process on the machine has. If the tests run as root, commands run as this owner of the root.
 OWNER = 54_321
 IS_ROOT = os.geteuid() == 0
 AS_OWNER: dict[str, Any] = {"user": OWNER, "group": OWNER, "extra_groups": []} if IS_ROOT else {}
-#: Of the numbers of system calls of this machine.
+#: The column of this machine's system call numbers.
 COLUMN = 0 if os.uname().machine == "x86_64" else 1
 IPC_CREAT, IPC_RMID = 0o1000, 0
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -37,14 +37,14 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Outside:
-    """What there is to reach. The attacks read in `facts.json` what they must know about it."""
+    """The resources outside the sandbox. The attacks read their description in `facts.json`."""
 
     place: Path
     root: Path
     victim: subprocess.Popen[bytes]
-    #: Of a file outside.
+    #: The descriptor of an open file outside.
     descriptor: int
-    #: Attacks that come to nothing on this machine, with or without a sandbox.
+    #: Attacks that fail on this machine even without a sandbox.
     pointless: frozenset[str]
 
     def command(self, *names: str) -> str:
@@ -52,7 +52,7 @@ class Outside:
         return f"python3 -m {attacks.__name__} {' '.join(names)}"
 
     def without_sandbox(self) -> dict[str, str]:
-        """Run all attacks as the user of the commands, outside of a sandbox."""
+        """Run all attacks as the user of the commands, without a sandbox."""
         ended = subprocess.run(
             ["/bin/sh", "-c", self.command()], cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             env={"PATH": confinement.PATH, "CANARY": "outside"}, pass_fds=[self.descriptor], check=True, **AS_OWNER,
@@ -62,7 +62,7 @@ class Outside:
 
 @contextmanager
 def outside() -> Iterator[Outside]:
-    """Build the surroundings of a root in a directory that everybody may enter; pytest's own are private."""
+    """Create a root and its surroundings in a directory that all users may enter. Directories of pytest are private."""
     place = Path(tempfile.mkdtemp(prefix="shell-test-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, place)
@@ -95,7 +95,7 @@ def _files(place: Path) -> Path:
         root.joinpath(*attacks.__name__.split(".")),
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    # The permissions allow everything: what refuses is the sandbox.
+    # The permissions allow everything, so only the sandbox can refuse.
     for name in ("secret.txt", "db.sqlite3"):
         (place / name).write_text("outside the root")
         (place / name).chmod(0o666)
@@ -108,7 +108,7 @@ def _files(place: Path) -> Path:
 
 
 def _give(place: Path) -> None:
-    """Let everything belong to the user of the commands, as far as it may."""
+    """Make the user of the commands the owner of all files, except those that must belong to root."""
     if IS_ROOT:
         for path in place.rglob("*"):
             os.chown(path, OWNER, OWNER, follow_symlinks=False)
@@ -161,7 +161,7 @@ def _serve(selector: selectors.BaseSelector) -> None:
 
 
 def _shared_memory(stack: ExitStack) -> int:
-    """Make a segment of System V, and return its key."""
+    """Create a System V shared memory segment, and return its key."""
     key = secrets.randbelow(2**30) + 1
     segment = LIBC.shmget(key, 4096, IPC_CREAT | 0o666)
     assert segment >= 0
@@ -170,17 +170,17 @@ def _shared_memory(stack: ExitStack) -> int:
 
 
 def _key(name: str) -> bool:
-    """Add a key to a new session keyring of this thread, which commands inherit. Return False if there are none."""
+    """Add a key to a new session keyring of this thread, which commands inherit. Return False without keyrings."""
     if LIBC.syscall(kernel.KEYCTL, 1, None) < 0:
         return False
     key = LIBC.syscall(kernel.ADD_KEY, b"user", name.encode(), b"outside", 7, -3)
     if IS_ROOT:
-        LIBC.syscall(kernel.KEYCTL, 4, key, OWNER, OWNER)  # as if the worker were this user
+        LIBC.syscall(kernel.KEYCTL, 4, key, OWNER, OWNER)  # As if the worker ran as this user.
     return key > 0
 
 
 def _pointless(*, has_keyrings: bool) -> frozenset[str]:
-    """Return the attacks for which this kernel has no call, or that need a file that only root can make."""
+    """Return the attacks that are impossible on this kernel, or that need a file that only root can create."""
     release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
     yama = Path("/proc/sys/kernel/yama/ptrace_scope")
     return frozenset(
@@ -194,7 +194,7 @@ def _pointless(*, has_keyrings: bool) -> frozenset[str]:
             "newer_system_call": release >= (6, 15),
             "memory_of_the_first_process": not yama.exists() or yama.read_text() == "0\n",
             "system_call_of_32_bits": os.uname().machine == "x86_64",
-            # Most kernels are built without its calls.
+            # Most kernels are built without x32 calls.
             "system_call_of_x32": False,
         }.items()
         if not is_possible
@@ -202,7 +202,7 @@ def _pointless(*, has_keyrings: bool) -> frozenset[str]:
 
 
 def _victim(facts: dict[str, Any], stack: ExitStack) -> subprocess.Popen[bytes]:
-    """Start a process of the same user."""
+    """Start a process of the same user, as a target of attacks."""
     name, _, value = facts["canary"].partition("=")
     victim = subprocess.Popen(
         ["/bin/sh", "-c", "trap '' USR1; echo; read line", facts["name"]],

@@ -1,1 +1,1 @@
-"""Old, contradicting and backed up rows."""
+"""Old rows, contradictory rows, and backups."""

@@ -1,4 +1,4 @@
-"""How each database is backed up while it is in use, and put back where it was. For the drill."""
+"""Backup of each database while it is in use, and restore in the same place. Used by the restore drill."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.services import missing
 
 
 def agentops(*words: str) -> str:
-    """What a command says on the database that this process looks at; it must end with 0."""
+    """Run a command on this process's database, and return its output. The exit code must be 0."""
     out = io.StringIO()
     call_command(*words, stdout=out)
     return out.getvalue()
 
 
 def back_up(stage: Stage) -> Path:
-    """As docs/guides/backup.md says, while everybody works."""
+    """Back up as docs/guides/backup.md says, while other processes write."""
     path = stage.home / "backup"
     if stage.databases.engine == "sqlite":
         agentops("backup", str(path))
@@ -36,7 +36,7 @@ def back_up(stage: Stage) -> Path:
 
 
 def put_back(stage: Stage, path: Path) -> None:
-    """In the place of the database as it is now. Whoever has it open sees the restored one from then on."""
+    """Restore a backup over the current database. Open connections see the restored database from then on."""
     connection.close()
     if stage.databases.engine == "sqlite":
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(stage.name, timeout=20)) as target:

@@ -1,4 +1,4 @@
-"""Clean rows of many kinds, and the statements that spoil them."""
+"""Clean rows of many kinds, and statements that corrupt them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def red(run_id: UUID | None = None) -> set[str]:
 
 
 def recovered(run: AgentRun) -> AgentRun:
-    """The run, completed by a second worker after the first one died right after its claim."""
+    """Return the run, completed by a second worker after the first died right after its claim."""
     transitions.claim(run.pk, "dead")
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
     return drive(run)
@@ -37,7 +37,7 @@ def recovered(run: AgentRun) -> AgentRun:
 
 @dataclass
 class World:
-    """Clean rows of many kinds, and the ids that the corruptions below speak of."""
+    """Clean rows of many kinds, and the IDs that the statements below use."""
 
     ids: dict[str, Any] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class World:
 
 
 def reported_run() -> AgentRun:
-    """A completed run of a runner, with a call, usage and cost."""
+    """Create a completed external run with a call, usage and cost."""
     call = {"id": "c", "name": "look", "arguments": {}}
     sent = [
         ("run.started", {"agent": "coder", "prompt": "Look"}),
@@ -67,7 +67,7 @@ def reported_run() -> AgentRun:
 
 
 def open_flow_run() -> FlowRun:
-    """A flow run with an open question."""
+    """Create a flow run with an open question."""
     flow_run = make_flow_run({"nodes": [{"id": "ask", "type": "human", "question": "Go on?"}]})
     runner.advance(flow_run.pk)
     return flow_run
@@ -114,7 +114,7 @@ def make_world() -> World:
     ids: dict[str, Any] = {name: field_.get_db_prep_value(value, connection) for name, value in uuids.items()}
     ids["last"] = Event.objects.filter(log=run.pk).count()
     ids["last_recovered"] = Event.objects.filter(log=uuids["recovered"], source="worker").latest("seq").seq
-    # Some invariants allow 30 seconds, in which a busy machine does not spoil all the rows.
+    # Some invariants have a grace period of 30 seconds, too short for a slow machine to corrupt all rows.
     later = timezone.now() + timedelta(hours=1)
     AgentRun.objects.filter(pk=running.pk).update(lease_expires_at=later)
     RunCommand.objects.filter(run=running).update(received_at=later)
@@ -123,19 +123,19 @@ def make_world() -> World:
     return World(ids)
 
 
-#: The same of flow runs: one that has ended, and one with an open question.
+#: Statements for flow runs: a completed one, and a waiting one with an open question.
 FLOW_EVENT = "UPDATE agent_run_events SET type = '{}' WHERE log_id = %(flow)s AND type = '{}'"
 VISIT = "UPDATE flow_visits SET {} WHERE flow_run_id = {}"
 EVENT = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND seq = %(last)s"
 STARTED = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND type = 'run.started'"
 OF_CALL = "UPDATE agent_run_events SET type = 'error' WHERE log_id = %(run)s AND ref_id = %(call)s AND type = '{}'"
 CALL = "UPDATE agent_run_tool_calls SET {} WHERE id = %(call)s"
-#: Made of another event, whose turn has no end then.
+#: Replaces another event, whose turn then has no end.
 CHOSEN = (
     "UPDATE agent_run_events SET type = 'approval.resolved', ref_id = %(call)s, payload = '{{\"decision\": \"{}\"}}'"
     " WHERE log_id = %(run)s AND type = 'llm.turn.end' AND step = 2"
 )
-#: The same of an external run.
+#: Statements for an external run.
 OUTSIDE = "UPDATE agent_runs SET {} WHERE id = %(outside)s"
 OF_OUTSIDE_CALL = OF_CALL.replace("%(run)s", "%(outside)s").replace("%(call)s", "%(outside_call)s")
 OUTSIDE_CALL = CALL.replace("%(call)s", "%(outside_call)s")

@@ -1,4 +1,4 @@
-"""Runs that ended long ago, and what is left of them."""
+"""Runs that ended long ago, and the rows that remain of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY = "cli:test"
 
 
 def aged(run: AgentRun, days: float) -> AgentRun:
-    """The run, as if it had ended so many days ago; stopped first where it goes on."""
+    """Change the run as if it had ended this many days ago. Stop it first if it is not over."""
     if not AgentRun.objects.get(pk=run.pk).state.terminal:
         inbox.stop(run.pk, by="test")
     AgentRun.objects.filter(pk=run.pk).update(completed_at=timezone.now() - timedelta(days=days))
@@ -32,7 +32,7 @@ def aged(run: AgentRun, days: float) -> AgentRun:
 
 
 def lineage(agent: Agent, *, length: int = 3) -> list[AgentRun]:
-    """Runs of which each resumes the one before; all but the last are `resumed`, the last is stopped."""
+    """Create runs that each resume the previous run. The last run is stopped; the others are `resumed`."""
     runs = [make_run(agent)]
     for _ in range(length - 1):
         inbox.pause(runs[-1].pk, by="test")
@@ -42,14 +42,14 @@ def lineage(agent: Agent, *, length: int = 3) -> list[AgentRun]:
 
 
 def paused_half_way(agent: Agent) -> AgentRun:
-    """A run that has made steps, and stands at its budget."""
+    """Create a run that has made steps and is paused at its budget."""
     run = drive(make_run(agent, max_steps=2))
     assert run.status == RunStatus.PAUSED
     return run
 
 
 def apply(project: Project, days: int | None = 90) -> RemovalReport:
-    """The removal to its end."""
+    """Apply retention to the end, and return its report."""
     done = RemovalReport(project, days)
     for _ in retention.apply(done, by=BY):
         pass
@@ -61,7 +61,7 @@ def there(*runs: AgentRun) -> list[bool]:
 
 
 def rows_of(run_id: UUID) -> dict[str, int]:
-    """Table → rows that name this id in any of their columns, but for its tombstone and the audit log."""
+    """Return the rows that contain this ID in any column, by table, without its tombstone and the audit log."""
     found = {}
     for model in apps.get_models(include_auto_created=True):
         table = model._meta.db_table
@@ -81,7 +81,7 @@ def _is_uuid(field: Any) -> bool:
 
 
 def cells_with(text: str) -> list[str]:
-    """Tables and columns in which this text stands, in any form that the database gives it out."""
+    """Return the tables and columns that contain this text, in any representation that the database returns."""
     found = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):

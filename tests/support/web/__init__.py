@@ -1,1 +1,1 @@
-"""Servers and clients of HTTP, streams and mail."""
+"""HTTP servers and clients, stream clients, and a mail server."""

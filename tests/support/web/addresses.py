@@ -1,4 +1,4 @@
-"""Every address of a page, whom it serves, and how its placeholders are filled."""
+"""The URL of every page, the access it requires, and the values of its placeholders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.flows.flow_runs import make_ended_flow_run
 from tests.support.schedules import make_schedule
 from tests.support.sinks import make_sink
 
-#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
+#: URL pattern → (method → required access). Members in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
 PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>": {"GET": READ},
@@ -36,7 +36,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/settings/archive": {"POST": MANAGE},
     "p/<slug:project>/settings/unarchive": {"POST": MANAGE},
-    # Refused: the project of the table is not archived (tests/runs/pages/test_delete_project.py).
+    # Refused: the table's project is not archived (tests/runs/pages/test_delete_project.py).
     "p/<slug:project>/settings/delete": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/settings/members": {"GET": MANAGE},
     "p/<slug:project>/settings/members/add": {"POST": MANAGE},
@@ -60,7 +60,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/schedules/<uuid:schedule_id>/edit": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/schedules/<uuid:schedule_id>/switch": {"POST": OPERATE},
     "p/<slug:project>/schedules/<uuid:schedule_id>/run": {"POST": OPERATE},
-    # The last one, because it removes the schedule.
+    # Last, because it removes the schedule.
     "p/<slug:project>/schedules/<uuid:schedule_id>/remove": {"POST": OPERATE},
     "p/<slug:project>/new-schedule": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/alerts": {"GET": READ},
@@ -185,7 +185,7 @@ def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str,
 
 
 def filled(address: str, parts: dict[str, object]) -> str:
-    # Of a run and of a list.
+    # Pages of a run export HTML, and lists export CSV.
     parts = {**parts, "slug:file_format": "html" if "run_id" in address else "csv"}
     url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
     if address == "compare":
@@ -194,7 +194,7 @@ def filled(address: str, parts: dict[str, object]) -> str:
 
 
 def show_picture(message: AgentRunMessage) -> None:
-    """A picture of one pixel beside the text of a message."""
+    """Add a picture of one pixel to the text of a message."""
     part = message.content["parts"][0]
     if isinstance(part["content"], str):
         data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -243,12 +243,12 @@ NOWHERE = of(
 
 
 def bare(answer: Any) -> str:
-    """Without what differs between any two pages: the ID of the request, the time, and the masked CSRF token."""
+    """Return the body without values that differ between two responses: request ID, time, and masked CSRF token."""
     text = answer.getvalue().decode(errors="replace").replace(answer["X-Request-ID"], "")
     return re.sub(r'data-now="[^"]*"', "", _CSRF.sub("", text))
 
 
 def headers_of(answer: Any) -> dict[str, str]:
-    """But for those that count requests, or name one."""
+    """Return the headers except those that count requests or identify one."""
     counted = ("X-Request-ID", rate_limits.REMAINING, rate_limits.RESET)
     return {name: value for name, value in answer.headers.items() if name not in counted}

@@ -1,4 +1,4 @@
-"""A client of AG-UI that talks to a server in this process, while a worker drives its runs."""
+"""An AG-UI client of a server in this process, with a worker that drives its runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.factories import drive
 from tests.support.web.server import WebThread
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
-#: Of events that say what happened to the run, not in it.
+#: The type of events about the run itself, rather than its content.
 STATE = "STATE_SNAPSHOT"
 _numbers = itertools.count(1)
 
 
 @dataclass
 class FrontEnd:
-    """A client of one thread."""
+    """A client with one thread."""
 
     web: WebThread
     agent: Agent
@@ -45,7 +45,7 @@ class FrontEnd:
         return asked.model_dump(mode="json", by_alias=True)
 
     def send(self, body: dict[str, Any], **headers: str) -> tuple[list[Any], list[str]]:
-        """The events of the stream, each as the protocol's package reads it, and the IDs in it."""
+        """Send a request. Return the stream's events, parsed by the protocol's package, and their IDs."""
         with httpx.stream("POST", self.url, json=body, headers=self.headers | headers, timeout=20) as answer:
             assert answer.status_code == 200, answer.read()
             lines = list(answer.iter_lines())
@@ -54,12 +54,12 @@ class FrontEnd:
         return sent, [line[4:] for line in lines if line.startswith("id: ")]
 
     def refused(self, body: dict[str, Any]) -> tuple[int, str]:
-        """The status and the code of a refusal."""
+        """Send a request that is refused. Return the status and the code."""
         answer = httpx.post(self.url, json=body, headers=self.headers)
         return answer.status_code, answer.json()["code"]
 
     def run(self, text: str | None, **more: Any) -> list[Any]:
-        """Send a request, and have its run driven meanwhile."""
+        """Send a request, and drive its run at the same time."""
         body = self.body(text, **more)
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(self.send, body)
@@ -82,9 +82,9 @@ def types(
 
 
 def resolved(interrupt: Any, payload: Any) -> list[dict[str, Any]]:
-    """The answer to an interrupt."""
+    """Return the response to an interrupt."""
     return [{"interrupt_id": interrupt.id, "status": "resolved", "payload": payload}]
 
 
-#: Fields of an agent whose calls a person approves.
+#: Fields of an agent whose calls need a person's approval.
 ASKING = {"policies": {"approvals": [{"tools": "ledger_.*", "action": "ask", "reason": "It reads."}]}}

@@ -1,4 +1,4 @@
-"""Lets an HTTP client of the product talk to the site of the test, in its transaction."""
+"""Connects an HTTP client of the product to the site under test, in the test's transaction."""
 
 from __future__ import annotations
 

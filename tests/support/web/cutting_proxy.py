@@ -1,4 +1,4 @@
-"""A proxy on loopback that cuts off answers in the middle, as bad networks do. Standard library only."""
+"""A proxy on loopback that cuts streams off in the middle, as bad networks do. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import contextlib
 import random
 import threading
 
-#: Seconds after its first byte in which an answer is cut off.
+#: Seconds from a response's first byte to its cut.
 CUT_AFTER_S = (0.05, 1.0)
 
 
 class CuttingProxy:
-    """Passes bytes to another port of loopback and back. It counts the answers that it has cut off."""
+    """Forwards bytes to another port of loopback and back. It counts the responses that it cuts."""
 
     def __init__(self, target: int, *, ports: int = 1, seed: int = 1) -> None:
         self.ports: list[int] = []
         self.cuts = 0
-        #: Answers are cut off. Those that begin later are not, once it is False.
+        #: Whether streams are cut. Setting it to False affects streams that begin later.
         self.is_cutting = True
         self._target = target
         self._dice = random.Random(seed)

@@ -1,6 +1,7 @@
-"""A strict client of server-sent events on plain asyncio streams; hundreds of them fit into one process.
+"""A strict client of server-sent events on plain asyncio streams. Hundreds of clients fit into one process.
 
-Knows HTTP and the WHATWG's rules for EventSource, and nothing of ours: it must not share a mistake with the server.
+Implements HTTP and the WHATWG's rules for EventSource without product code, so that it shares no mistakes with the
+server.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-#: So little is buffered on the reader's side that a slow one is felt by the server.
+#: Receive buffer of a slow client, small enough that the server notices.
 TINY = 2048
 
 
 class Malformed(AssertionError):
-    """The server sent what a careful client may not accept."""
+    """The server sent data that a strict client must not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One block of the stream: an event, or what stood in it instead (`comment`, or only an id or a retry)."""
+    """One block of the stream: an event, a comment, or only an ID or a retry."""
 
     event: str = "message"
     data: str | None = None
     id: str | None = None
     retry_ms: int | None = None
     comment: str | None = None
-    #: time.monotonic() of its arrival.
+    #: The time.monotonic() of its arrival.
     at: float = 0.0
 
 
@@ -38,9 +39,9 @@ class Message:
 
 
 class Parser:
-    """Bytes in any pieces → messages. Lines end as the standard says: LF, CR, or both.
+    """Converts bytes in pieces of any size to messages. Lines end with LF, CR or both, as the standard says.
 
-    A comment, or a retry, at the beginning of a block is a message at once: nothing has to follow it.
+    A comment or a retry at the start of a block is a message immediately, because nothing has to follow it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Parser:
 
     def feed(self, data: bytes) -> list[Message]:
         data, now = self._rest + data, time.monotonic()
-        # A CR at the very end may be half of a CRLF.
+        # A CR at the end may be half of a CRLF.
         held = b"\r" if data.endswith(b"\r") else b""
         text = data.removesuffix(held) if held else data
         if b"\r" in text:
@@ -59,7 +60,7 @@ class Parser:
         return [_message(block.decode(), now) for line in lines if (block := self._complete(line))]
 
     def _complete(self, line: bytes) -> bytes:
-        """What the line ends: itself, the block before it, or nothing."""
+        """Return what the line completes: itself, the block before it, or nothing."""
         if not self._block and line.startswith((b":", b"retry:")):
             return line
         if line:
@@ -70,7 +71,7 @@ class Parser:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of an unfinished block is left over."""
+        """Return whether no unfinished block remains."""
         return not self._block and not self._rest.strip(b"\n")
 
 
@@ -101,7 +102,7 @@ def _message(block: str, at: float) -> Message:
 
 @dataclass
 class Answer:
-    """The head of a response, and its body as it comes."""
+    """The head of a response, and its body as it arrives."""
 
     status: int
     headers: Mapping[str, str]
@@ -156,13 +157,13 @@ async def ask(
     version: str = "1.1",
     receive_buffer: int | None = None,
 ) -> Answer:
-    """Send a request without a body, and read the head of what comes back."""
+    """Send a request without a body, and read the head of the response."""
     parts = urlsplit(url)
     sock = socket.socket()
     sock.setblocking(False)
     limit = 1 << 16
     if receive_buffer:
-        # Before the connection: the window is agreed upon with it.
+        # Before connecting, because the window is negotiated with the connection.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         limit = receive_buffer
     try:
@@ -186,27 +187,27 @@ async def ask(
     return Answer(int(status), found, spoken.removeprefix("HTTP/"), reader, writer)
 
 
-# --- What an EventSource does -----------------------------------------------------------------------------------
+# --- Behaviour of an EventSource --------------------------------------------------------------------------------
 
 
 @dataclass
 class Follower:
-    """Follows a stream over any number of connections, and remembers all that it was told.
+    """Follows a stream over any number of connections, and keeps all messages.
 
-    It reconnects as a browser does: with the last id in `Last-Event-ID`, or (`by_query`) as a new EventSource with
-    `afterSeq`. It stops for good at `event: end` with `stop_at_end`, at any answer but 200, and when it is closed.
+    It reconnects as a browser does: with the last ID in `Last-Event-ID`, or (`by_query`) as a new EventSource with
+    `afterSeq`. It stops for good at `event: end` with `stop_at_end`, at any status except 200, and when it is closed.
     """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     by_query: bool = False
     stop_at_end: bool = False
-    #: Seconds before a reconnection; by default what the server asks for.
+    #: Seconds before a reconnection. By default, the server's retry time.
     pause_s: float | None = None
     receive_buffer: int | None = None
-    #: Go on after refused connections and 5xx, as a page does that makes new EventSources.
+    #: Continue after refused connections and 5xx, like a page that creates new EventSources.
     stubborn: bool = False
-    #: Seconds of rest after each message: a reader that cannot keep up.
+    #: Seconds of pause after each message, for a reader that cannot keep up.
     slow_s: float = 0.0
 
     messages: list[Message] = field(default_factory=list)
@@ -225,7 +226,7 @@ class Follower:
 
     @property
     def ids(self) -> list[int]:
-        """Of the events, in the order in which they came."""
+        """The IDs of the events, in the order of arrival."""
         return [int(message.id) for message in self.messages if message.id and message.data is not None]
 
     def events(self, name: str) -> list[Message]:
@@ -236,13 +237,13 @@ class Follower:
         return [message for message in self.messages if message.comment is not None]
 
     def drop(self) -> None:
-        """Break the connection without a farewell; the follower comes back by itself."""
+        """Abort the connection. The follower reconnects."""
         self._dropped = True
         if self.answers:
             self.answers[-1].writer.transport.abort()
 
     def hurry(self) -> None:
-        """Be slow no longer."""
+        """Stop pausing after messages."""
         self.slow_s = 0.0
         self._hurried.set()
 
@@ -260,7 +261,7 @@ class Follower:
             self.error = error
 
     async def _connection(self) -> bool:
-        """Follow one connection to its end; whether to come back."""
+        """Follow one connection to its end. Return whether to reconnect."""
         self._dropped = False
         try:
             answer = await ask(*self._request(), receive_buffer=self.receive_buffer)

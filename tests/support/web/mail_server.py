@@ -1,4 +1,4 @@
-"""A mail server on the loopback: speaks enough SMTP for smtplib, keeps what it is sent, refuses what it is told to.
+"""A mail server on loopback. It implements the part of SMTP that smtplib uses, keeps all mails, and refuses on demand.
 
 May import the standard library.
 """
@@ -18,16 +18,16 @@ from typing import Any
 
 @dataclass
 class Inbox:
-    """What the server got, and how it behaves."""
+    """The received mails, and the behaviour of the server."""
 
     port: int = 0
-    #: Recipient, and the message that they got.
+    #: Each recipient with the received message.
     mails: list[tuple[str, EmailMessage]] = field(default_factory=list)
-    #: Recipients that are not taken, and with which answer.
+    #: Refused recipients, with the server's response.
     refused: dict[str, str] = field(default_factory=dict)
-    #: Greets with this.
+    #: The greeting.
     greeting: str = "220 mail.test"
-    #: Takes a mail and then hangs up without a word, as one that dies: how often.
+    #: Number of times that the server accepts a mail and then disconnects without a response, as if it had crashed.
     silent: int = 0
     connections: int = 0
 

@@ -1,5 +1,7 @@
-"""A server on loopback that answers exactly the bytes a test scripts, and remembers what it was sent.
-Standard library only."""
+"""A server on loopback that responds with exactly the bytes of a test's script, and keeps all requests.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Server:
             self._script(connection)
 
     def close(self) -> None:
-        # Closing alone does not wake a thread that waits in accept().
+        # Closing alone does not wake the thread in accept().
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

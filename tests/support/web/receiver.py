@@ -1,4 +1,4 @@
-"""A server on loopback that receives what sinks send: it answers as a test says, and keeps what it was sent."""
+"""A server on loopback that receives the requests of sinks. It responds as a test requires, and keeps all requests."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Received:
 class Receiver:
     url: str = ""
     received: list[Received] = field(default_factory=list)
-    #: The next answers: status, headers, body. Afterwards 200.
+    #: The next responses: status, headers, body. Later responses have status 200.
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
-    #: Every so many requests one is answered with 500. 0: none.
+    #: Every n-th request gets a 500. 0: none.
     refuses_every: int = 0
-    #: Seconds until an answer.
+    #: Seconds until a response.
     latency_s: float = 0.0
-    #: The most requests that were answered at the same time.
+    #: The largest number of requests in progress at the same time.
     most_at_once: int = 0
-    #: While this is cleared, nothing is answered.
+    #: While this is cleared, no request gets a response.
     gate: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, status: int, *, body: bytes = b"", **headers: str) -> None:
-        """Add an answer. Names of headers have _ for -."""
+        """Add a response. Names of headers have _ for -."""
         self.answers.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
 
 

@@ -1,4 +1,4 @@
-"""A proxy on loopback that passes bytes unchanged, and keeps the body of each HTTP request. Standard library only."""
+"""A proxy on loopback that forwards bytes unchanged, and keeps the body of each HTTP request. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SentRequest:
-    """A request as it went over the wire."""
+    """A request as it was sent."""
 
     path: str
     #: Names in lower case.
@@ -22,7 +22,7 @@ class SentRequest:
 
 
 class RecordingProxy:
-    """Passes bytes to another port of loopback and back. Requests must state the length of their body."""
+    """Forwards bytes to another port of loopback and back. Requests must state the length of their body."""
 
     def __init__(self, target: int) -> None:
         self.port = 0

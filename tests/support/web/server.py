@@ -1,4 +1,4 @@
-"""The web process of the tests: the product's own server, on a thread or as a process of its own."""
+"""The product's web server for tests, in a thread or in a separate process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tests.support.processes.child_processes import ChildProcess
     from tests.support.processes.stage import Stage
 
-#: The thread hears no signal, so its streams learn of the end only when they are cut.
+#: Seconds until open streams are cut. The thread receives no signal, so its streams cannot end earlier.
 THREAD_GRACE_S = 1
 
 
 def connections_in_use() -> int:
-    """Of this process's pool, where there is one: those that somebody holds. The calling thread holds none then."""
+    """Return the number of connections taken from this process's pool. The calling thread's connection is closed."""
     connection.close()
     pool = getattr(connection, "pool", None)
     stats = pool.get_stats() if pool else {}
@@ -36,7 +36,7 @@ def connections_in_use() -> int:
 
 
 class WebThread:
-    """A server in this process, on the test's own database; started again it has the same address."""
+    """A server in this process, on the test's database. A restart keeps its port."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -48,11 +48,11 @@ class WebThread:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        # Listening before the thread runs: nobody is refused, and nobody else gets the port.
+        # Listen before the thread runs, so that no client is refused and no other process takes the port.
         sock = socket.create_server(("127.0.0.1", self.port), backlog=512)
         self.port = sock.getsockname()[1]
         config = web_config(timeout_graceful_shutdown=THREAD_GRACE_S)
-        # Here, so that an application which cannot be loaded fails the test and not a thread.
+        # In this thread, so that an application that cannot be loaded fails the test.
         config.load()
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="web", daemon=True)
@@ -62,7 +62,7 @@ class WebThread:
 
     @property
     def open_requests(self) -> int:
-        """How many requests the server still works on; those whose clients have left are among them."""
+        """The number of requests in progress, including requests whose client has disconnected."""
         return len(self._server.server_state.tasks) if self._server else 0
 
     @property
@@ -70,7 +70,7 @@ class WebThread:
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """It stops listening, open answers are cut after a moment, and the port is free."""
+        """Stop listening, cut open responses after a short wait, and free the port."""
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
@@ -85,11 +85,11 @@ class WebThread:
 
 @dataclass
 class WebProcess:
-    """A server as a process of its own, on the database of a stage; started again it has the same address."""
+    """A server in a separate process, on the database of a stage. A restart keeps its port."""
 
     stage: Stage
     name: str = "agentops-web"
-    #: Variables of its environment, beside those of the stage.
+    #: Environment variables in addition to those from the stage.
     env: dict[str, str] = field(default_factory=dict)
     settings_module: str = "agentops.settings"
     port: int = field(default_factory=free_port)
@@ -108,7 +108,7 @@ class WebProcess:
         self.process = self.stage.spawn(
             ["serve", "--port", str(self.port)], program="agentops", AGENTOPS_PROCESS_NAME=self.name,
             DJANGO_SETTINGS_MODULE=self.settings_module,
-            # Sessions made in this process must be good in that one.
+            # Sessions created in this process must be valid in the server.
             SECRET_KEY=settings.SECRET_KEY, **self.env,
         )  # fmt: skip
         eventually(self._answers, within_s=30, why="the web process listens")
@@ -121,12 +121,12 @@ class WebProcess:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def kill(self) -> None:
-        """SIGKILL; nothing is said to anybody."""
+        """Kill the process with SIGKILL, without a shutdown."""
         assert self.process is not None
         self.process.end()
 
     def restart(self) -> None:
-        """As a deployment does it: SIGTERM, and a new one when the old one has ended."""
+        """Restart as a deployment does: send SIGTERM, wait for the end, and start a new process."""
         assert self.process is not None
         self.process.signal(signal.SIGTERM)
         self.process.wait(within_s=GRACE_S + 5, why="ended by SIGTERM")
@@ -136,12 +136,12 @@ class WebProcess:
         return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
 
     def memory_mib(self) -> float:
-        """Resident memory."""
+        """Return the resident memory in MiB."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * 4096 / 2**20
 
     def connections(self, server: psycopg.Connection[tuple[str]]) -> list[str]:
-        """The states of this process's connections, as PostgreSQL knows them now."""
+        """Return the states of this process's connections, as PostgreSQL reports them."""
         found = server.execute(
             "SELECT state FROM pg_stat_activity WHERE application_name = %s AND datname = %s",
             [self.name, self.stage.name],

@@ -1,4 +1,4 @@
-"""Clients that take their time, on sockets of their own, and someone who only wants a page."""
+"""Slow clients on plain sockets, and an ordinary client that requests a page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import httpx
 
-#: With a cookie, for without one the form's body is not read at all.
+#: With a cookie: without one the server does not read the form's body.
 HEAD = b"\r\n".join([
     b"POST /login HTTP/1.1", b"Host: localhost", b"Cookie: csrftoken=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     b"Content-Type: application/x-www-form-urlencoded", b"",
 ])  # fmt: skip
-#: Kind → what is sent at once, and what is sent again and again.
+#: Kind → the bytes sent at the start, and the bytes sent repeatedly.
 KINDS: dict[str, tuple[bytes, bytes]] = {
     "headers": (b"GET /login HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", b"x"),
     "body": (HEAD + b"Content-Length: 100000\r\n\r\n", b"x"),
@@ -25,8 +25,8 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
     "silent": (b"", b""),
     "idle": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\r\n"),
 }
-#: Kind → the statuses that it gets before the server closes. Where no request was begun there is nothing to answer;
-#: what an idle client sends between two requests may count as the beginning of one.
+#: Kind → the statuses that the client receives before the server closes. A client that began no request gets none. The
+#: bytes from an idle client between two requests may count as the start of a request.
 ENDS = {"headers": [(408,)], "body": [(408,)], "chunked": [(408,)], "silent": [()], "idle": [(200,), (200, 408)]}
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
@@ -42,7 +42,7 @@ class SlowClient:
         return tuple(int(status) for status in STATUS.findall(self.answer))
 
     def go_on(self) -> None:
-        """Send a little more, and take what there is."""
+        """Receive what has arrived, and send the next bytes."""
         with suppress(BlockingIOError):
             try:
                 while piece := self.wire.recv(65_536):
@@ -57,7 +57,7 @@ class SlowClient:
 
 @contextmanager
 def slow_clients(port: int, count: int) -> Iterator[list[SlowClient]]:
-    """`count` clients of each kind."""
+    """Open `count` clients of each kind."""
     with ExitStack() as stack:
         clients = []
         for kind, (begin, _) in KINDS.items():
@@ -70,7 +70,7 @@ def slow_clients(port: int, count: int) -> Iterator[list[SlowClient]]:
 
 
 def ends_of(clients: list[SlowClient], *, within_s: float) -> dict[str, Counter[tuple[int, ...]]]:
-    """Kind → how often each end; clients whose connection is still open are not among them."""
+    """Return how often each end occurred, by kind. Clients with an open connection are not counted."""
     until = time.monotonic() + within_s
     while time.monotonic() < until and not all(client.is_closed for client in clients):
         for client in clients:
@@ -85,7 +85,7 @@ def ends_of(clients: list[SlowClient], *, within_s: float) -> dict[str, Counter[
 
 
 def seconds_to_answer(port: int, path: str) -> float:
-    """On a new connection; a page that is not served fails."""
+    """Return the seconds of a request on a new connection. Fail if the page is not served."""
     began = time.monotonic()
     answer = httpx.get(f"http://127.0.0.1:{port}{path}", headers={"Host": "localhost"}, timeout=10)
     assert answer.status_code == 200, answer.text
@@ -93,7 +93,7 @@ def seconds_to_answer(port: int, path: str) -> float:
 
 
 def exchange(port: int, request: bytes) -> bytes:
-    """What comes back for these bytes, until the server closes or nothing more comes for two seconds."""
+    """Send bytes, and return the response until the server closes, or sends nothing for two seconds."""
     answer = b""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Stream clients for tests that are ordinary functions: they live on an event loop in a thread of its own.
+"""Stream clients for synchronous tests. They run on an event loop in a separate thread.
 
-May import the test client and the test's clock; the lists of a follower may be read from any thread.
+May import the test client and the test's clock. Any thread may read the lists of a follower.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that is no stream, read whole."""
+    """A complete response that is not a stream."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,14 +36,14 @@ class Listeners:
         self._tasks: list[tuple[Follower, asyncio.Task[None]]] = []
 
     def do(self, coroutine: Coroutine[Any, Any, T], *, within_s: float = 20) -> T:
-        """The result of a coroutine on the clients' loop."""
+        """Run a coroutine on the clients' loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(within_s)
 
     def call(self, function: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(function)
 
     def open(self, url: str, headers: Mapping[str, str] | None = None, **options: Any) -> Follower:
-        """A client that follows the stream from now on."""
+        """Start a client that follows the stream."""
         follower = Follower(url, dict(headers or {}), **options)
         self.follow(follower)
         return follower
@@ -55,7 +55,7 @@ class Listeners:
         self.do(begin())
 
     def ask(self, url: str, headers: Mapping[str, str] | None = None, **options: Any) -> Refusal:
-        """What the server answers. The body of a stream is not waited for: it is empty here."""
+        """Return the response. For a stream, the body is left empty, because it does not end."""
 
         async def whole() -> Refusal:
             answer = await ask(url, headers, **options)
@@ -67,7 +67,7 @@ class Listeners:
         return self.do(whole())
 
     def read_to_end(self, url: str, headers: Mapping[str, str] | None = None, **options: Any) -> list[Message]:
-        """Everything of a stream that ends by itself."""
+        """Return all messages of a stream that ends without a disconnection by the client."""
 
         async def whole() -> list[Message]:
             answer = await ask(url, headers, **options)
@@ -80,7 +80,7 @@ class Listeners:
         return self.do(whole())
 
     def close(self) -> None:
-        """Ends all clients; fails where one of them was told nonsense."""
+        """End all clients. Fail if a client has received malformed data."""
 
         async def end() -> None:
             for follower, task in self._tasks:
@@ -98,7 +98,7 @@ class Listeners:
 
 
 def heard(follower: Follower, ids: list[int], *, within_s: float = 20) -> None:
-    """Waits for the last of `ids`; what came is exactly that, once and in order."""
+    """Wait for the last of `ids`. Check that exactly these IDs arrived, once and in order."""
     eventually(
         lambda: follower.error or follower.ids[-1:] == ids[-1:],
         within_s=within_s,

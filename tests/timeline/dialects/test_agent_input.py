@@ -1,5 +1,6 @@
-"""Events of the agent dialect, in the vocabulary of the log.
-May import: timeline.dialects, timeline.events; no database."""
+"""Conversion of agent-dialect events to events of the log.
+May import: timeline.dialects, timeline.events; no database.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_each_type_has_its_event(sent: dict[str, Any], type_: str, payload: dict
     assert (event["type"], event["payload"]) == (type_, payload)
 
 
-def test_a_tool_event_is_a_start_and_an_end() -> None:
+def test_a_tool_event_becomes_a_start_and_an_end() -> None:
     sent = {"runId": "r", "type": "agent:tool", "event_id": "e1", "timestamp": 5000, "nodeId": "n",
             "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "text", "durationMs": 40,
             "error": None}  # fmt: skip
@@ -84,7 +85,7 @@ def test_a_tool_event_is_a_start_and_an_end() -> None:
     assert (start["event_id"], "event_id" in end) == ("e1", False)
 
 
-def test_what_no_field_is_called_goes_to_the_end_of_a_call() -> None:
+def test_unknown_fields_are_kept_with_the_end_of_a_call() -> None:
     start, end = to_canonical({"type": "agent:tool", "tool": "Read", "args": {"a": 1}, "result": "text", "cost": 2})
 
     assert start["payload"] == {"tool": "Read", "arguments": {"a": 1}}
@@ -105,7 +106,7 @@ def test_two_links_to_a_child_are_both_kept() -> None:
         {"type": "agent:text", "text": "a", "content": "b"},
     ],
 )
-def test_a_field_is_given_once(sent: dict[str, Any]) -> None:
+def test_a_field_under_two_names_is_refused(sent: dict[str, Any]) -> None:
     with pytest.raises(AmbiguousEvent, match="two names"):
         to_canonical(sent)
 
@@ -126,7 +127,7 @@ def test_a_field_is_given_once(sent: dict[str, Any]) -> None:
         ["agent:text"],
     ],
 )
-def test_other_types_are_left_alone(type_: object) -> None:
+def test_other_types_are_not_agent_events(type_: object) -> None:
     assert not is_agent_event({"type": type_})
 
 

@@ -1,5 +1,6 @@
-"""Events of the log in the agent dialect, and the way there and back.
-May import: timeline; no database."""
+"""Events of the log in the agent dialect, and the round trip.
+May import: timeline; no database.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +44,12 @@ def test_the_envelope_is_in_camel_case_with_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
-def test_every_event_names_its_run_and_its_node(type_: str) -> None:
+def test_every_event_has_its_run_and_node(type_: str) -> None:
     for told in agent_events(event(type_, {"call_id": "c"}, node_id=""), EMPTY):
         assert (told["runId"], told["nodeId"], told["timestamp"]) == (str(LOG), str(LOG), told["ts"])
 
 
-def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
+def test_a_call_is_complete_and_ignores_its_preview() -> None:
     whole = WholeTexts(calls={REF: {"toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "all of it"}})
     end = {"call_id": "c", "tool_name": "Read", "preview": "all", "duration_ms": 4, "truncated": True}
 
@@ -79,13 +80,15 @@ def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
         ("approval.resolved", {"decision": "denied", "by": "user:ada", "tool_name": "Read"}, "error_user", None),
     ],
 )
-def test_each_failure_is_one_error(type_: str, payload: dict[str, Any], error_type: str, message: str | None) -> None:
+def test_each_failure_becomes_one_error(
+    type_: str, payload: dict[str, Any], error_type: str, message: str | None
+) -> None:
     told = agent_events(event(type_, payload), EMPTY)
 
     [failure] = [one for one in told if one["type"] == "agent:error"]
     assert failure["errorType"] == error_type
     assert message in (None, failure["message"])
-    # What ends the run comes last; other events keep their own.
+    # The event that ends the run comes last; other events keep their type.
     assert told[-1 if type_.startswith("run.") else 0]["type"] in (type_, "agent:tool", "agent:error")
     assert len({one["eventId"] for one in told}) == len(told)
 
@@ -99,17 +102,19 @@ def test_each_failure_is_one_error(type_: str, payload: dict[str, Any], error_ty
         ("approval.resolved", {"decision": "expired"}, "worker"),
         ("tool.end", {"call_id": "c", "status": "denied", "error": "denied by a hook"}, "worker"),
         ("tool.end", {"call_id": "c", "status": "completed"}, "worker"),
-        ("error", {"error_type": "timeout", "context": "tool:c", "attempt": 0}, "worker"),  # the end of the call tells
-        ("tool.end", {"call_id": "c", "error": "gone"}, "ingest"),  # its runner sends an error of its own
+        ("error", {"error_type": "timeout", "context": "tool:c", "attempt": 0}, "worker"),  # tool.end reports it
+        ("tool.end", {"call_id": "c", "error": "gone"}, "ingest"),  # its runner sends a separate error
     ],
 )
-def test_what_is_no_failure_or_told_elsewhere_is_no_error(type_: str, payload: dict[str, Any], source: str) -> None:
+def test_events_that_are_not_failures_or_are_reported_elsewhere_become_no_error(
+    type_: str, payload: dict[str, Any], source: str
+) -> None:
     told = agent_events(event(type_, payload, source=source), EMPTY)
 
     assert [one["type"] for one in told if one["type"] == "agent:error"] == []
 
 
-def test_a_failure_that_the_log_has_reported_is_no_second_one() -> None:
+def test_a_failure_already_reported_in_the_log_becomes_no_second_error() -> None:
     told = agent_event(event("run.failed", {"error_type": "rate_limited"}), WholeTexts(reported=frozenset({3})))
 
     assert (told["type"], told["payload"]["errorType"]) == ("run.failed", "rate_limited")
@@ -124,12 +129,12 @@ def test_a_failure_that_the_log_has_reported_is_no_second_one() -> None:
         ("run.stopped", {"by": "user:ada"}),
     ],
 )
-def test_a_flow_is_no_agent(type_: str, payload: dict[str, Any]) -> None:
+def test_flow_events_keep_their_type(type_: str, payload: dict[str, Any]) -> None:
     assert agent_event(event(type_, payload), WholeTexts(is_flow=True))["type"] == type_
 
 
 @pytest.mark.parametrize(("result", "text"), [("done", "done"), (None, ""), ({"a": [1]}, '{"a":[1]}'), (7, "7")])
-def test_a_result_is_a_text(result: Any, text: str) -> None:
+def test_results_are_text(result: Any, text: str) -> None:
     told = agent_event(event("run.completed", {"result": result} if result is not None else {}), EMPTY)
 
     assert told["result"] == text
@@ -137,13 +142,13 @@ def test_a_result_is_a_text(result: Any, text: str) -> None:
     assert None not in told.values()
 
 
-def test_a_session_has_one_id_whenever_it_is_read() -> None:
+def test_a_session_id_is_stable() -> None:
     assert agent_event(event("run.started", {}), EMPTY)["sessionId"] == str(LOG)
     assert agent_event(event("run.started", {"session_id": "s"}), EMPTY)["sessionId"] == "s"
 
 
 @pytest.mark.parametrize(("phase", "name"), [("progress", "progress"), ("completed", "phase"), ("Two words", "phase")])
-def test_what_a_child_does_is_in_its_type(phase: str, name: str) -> None:
+def test_child_phases_become_event_types(phase: str, name: str) -> None:
     told = agent_event(event("child_run.phase", {"run_id": "c", "phase": phase}), EMPTY)
 
     assert told["type"] == f"child_job.{name}"
@@ -159,7 +164,7 @@ def test_other_pauses_and_types_keep_their_names() -> None:
     assert (custom["type"], custom["payload"]) == ("x.mine", {"snake_case": 1})
 
 
-# --- There and back ---------------------------------------------------------------------------------------------
+# --- Round trip -------------------------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NAME = st.text("abcdef", min_size=1, max_size=8)
@@ -167,7 +172,7 @@ COUNT = st.integers(0, 2**40)
 JSON = st.recursive(
     st.none() | st.booleans() | COUNT | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=5
 )
-#: Of each type, the fields that the dialect can say.
+#: Fields of each type that the dialect can express.
 SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "run.started": {"session_id": NAME, "model": NAME, "prompt": NAME},
     "llm.text": {"text": TEXT, "token_count": COUNT, "index": COUNT},
@@ -197,7 +202,7 @@ REQUIRED = {"text", "type"}
 @pytest.mark.slow
 @given(st.data())
 @pytest.mark.parametrize("type_", SAYABLE)
-def test_what_the_dialect_can_say_survives_the_way_there_and_back(type_: str, data: st.DataObject) -> None:
+def test_fields_of_the_dialect_survive_the_round_trip(type_: str, data: st.DataObject) -> None:
     fields = SAYABLE[type_]
     drawn = {name: data.draw(values | st.none() if name not in REQUIRED else values) for name, values in fields.items()}
     payload = events.validate(type_, {name: value for name, value in drawn.items() if value is not None})
@@ -216,7 +221,7 @@ def test_what_the_dialect_can_say_survives_the_way_there_and_back(type_: str, da
 
 
 @given(name=NAME, given=JSON, output=NAME, ms=COUNT, failed=st.booleans())
-def test_a_call_survives_the_way_there_and_back(name: str, given: Any, output: str, ms: int, failed: bool) -> None:
+def test_a_call_survives_the_round_trip(name: str, given: Any, output: str, ms: int, failed: bool) -> None:
     payload = {"call_id": "c", "tool_name": name, "duration_ms": ms, ("error" if failed else "output"): output}
     whole = WholeTexts(calls={REF: {"toolName": name, "toolInput": given, "toolOutput": output}})
 

@@ -1,4 +1,4 @@
-"""Approvals: the run waits without a worker, one decision counts, and the same run goes on with it."""
+"""Approvals: the run waits without a worker, accepts one decision, and continues with it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def assert_sound(run: AgentRun) -> None:
     assert replay_check.differences(run.pk) == []
 
 
-def test_a_run_waits_and_goes_on_with_the_approved_call(scripted: MakeScripted, effects: Words) -> None:
+def test_a_run_waits_and_continues_with_the_approved_call(scripted: MakeScripted, effects: Words) -> None:
     run = waiting(scripted)
     approval = Approval.objects.get(run=run)
     assert (approval.state, approval.arguments, approval.reason) == ("pending", {"n": 10}, "it writes")
@@ -79,7 +79,7 @@ def test_a_run_waits_and_goes_on_with_the_approved_call(scripted: MakeScripted, 
     assert_sound(run)
 
 
-def test_the_approver_s_arguments_are_what_runs_and_their_difference_is_kept(scripted: MakeScripted) -> None:
+def test_the_call_runs_with_the_approver_s_arguments_and_stores_the_difference(scripted: MakeScripted) -> None:
     run = waiting(scripted)
     decide(run, Decision(approves=True, arguments={"n": 3}))
     run = drive(run)
@@ -92,7 +92,7 @@ def test_the_approver_s_arguments_are_what_runs_and_their_difference_is_kept(scr
     assert_sound(run)
 
 
-def test_the_model_sees_why_a_call_was_denied_in_the_same_run(scripted: MakeScripted, effects: Words) -> None:
+def test_the_model_sees_the_reason_of_a_denial_in_the_same_run(scripted: MakeScripted, effects: Words) -> None:
     run = waiting(
         scripted, calls=[["ledger_once", "ledger_read"], ["ledger_read"]], rules=[ASK[0] | {"tools": ".*_once"}]
     )
@@ -119,7 +119,7 @@ def test_an_approval_for_the_whole_run_covers_the_tool_and_no_other(scripted: Ma
 
 
 @pytest.mark.parametrize("point", ["approval.before", "approval.in_transaction", "hooks.before"])
-def test_a_worker_that_dies_before_the_wait_asks_once(
+def test_a_crash_before_the_wait_requests_one_approval(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, effects: Words, point: str
 ) -> None:
     run = with_hooks(scripted(calls=[["ledger_once"]]), approvals=ASK)
@@ -135,10 +135,10 @@ def test_a_worker_that_dies_before_the_wait_asks_once(
     ["claim.committed", "hooks.before", "hooks.decided", "tool.before_start", "tool.returned", "result.in_transaction"],
 )
 @pytest.mark.parametrize("tool", ["ledger_idempotent", "ledger_once"])
-def test_a_death_after_the_decision_neither_loses_it_nor_doubles_the_call(
+def test_a_crash_after_the_decision_keeps_it_and_does_not_repeat_the_call(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, effects: Words, *, point: str, tool: str
 ) -> None:
-    """A call that had started repeats only if its tool may; of the other, a person resolves the outcome."""
+    """A started call repeats only if its tool is idempotent; otherwise a person resolves the outcome."""
     run = waiting(scripted, calls=[[tool]])
     decide(run, Decision(approves=True, arguments={"n": 3}))
     assert die_at(run, point)
@@ -152,7 +152,9 @@ def test_a_death_after_the_decision_neither_loses_it_nor_doubles_the_call(
     assert_sound(run)
 
 
-def test_of_two_people_at_once_one_decides_and_the_other_learns_who(scripted: MakeScripted, effects: Words) -> None:
+def test_two_concurrent_decisions_store_the_first_and_the_second_sees_who_decided(
+    scripted: MakeScripted, effects: Words
+) -> None:
     run = waiting(scripted)
     start = threading.Barrier(2)
 
@@ -181,9 +183,7 @@ def test_of_two_people_at_once_one_decides_and_the_other_learns_who(scripted: Ma
 
 
 @pytest.mark.parametrize("on_expiry", ["deny", "pause"])
-def test_an_approval_that_nobody_decides_expires(
-    scripted: MakeScripted, worker: Worker, effects: Words, on_expiry: str
-) -> None:
+def test_an_undecided_approval_expires(scripted: MakeScripted, worker: Worker, effects: Words, on_expiry: str) -> None:
     run = waiting(scripted, rules=[ASK[0] | {"expires": "5m", "on_expiry": on_expiry}])
     approval = Approval.objects.get(run=run)
     assert (approval.expires_at - approval.created_at).total_seconds() == 300
@@ -242,7 +242,7 @@ RULES: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("of_project", "of_agent", "expected"), RULES)
-def test_the_first_rule_of_each_list_and_the_stricter_of_both(
+def test_the_first_match_of_each_list_applies_and_the_stricter_list_wins(
     scripted: MakeScripted, effects: Words, of_project: Any, of_agent: Any, expected: str
 ) -> None:
     run = with_hooks(scripted(calls=[["ledger_once"]]), approvals=of_agent)
@@ -253,7 +253,7 @@ def test_the_first_rule_of_each_list_and_the_stricter_of_both(
     assert_sound(run)
 
 
-def test_a_hook_asks_and_a_denial_of_a_hook_outlasts_an_approval(
+def test_a_hook_can_ask_and_its_later_denial_overrides_an_approval(
     scripted: MakeScripted, told: Told, effects: Words
 ) -> None:
     told(who=lambda _: Verdict.ask("expensive"))
@@ -267,7 +267,7 @@ def test_a_hook_asks_and_a_denial_of_a_hook_outlasts_an_approval(
     assert_sound(run)
 
 
-def test_what_is_approved_is_what_the_hooks_made_of_the_call(scripted: MakeScripted, told: Told) -> None:
+def test_an_approval_shows_the_arguments_after_the_hooks(scripted: MakeScripted, told: Told) -> None:
     told(half=lambda _: Verdict.modify_args({"n": 5}))
     hooks = use("half", HookEvent.PRE_TOOL_USE)
     run = drive(with_hooks(scripted(calls=[["ledger_once"]]), hooks, approvals=ASK))
@@ -297,8 +297,8 @@ def leaks(call: ModelCall) -> Any:
     yield "Done."
 
 
-def test_an_edit_keeps_the_secrets_that_were_shown_redacted(scripted: MakeScripted, told: Told) -> None:
-    """The approver saw a placeholder. Left as it is, the call gets the secret; changed in part, it is refused."""
+def test_an_edit_keeps_the_secrets_that_the_approver_saw_redacted(scripted: MakeScripted, told: Told) -> None:
+    """An unchanged placeholder becomes the secret again; a partly changed placeholder is refused."""
     seen: list[Any] = []
 
     def look(context: HookContext) -> None:
@@ -327,7 +327,7 @@ def test_an_edit_keeps_the_secrets_that_were_shown_redacted(scripted: MakeScript
         (Decision(approves=False, message="x" * 10_001), "/message"),
     ],
 )
-def test_it_refuses_an_invalid_decision(scripted: MakeScripted, decision: Decision, pointer: str) -> None:
+def test_an_invalid_decision_is_refused(scripted: MakeScripted, decision: Decision, pointer: str) -> None:
     run = waiting(scripted)
     with pytest.raises(InvalidInput) as refusal:
         decide(run, decision)
@@ -335,8 +335,8 @@ def test_it_refuses_an_invalid_decision(scripted: MakeScripted, decision: Decisi
     assert Approval.objects.get(run=run).state == "pending"
 
 
-def test_arguments_may_contain_how_json_writes_a_nul(scripted: MakeScripted) -> None:
-    """A program that splits a text at NUL characters has these six characters, and no NUL."""
+def test_arguments_may_contain_the_json_escape_of_nul(scripted: MakeScripted) -> None:
+    """The text holds the six characters of the escape and no NUL character."""
     run = waiting(scripted)
     decide(run, Decision(approves=True, arguments={"n": 3, "note": r"text.split('\u0000')"}))
     run = drive(run)
@@ -344,7 +344,7 @@ def test_arguments_may_contain_how_json_writes_a_nul(scripted: MakeScripted) -> 
     assert_sound(run)
 
 
-def test_a_call_without_an_approval_has_none_to_decide(scripted: MakeScripted) -> None:
+def test_a_call_without_an_approval_cannot_be_decided(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_once"]]))
     call = AgentRunToolCall.objects.get(run=run)
     with pytest.raises(ApprovalNotRequested):

@@ -1,4 +1,4 @@
-"""Hooks in runs: what they deny, change, add and stop, and what the log says about it."""
+"""Hooks in runs: denying, changing, adding and stopping, and the events that record it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def assert_sound(run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("tool", ["ledger_once", "ledger_read"])
-def test_a_denied_call_does_not_run_and_the_model_is_told_why(
+def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(
     scripted: MakeScripted, told: Told, effects: Words, tool: str
 ) -> None:
     """S-413."""
@@ -74,10 +74,8 @@ def test_the_reason_of_a_block_has_a_code_and_no_secret(scripted: MakeScripted, 
     assert_sound(run)
 
 
-def test_a_change_of_the_arguments_is_what_runs_also_after_a_crash(
-    scripted: MakeScripted, told: Told, die_at: DieAt, worker: Worker
-) -> None:
-    """The worker dies after the start; the next one runs the call with the stored arguments."""
+def test_changed_arguments_survive_a_crash(scripted: MakeScripted, told: Told, die_at: DieAt, worker: Worker) -> None:
+    """The worker dies after the start; the next worker runs the call with the stored arguments."""
     told(change=lambda _: Verdict.modify_args({"n": 99}, "rounder"))
     run = with_hooks(scripted(calls=[["ledger_read"]]), use("change", PRE))
     assert die_at(run, "tool.marked_running")
@@ -91,7 +89,7 @@ def test_a_change_of_the_arguments_is_what_runs_also_after_a_crash(
     assert_sound(run)
 
 
-def test_a_hook_is_asked_again_if_its_verdict_was_lost(
+def test_a_hook_runs_again_if_its_verdict_was_lost(
     scripted: MakeScripted, told: Told, die_at: DieAt, worker: Worker, effects: Words
 ) -> None:
     asked: list[str] = []
@@ -104,7 +102,7 @@ def test_a_hook_is_asked_again_if_its_verdict_was_lost(
     assert_sound(run)
 
 
-def test_hooks_after_a_call(scripted: MakeScripted, told: Told) -> None:
+def test_post_tool_hooks_run_after_a_success_and_after_the_last_failure(scripted: MakeScripted, told: Told) -> None:
     """PostToolUse after a success; PostToolUseFailure once, after the last attempt; neither for a denied call."""
     seen: list[tuple[Any, ...]] = []
 
@@ -127,8 +125,8 @@ def test_hooks_after_a_call(scripted: MakeScripted, told: Told) -> None:
 
 
 def test_a_failed_call_is_reported_once(scripted: MakeScripted, told: Told, ledger: Any) -> None:
-    """S-411: after the last attempt."""
-    ledger.mkdir()  # so that every attempt of the tool fails
+    """S-411: only the last attempt is reported."""
+    ledger.mkdir()  # makes every attempt of the tool fail
     seen: list[Any] = []
     told(note=lambda context: seen.append((context.event, str(context.output)[:17])))
     run = scripted(calls=[["ledger_read"]], tool_max_retries=2)
@@ -137,10 +135,8 @@ def test_a_failed_call_is_reported_once(scripted: MakeScripted, told: Told, ledg
     assert seen == [(HookEvent.POST_TOOL_USE_FAILURE, "IsADirectoryError")]
 
 
-def test_the_hooks_of_turns_are_asked_once_for_each_turn(
-    scripted: MakeScripted, told: Told, worker: Worker, settings: Any
-) -> None:
-    """Every step by another holder, so that each claim reads from the log what was asked."""
+def test_turn_hooks_run_once_for_each_turn(scripted: MakeScripted, told: Told, worker: Worker, settings: Any) -> None:
+    """Each step has another lease holder, so each claim reads the earlier verdicts from the log."""
     settings.AGENTOPS_SLICE_S = 0.0
     asked: list[tuple[str, int, str]] = []
     told(note=lambda context: asked.append((context.event, context.step, context.answer)))
@@ -162,7 +158,7 @@ def test_the_hooks_of_turns_are_asked_once_for_each_turn(
     assert_sound(run)
 
 
-def test_messages_of_hooks_come_once_and_in_their_role(
+def test_messages_of_hooks_are_added_once_and_with_their_role(
     scripted: MakeScripted, told: Told, die_at: DieAt, worker: Worker
 ) -> None:
     told(
@@ -210,7 +206,7 @@ FAILURES: dict[str, tuple[Callable[[HookContext], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_an_observer_that_fails_changes_nothing_and_a_guard_that_fails_denies(
+def test_a_failing_observer_changes_nothing_and_a_failing_guard_denies(
     scripted: MakeScripted, told: Told, effects: Words, settings: Any, case: str
 ) -> None:
     decide, reason = FAILURES[case]
@@ -228,7 +224,7 @@ def test_an_observer_that_fails_changes_nothing_and_a_guard_that_fails_denies(
     assert_sound(run)
 
 
-def test_a_site_names_hooks_for_every_agent(scripted: MakeScripted, settings: Any, effects: Words) -> None:
+def test_a_site_configures_hooks_for_every_agent(scripted: MakeScripted, settings: Any, effects: Words) -> None:
     settings.AGENTOPS_HOOKS = ["command_guard"]
     assert drive(scripted(calls=[["ledger_once"]])).status == RunStatus.COMPLETED
     assert len(effects()) == 1

@@ -1,4 +1,4 @@
-"""A child run that pauses is a result of the call that waits for it, and the same model can let it go on."""
+"""Paused child runs: the pause is a result of the waiting call, and the same model can resume the child."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Lead = Callable[..., AgentRun]
 
 
 def last_results(call: ModelCall) -> list[dict[str, Any]]:
-    """What the model was told by its last call of spawn_agents."""
+    """Return the outcomes that the model received from its latest call of spawn_agents."""
     parts = [part for message in call.history if isinstance(message, ModelRequest) for part in message.parts]
     return list(json.loads(str([part for part in parts if isinstance(part, ToolReturnPart)][-1].content)))
 
 
 def coordinator(*tasks: dict[str, Any], **more: Any) -> Play:
-    """A model that lets every run that has paused go on, by what the result says alone."""
+    """Return a model that resumes every paused run, using only the data in the result."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         if call.number == 1:
@@ -75,7 +75,9 @@ def state_of(run: AgentRun) -> tuple[str, str]:
     return run.status, run.status_reason
 
 
-def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
+def test_a_coordinator_resumes_its_paused_child_without_a_person(
+    lead: Lead, helper: MakeHelper, worker: Worker
+) -> None:
     run = lead(coordinator(task("helper")))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     work(worker)
@@ -99,7 +101,7 @@ def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: Ma
         in_order(each)
 
 
-def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
+def test_the_parent_receives_the_messages_in_order(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(coordinator(task("helper")))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     work(worker)
@@ -111,8 +113,8 @@ def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: MakeHelper
     ]  # fmt: skip
 
 
-def test_several_children_of_which_one_pauses(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
-    """The call waits for the others: all outcomes are one result, in the order of the tasks."""
+def test_a_call_with_one_paused_child_waits_for_the_others(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
+    """All outcomes are one result, in the order of the tasks."""
     run = lead(saying([spawns(task("slow"), task("pauses"), task("fails"))], ["All done."]))
     helper(run, "slow", ["Slowly."])
     helper(run, "pauses", [WORK], max_steps=1)
@@ -135,7 +137,7 @@ def test_several_children_of_which_one_pauses(lead: Lead, helper: MakeHelper, wo
     ("how", "reason"),
     [({"max_steps": 1}, "max_steps"), ({"settings": {"budgets": {"tokens": 1}}}, "budget"), ({}, "operator")],
 )
-def test_each_reason_of_a_pause_is_named(
+def test_the_result_names_the_reason_of_the_pause(
     lead: Lead, helper: MakeHelper, worker: Worker, how: dict[str, Any], reason: str
 ) -> None:
     run = lead(saying([spawns(task("helper"))], ["All done."]))
@@ -150,8 +152,10 @@ def test_each_reason_of_a_pause_is_named(
     assert (outcomes_of(run)[0]["status"], outcomes_of(run)[0]["reason"]) == ("paused", reason)
 
 
-def test_a_child_with_a_question_or_an_approval_has_not_paused(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
-    """A person answers it: the parent could not."""
+def test_a_child_that_waits_for_a_person_does_not_count_as_paused(
+    lead: Lead, helper: MakeHelper, worker: Worker
+) -> None:
+    """Only a person can answer it, not the parent."""
     run = lead(saying([spawns(task("asks"), task("approved"))], ["All done."]))
     helper(run, "asks", [asks()], ["It is that one."])
     helper(run, "approved", [WORK], ["Read."], policies={"approvals": [{"tools": "ledger_.*", "action": "ask"}]})
@@ -183,7 +187,7 @@ def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: MakeHelper
     ("setting", "argument", "waits"),
     [("wait", None, True), ("wait", "return", False), (None, "wait", True), ("return", "wait", True)],
 )
-def test_a_call_decides_and_else_the_agent(
+def test_the_argument_of_a_call_overrides_the_setting_of_the_agent(
     lead: Lead, helper: MakeHelper, worker: Worker, *, setting: str | None, argument: str | None, waits: bool
 ) -> None:
     more = {"on_child_pause": argument} if argument else {}
@@ -196,7 +200,7 @@ def test_a_call_decides_and_else_the_agent(
     assert state_of(run) == (("waiting", "children") if waits else ("completed", ""))
 
 
-def test_a_handoff_waits(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
+def test_a_handoff_waits_for_its_paused_child(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(saying([ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff")]))
     helper(run, "clerk", [WORK], ["On its way."], max_steps=1)
     work(worker)
@@ -208,8 +212,10 @@ def test_a_handoff_waits(lead: Lead, helper: MakeHelper, worker: Worker) -> None
 
 
 @pytest.mark.parametrize("when", ["while the parent waits for another", "when the parent is over"])
-def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: MakeHelper, worker: Worker, when: str) -> None:
-    """The record of the parent stays as it is: the child ends by itself."""
+def test_a_person_can_resume_a_child_that_was_returned_as_paused(
+    lead: Lead, helper: MakeHelper, worker: Worker, when: str
+) -> None:
+    """The parent's record does not change; the child ends independently."""
     turns = [[spawns(task("pauses"))], [spawns(task("other"), call_id="call-other")], ["All done."]]
     run = lead(saying(*turns))
     helper(run, "pauses", [WORK], ["Found it."], max_steps=1)
@@ -226,7 +232,7 @@ def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: MakeHelp
     before = [event.type for event in of_type(run, "child_run.completed", "child_run.phase", "run.completed")]
 
     successor = resume(pauses.pk, by="user:1").run
-    drive(other, worker)  # the first wait does not hold up the second
+    drive(other, worker)  # the first wait does not delay the second
     if when == "while the parent waits for another":
         assert state_of(run) == ("queued", "children_ended")
     drive(successor, worker)
@@ -278,7 +284,7 @@ def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: Ma
 
 
 @pytest.mark.parametrize("point", ["end.in_transaction", "tool.returned", "result.in_transaction", "turn.committed"])
-def test_a_worker_that_dies_tells_a_pause_once(
+def test_a_worker_crash_reports_a_pause_once(
     lead: Lead, helper: MakeHelper, worker: Worker, die_at: DieAt, point: str
 ) -> None:
     run = lead(coordinator(task("helper")))
@@ -294,7 +300,7 @@ def test_a_worker_that_dies_tells_a_pause_once(
     in_order(run)
 
 
-def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_sweep(
+def test_the_sweep_continues_a_parent_whose_child_crashed_before_reporting_its_pause(
     lead: Lead, helper: MakeHelper, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = lead(saying([spawns(task("helper"))], ["All done."]))
@@ -310,7 +316,7 @@ def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_swee
     assert state_of(run) == ("completed", "")
 
 
-def test_a_parent_waits_for_a_child_of_its_call_that_was_opened_before_pauses_were_results(
+def test_a_call_that_an_older_version_opened_still_waits_for_its_child(
     lead: Lead, helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(coordinator(task("helper"), on_child_pause="wait"))

@@ -1,4 +1,4 @@
-"""Every accepted command ends applied, superseded or refused, on every path that a run can take (invariant O2)."""
+"""Every accepted command ends as applied, superseded or refused, on every path of a run (invariant O2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def outcomes(run: AgentRun) -> list[tuple[str, str | None]]:
 
 
 def asking(run_of: list[AgentRun], wishes: Iterable[Callable[[AgentRun], Any]], *moves: Move) -> Callable[..., Any]:
-    """A play in which the wishes are posted while the model is asked for the first time."""
+    """Return a play that posts the wishes during the first model call."""
     left = list(wishes)
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -61,7 +61,7 @@ def send(run: AgentRun) -> Any:
     return inbox.send(run.pk, "Mind the gap.", by="ann")
 
 
-def test_of_several_pauses_one_is_applied_and_the_others_are_superseded(scripted: MakeScripted) -> None:
+def test_the_first_of_several_pauses_is_applied_and_the_others_are_superseded(scripted: MakeScripted) -> None:
     run = drive(asked(scripted, pause, pause, pause, send))
 
     assert (run.status, run.status_reason) == (RunStatus.PAUSED, "operator")
@@ -94,7 +94,7 @@ def test_a_pause_that_comes_with_the_last_answer_is_superseded(scripted: MakeScr
     check(run)
 
 
-def test_a_stop_of_a_paused_run_refuses_the_messages_that_wait_for_its_resume(scripted: MakeScripted) -> None:
+def test_stopping_a_paused_run_refuses_the_messages_queued_for_its_resume(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS)
     for wish in (pause, send, stop):
         wish(run)
@@ -105,7 +105,7 @@ def test_a_stop_of_a_paused_run_refuses_the_messages_that_wait_for_its_resume(sc
     check(run)
 
 
-def test_a_kill_supersedes_what_was_asked_before(scripted: MakeScripted) -> None:
+def test_a_kill_supersedes_earlier_commands(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS)
     assert transitions.claim(run.pk, "worker")
     for wish in (pause, stop, send):
@@ -127,7 +127,7 @@ def test_a_run_that_fails_refuses_messages(scripted: MakeScripted, worker: Worke
 
 
 @pytest.mark.parametrize(("wish", "status"), [(pause, RunStatus.PAUSED), (stop, RunStatus.STOPPED)])
-def test_what_was_asked_goes_before_a_policy_that_lets_a_run_fail(
+def test_a_command_takes_precedence_over_a_policy_that_fails_the_run(
     scripted: MakeScripted, worker: Worker, wish: Wish, status: RunStatus
 ) -> None:
     run = drive(with_policies(asked(scripted, wish, moves=[http(401)]), on_error="fail"), worker)
@@ -139,10 +139,10 @@ def test_what_was_asked_goes_before_a_policy_that_lets_a_run_fail(
 
 @pytest.mark.parametrize(("wish", "status"), [(pause, RunStatus.PAUSED), (stop, RunStatus.STOPPED)])
 @pytest.mark.parametrize("policy", [None, "escalate", {"action": "resume", "cooldown": "5m"}, "fail"])
-def test_a_run_that_cannot_be_loaded_obeys_too(
+def test_a_run_that_cannot_be_loaded_obeys_commands(
     scripted: MakeScripted, worker: Worker, wish: Wish, status: RunStatus, policy: Any
 ) -> None:
-    """A stop must not get lost in the wait of a policy, which would resume the run."""
+    """A stop must survive a policy wait that would otherwise resume the run."""
     run = with_policies(scripted(calls=CALLS), **({"on_error": policy} if policy else {}))
     run.agent_config["tools"] = ["gone"]
     run.save(update_fields=["agent_config"])
@@ -157,7 +157,7 @@ def test_a_run_that_cannot_be_loaded_obeys_too(
     check(run)
 
 
-def test_a_message_to_a_run_that_its_policy_resumes_is_heard(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_message_to_a_run_that_its_policy_resumes_is_delivered(scripted: MakeScripted, worker: Worker) -> None:
     from runs.engine import due_resumes
 
     left = [http(401)]
@@ -177,7 +177,7 @@ def test_a_message_to_a_run_that_its_policy_resumes_is_heard(scripted: MakeScrip
     check(AgentRun.objects.get(pk=run.pk))
 
 
-def test_a_fork_leaves_the_commands_of_its_source_alone(scripted: MakeScripted) -> None:
+def test_a_fork_does_not_affect_the_commands_of_its_source(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1))
     assert run.status == RunStatus.PAUSED
     send(run)

@@ -1,4 +1,4 @@
-"""Stop, pause and send: while the run is worked on, queued, or waiting, and in the moment before it ends."""
+"""Stop, pause and send: for a running, queued or waiting run, and just before it ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALLS = [["ledger_read"] * 3, ["ledger_read"]]
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], None]:
-    """Does something when the drive comes to a crash point for the first time."""
+    """Run a function the first time the drive reaches a crash point."""
     planned: dict[str, Callable[[], Any]] = {}
     monkeypatch.setattr(chaos, "point", lambda name: planned.pop(name, lambda: None)())
 
@@ -99,7 +99,7 @@ def test_a_pause_acts_after_the_tools_of_the_turn(
     "point", ["result.committed", "checkpoint.before", "turn.committed", "model.before_call", "end.before"]
 )
 def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeScripted, at: At, point: str) -> None:
-    """Said while the agent works, it is part of the same run."""
+    """A message sent while the agent works belongs to the same run."""
     seen: list[list[str]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -121,7 +121,7 @@ def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeSc
     check(run)
 
 
-def test_a_message_under_a_known_key_is_posted_once(scripted: MakeScripted) -> None:
+def test_a_message_with_a_known_key_is_posted_once(scripted: MakeScripted) -> None:
     run = scripted()
     for _ in range(3):
         inbox.send(run.pk, "Once.", by="ann", key="k")
@@ -134,7 +134,7 @@ def test_a_message_under_a_known_key_is_posted_once(scripted: MakeScripted) -> N
 
 @pytest.mark.parametrize("point", ["end.before", "model.answered", "checkpoint.committed"])
 @pytest.mark.parametrize("command", [inbox.stop, inbox.pause])
-def test_a_command_in_the_last_moment_leaves_nothing_unread(
+def test_a_command_just_before_the_end_is_not_left_unread(
     scripted: MakeScripted, at: At, point: str, command: Callable[..., Any]
 ) -> None:
     run = scripted()
@@ -164,7 +164,7 @@ def test_a_stop_wins_over_a_pause(scripted: MakeScripted, at: At) -> None:
     check(run)
 
 
-def test_a_queued_run_obeys_at_once(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_queued_run_applies_commands_immediately(scripted: MakeScripted, worker: Worker) -> None:
     stopped, paused = scripted(calls=CALLS), scripted(calls=CALLS)
 
     inbox.stop(stopped.pk, by="ann")
@@ -191,8 +191,8 @@ def test_a_message_for_a_queued_run_comes_after_its_prompt(scripted: MakeScripte
     check(run)
 
 
-def test_a_message_for_a_paused_run_reaches_the_one_that_goes_on(scripted: MakeScripted) -> None:
-    """Said after the end of a run that can go on, it is heard by the next."""
+def test_a_message_for_a_paused_run_reaches_its_successor(scripted: MakeScripted) -> None:
+    """A message that arrives after a resumable run has ended goes to the run that continues it."""
     run = scripted(calls=CALLS)
     inbox.pause(run.pk, by="ann")
     inbox.send(run.pk, "While you were away.", by="ann")
@@ -206,7 +206,7 @@ def test_a_message_for_a_paused_run_reaches_the_one_that_goes_on(scripted: MakeS
 
 
 @pytest.mark.parametrize(("command", "status"), [(inbox.stop, RunStatus.STOPPED), (inbox.pause, RunStatus.PAUSED)])
-def test_a_waiting_run_obeys_at_once_and_closes_its_calls(
+def test_a_waiting_run_applies_commands_immediately_and_closes_its_calls(
     scripted: MakeScripted, command: Callable[..., Any], status: RunStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = waiting_for_an_outcome(scripted, monkeypatch)
@@ -222,7 +222,7 @@ def test_a_waiting_run_obeys_at_once_and_closes_its_calls(
 
 
 @pytest.mark.parametrize("command", [inbox.stop, inbox.pause])
-def test_a_command_just_before_a_run_waits_is_not_forgotten(
+def test_a_command_just_before_a_run_waits_is_applied(
     scripted: MakeScripted, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide = decisions.next_action
@@ -243,7 +243,7 @@ def test_a_command_just_before_a_run_waits_is_not_forgotten(
 
 
 def waiting_for_an_outcome(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
-    """A run whose first call is of unknown outcome, and whose second one is planned."""
+    """Return a run whose first call has an unknown outcome and whose second call is planned."""
     from runs.engine.turns import tool_turn
     from runs.tools.base import OutcomeUnknown
 

@@ -1,4 +1,4 @@
-"""Fork: another run goes on from a checkpoint, and the model is told exactly what was said up to it."""
+"""Fork: another run continues from a checkpoint, with exactly the conversation up to that checkpoint."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def step(number: int) -> list[str]:
 
 
 def whole(*runs: AgentRun) -> None:
-    """Each run is as every run is, its log tells what its rows hold, and no invariant is broken anywhere."""
+    """Check each run, compare its log with its rows, and check all invariants."""
     for run in runs:
         check(run)
         assert differences(run.pk) == []
     assert invariants.check() == []
 
 
-def test_it_goes_on_from_the_checkpoint_with_what_was_said_up_to_it(scripted: MakeScripted) -> None:
-    """Nothing twice, and nothing of what came after the checkpoint."""
+def test_a_fork_continues_from_the_checkpoint_with_the_conversation_up_to_it(scripted: MakeScripted) -> None:
+    """No message appears twice, and no message from after the checkpoint appears."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=4))
 
@@ -60,8 +60,8 @@ def test_it_goes_on_from_the_checkpoint_with_what_was_said_up_to_it(scripted: Ma
     whole(run, forked)
 
 
-def test_without_a_message_the_model_is_asked_the_same_again(scripted: MakeScripted) -> None:
-    """The request is that of the step after the checkpoint, to the letter."""
+def test_a_fork_without_a_message_repeats_the_model_request(scripted: MakeScripted) -> None:
+    """The request is identical to the request of the step after the checkpoint."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=3))
 
@@ -72,7 +72,7 @@ def test_without_a_message_the_model_is_asked_the_same_again(scripted: MakeScrip
     whole(run, forked)
 
 
-def test_a_run_that_has_ended_can_be_forked_and_is_told_to_continue(scripted: MakeScripted) -> None:
+def test_a_fork_of_an_ended_run_gets_the_message_continue(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_read"]]))
     assert (run.status, run.step_count) == (RunStatus.COMPLETED, 2)
 
@@ -83,7 +83,7 @@ def test_a_run_that_has_ended_can_be_forked_and_is_told_to_continue(scripted: Ma
     whole(run, forked)
 
 
-def test_a_fork_of_a_resumed_run_reaches_back_over_the_lineage(scripted: MakeScripted) -> None:
+def test_a_fork_of_a_resumed_run_includes_its_lineage(scripted: MakeScripted) -> None:
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
     later = drive(resume(run.pk, by="ann", message="On.").run)
@@ -97,7 +97,7 @@ def test_a_fork_of_a_resumed_run_reaches_back_over_the_lineage(scripted: MakeScr
     whole(run, later, late, early)
 
 
-def test_a_fork_of_a_fork_and_the_resume_of_one(scripted: MakeScripted) -> None:
+def test_a_fork_can_be_forked_and_resumed(scripted: MakeScripted) -> None:
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
     first = drive(fork(run.pk, by="ann", step=1, message="First."))
@@ -109,13 +109,13 @@ def test_a_fork_of_a_fork_and_the_resume_of_one(scripted: MakeScripted) -> None:
     assert texts(requests[6][1]) == told
     assert requests[6][0] == 5
     assert again.root_run_id == first.pk
-    # A step that the fork made itself is its own, and not that of the run it was forked from.
+    # The parent of a fork is the run that made the step: here the first fork, not its source.
     assert fork(first.pk, by="ann", step=2).forked_from_id == first.pk
     assert fork(first.pk, by="ann", step=1).forked_from_id == run.pk
     whole(run, first, again, second)
 
 
-def test_a_fork_that_was_paused_before_it_said_anything_is_resumed_in_its_conversation(scripted: MakeScripted) -> None:
+def test_a_fork_paused_before_its_first_step_resumes_in_its_conversation(scripted: MakeScripted) -> None:
     from runs.lifecycle import inbox
 
     requests: Requests = []
@@ -130,8 +130,8 @@ def test_a_fork_that_was_paused_before_it_said_anything_is_resumed_in_its_conver
     whole(run, forked, later)
 
 
-def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScripted) -> None:
-    """The newest ones are sent, and once; both stay in their runs, and the event says that they changed."""
+def test_changed_instructions_replace_the_earlier_ones(scripted: MakeScripted) -> None:
+    """Only the newest instructions are sent; both stay stored in their runs, and the event records the change."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
 
@@ -158,7 +158,7 @@ def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScr
 
 
 @pytest.mark.breaks_invariants("a message is struck out by hand")
-def test_what_was_rolled_back_stays_out(scripted: MakeScripted) -> None:
+def test_a_fork_leaves_out_rolled_back_messages(scripted: MakeScripted) -> None:
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
     forked = fork(run.pk, by="ann", step=2)
@@ -169,7 +169,7 @@ def test_what_was_rolled_back_stays_out(scripted: MakeScripted) -> None:
     assert [row.pk for row in transcript.rows_of(forked)] == [row.pk for row in before[:-1]]
 
 
-def test_a_message_that_replaces_in_a_resume_leaves_the_fork_behind(scripted: MakeScripted) -> None:
+def test_a_resume_with_append_false_drops_the_conversation_of_the_fork(scripted: MakeScripted) -> None:
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=1))
     forked = drive(fork(run.pk, by="ann", step=1))
@@ -182,7 +182,7 @@ def test_a_message_that_replaces_in_a_resume_leaves_the_fork_behind(scripted: Ma
     whole(run, forked, later)
 
 
-def test_the_cap_counts_the_steps_before(scripted: MakeScripted, settings: Settings) -> None:
+def test_the_limit_of_total_steps_counts_the_steps_before_the_fork(scripted: MakeScripted, settings: Settings) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 4
     run = drive(scripted(endless([]), max_steps=4))
     forked = drive(fork(run.pk, by="ann", step=3))
@@ -210,7 +210,7 @@ def test_the_cap_counts_the_steps_before(scripted: MakeScripted, settings: Setti
     ],
     ids=str,
 )
-def test_it_refuses_what_it_cannot_use_and_writes_nothing(
+def test_a_fork_refuses_invalid_options_and_writes_nothing(
     scripted: MakeScripted, options: dict[str, Any], error: type[InvalidInput], pointer: str
 ) -> None:
     run = drive(scripted(calls=[["ledger_read"]]))
@@ -223,7 +223,7 @@ def test_it_refuses_what_it_cannot_use_and_writes_nothing(
     assert (AgentRun.objects.count(), len(events(run))) == before
 
 
-def test_a_checkpoint_of_another_conversation_is_none(scripted: MakeScripted) -> None:
+def test_a_fork_refuses_a_checkpoint_of_another_conversation(scripted: MakeScripted) -> None:
     run, other = drive(scripted(endless([]), max_steps=2)), drive(scripted(endless([]), max_steps=2))
     theirs = Checkpoint.objects.get(run=other, step_number=1)
     forked = fork(other.pk, by="ann", checkpoint_id=theirs.pk)
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_another_conversation_is_none(scripted: MakeScripted) ->
 
     with pytest.raises(NoCheckpoint):
         fork(run.pk, by="ann", checkpoint_id=theirs.pk)
-    # Of the run it was forked from, but after the place where it was.
+    # A checkpoint of the source run, but after the fork.
     with pytest.raises(NoCheckpoint):
         fork(forked.pk, by="ann", checkpoint_id=Checkpoint.objects.get(run=other, step_number=2).pk)
     with pytest.raises(RunNotFound):

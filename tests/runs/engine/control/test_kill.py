@@ -1,4 +1,4 @@
-"""A live run is taken from its worker and resumed: nothing tells the worker but the fence, at its next write."""
+"""Kill: a running run is taken from its worker and resumed; only the fence at its next write stops the worker."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"], ["ledger_read"]]
-#: Not the points inside of a transaction: whoever kills waits for the lock of the run's row.
+#: Points outside transactions only: inside one, kill waits for the lock on the run's row.
 POINTS = OUTSIDE_TRANSACTIONS
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_worker_whose_run_was_killed_does_nothing_more(
+def test_a_worker_whose_run_was_killed_writes_nothing_more(
     scripted: MakeScripted,
     worker: Worker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
-    """S-115: fenced (epoch + 1), paused, resumed, in one transaction; at every point where a worker can be."""
+    """S-115: one transaction fences (epoch + 1), pauses and resumes, whichever crash point the worker is at."""
     run = scripted(calls=CALLS, **({"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}))
     ledger = Path(run.agent_config["settings"]["ledger"])
     done: list[ResumeResult] = []
@@ -48,11 +48,11 @@ def test_a_worker_whose_run_was_killed_does_nothing_more(
     check(run)
     assert outcome.status_before is RunStatus.RUNNING
     assert (run.status, run.lease_epoch, run.lease_owner) == (RunStatus.RESUMED, 2, None)
-    # What a tool says afterwards is kept, as late: it is no word of the worker's about the run.
+    # The result of a tool that ends later is stored as late, because the worker no longer holds the run.
     lines = [event for event in events(run) if not event.late]
     [paused] = [event for event in lines if event.type == "run.paused"]
     assert (paused.payload["reason"], paused.payload["by"], lines[-1].type) == ("operator", "ann", "run.resumed")
-    # What the transaction itself says comes after the worker's last word, and no word of the worker after it.
+    # The pause event follows the worker's last event; no event of the worker follows it.
     assert not [event for event in lines if event.source == "worker" and event.seq > paused.seq]
     ends = list(Attempt.objects.filter(run=run).order_by("epoch").values_list("owner", "end_reason"))
     assert ends[1:] == [("ann", "killed")]
@@ -67,7 +67,7 @@ def test_a_worker_whose_run_was_killed_does_nothing_more(
     assert "outside of any rule" not in caplog.text
 
 
-def test_what_was_asked_of_it_before_is_answered_by_the_kill(scripted: MakeScripted) -> None:
+def test_a_kill_answers_earlier_commands(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS)
     assert transitions.claim(run.pk, "worker")
     for wish in (inbox.pause, inbox.stop):

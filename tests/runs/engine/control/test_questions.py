@@ -1,4 +1,4 @@
-"""An agent that asks a person, and one that says it is done: the two calls that are answered by no worker."""
+"""Questions and completion: `ask_user` and `done`, the two tool calls that no worker runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def users_of(run: AgentRun) -> list[Any]:
 
 @pytest.fixture
 def asking(scripted: MakeScripted, worker: Worker) -> AgentRun:
-    """A run that waits for an answer; a call after the question is planned."""
+    """Return a run that waits for an answer, with another planned call after the question."""
     look = ToolCallPart("ledger_read", {"n": 1}, "call-look")
     run = scripted(saying(["Well. ", asks("Which one?", choices=["a", "b"]), look], ["Thanks."]), tools=TOOLS)
     return drive(run, worker)
@@ -65,7 +65,7 @@ def asking(scripted: MakeScripted, worker: Worker) -> AgentRun:
 # --- A question ---------------------------------------------------------------------------------------------------
 
 
-def test_it_waits_without_a_worker(asking: AgentRun, worker: Worker) -> None:
+def test_a_run_with_a_question_waits_without_a_worker(asking: AgentRun, worker: Worker) -> None:
     assert (asking.status, asking.status_reason, asking.lease_owner) == (RunStatus.WAITING, "input", None)
     question = questions.open_question(asking)
     assert question is not None
@@ -80,11 +80,11 @@ def test_it_waits_without_a_worker(asking: AgentRun, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("say", [inbox.reply, inbox.send], ids=["reply", "send"])
-def test_the_answer_is_the_calls_result(asking: AgentRun, worker: Worker, say: Any) -> None:
+def test_the_answer_becomes_the_result_of_the_call(asking: AgentRun, worker: Worker, say: Any) -> None:
     posted = say(asking.pk, "The second one.", by="user:ann", key="k1")
     assert (posted.status_before, posted.run.status) == (RunStatus.WAITING, RunStatus.QUEUED)
     in_order(asking)
-    # The same again is the same.
+    # Repeating the command with the same key has no effect.
     assert not say(asking.pk, "The second one.", by="user:ann", key="k1").is_new
 
     run = drive(asking, worker)
@@ -101,7 +101,7 @@ def test_the_answer_is_the_calls_result(asking: AgentRun, worker: Worker, say: A
 
 
 @pytest.mark.parametrize("kind", ["reply", "send"])
-def test_a_program_answers(asking: AgentRun, worker: Worker, kind: str) -> None:
+def test_the_api_accepts_an_answer(asking: AgentRun, worker: Worker, kind: str) -> None:
     body = {"type": kind, "message": "The blue one.", "key": "k1"}
     door = program(asking.project, "write", "read")
 
@@ -113,21 +113,21 @@ def test_a_program_answers(asking: AgentRun, worker: Worker, kind: str) -> None:
     in_order(asking)
 
 
-def test_somebody_answers_at_the_command_line(asking: AgentRun, worker: Worker) -> None:
+def test_the_command_line_accepts_an_answer(asking: AgentRun, worker: Worker) -> None:
     call_command("agent", "send", str(asking.pk), "The blue one.", "--json", stdout=StringIO())
 
     assert results_of(drive(asking, worker))[0] == "The blue one."
     in_order(asking)
 
 
-def test_a_long_answer_is_not_cut(asking: AgentRun, worker: Worker) -> None:
+def test_a_long_answer_is_not_truncated(asking: AgentRun, worker: Worker) -> None:
     inbox.reply(asking.pk, "x" * 150_000, by="user:ann")
 
     assert results_of(drive(asking, worker))[0] == "x" * 150_000
 
 
-def test_of_two_answers_the_first_counts(asking: AgentRun, worker: Worker) -> None:
-    """The other is what somebody says to the run that goes on."""
+def test_the_first_of_two_answers_counts(asking: AgentRun, worker: Worker) -> None:
+    """The second becomes a message to the continued run."""
     inbox.reply(asking.pk, "This one.", by="user:ann")
     inbox.reply(asking.pk, "That one.", by="user:bob")
 
@@ -139,7 +139,7 @@ def test_of_two_answers_the_first_counts(asking: AgentRun, worker: Worker) -> No
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_of_many_answers_at_once_one_counts(asking: AgentRun, worker: Worker, attempt: int) -> None:
+def test_only_one_answer_counts_when_many_arrive_at_once(asking: AgentRun, worker: Worker, attempt: int) -> None:
     with ThreadPoolExecutor(4) as pool:
         said = [
             pool.submit(closing, lambda n=n: inbox.reply(asking.pk, f"Answer {n}.", by=f"user:{n}"))  # type: ignore[misc]
@@ -155,8 +155,8 @@ def test_of_many_answers_at_once_one_counts(asking: AgentRun, worker: Worker, at
     in_order(run)
 
 
-def test_a_reply_that_comes_before_the_question_waits(scripted: MakeScripted, worker: Worker) -> None:
-    """Somebody answers while the model is still asking; it was said to this question."""
+def test_a_reply_posted_before_the_question_is_kept_for_it(scripted: MakeScripted, worker: Worker) -> None:
+    """A reply that arrives during the model call answers the question of that call."""
     early = elsewhere(lambda: inbox.reply(run.pk, "The blue one.", by="user:ann"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
 
@@ -167,8 +167,10 @@ def test_a_reply_that_comes_before_the_question_waits(scripted: MakeScripted, wo
     in_order(run)
 
 
-def test_a_message_from_before_the_question_is_not_lost(scripted: MakeScripted, worker: Worker) -> None:
-    """It was no answer: the run waits for one, and the model hears it after that."""
+def test_a_message_posted_before_the_question_is_delivered_after_the_answer(
+    scripted: MakeScripted, worker: Worker
+) -> None:
+    """A message is not a reply: the run still waits, and the model gets the message later."""
     early = elsewhere(lambda: inbox.send(run.pk, "And be brief.", by="user:ann"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
     assert drive(run, worker).status == RunStatus.WAITING
@@ -181,7 +183,7 @@ def test_a_message_from_before_the_question_is_not_lost(scripted: MakeScripted, 
     in_order(run)
 
 
-def test_questions_are_asked_one_after_the_other(scripted: MakeScripted, worker: Worker) -> None:
+def test_several_questions_are_put_one_at_a_time(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(saying([asks("First?", "q1"), asks("Second?", "q2")], ["Thanks."]), tools=TOOLS)
     for number, text in enumerate(["First?", "Second?"]):
         run = drive(run, worker)
@@ -196,7 +198,7 @@ def test_questions_are_asked_one_after_the_other(scripted: MakeScripted, worker:
     in_order(run)
 
 
-def test_a_question_that_asks_nothing_is_answered_by_its_tool(scripted: MakeScripted, worker: Worker) -> None:
+def test_an_empty_question_is_an_error(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(saying([asks("  ")], ["Sorry."]), tools=TOOLS), worker)
 
     assert (run.status, calls_of(run)[0].status) == (RunStatus.COMPLETED, ToolStatus.ERROR)
@@ -204,7 +206,7 @@ def test_a_question_that_asks_nothing_is_answered_by_its_tool(scripted: MakeScri
     in_order(run)
 
 
-def test_a_secret_in_a_question_is_not_shown(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_secret_in_a_question_is_redacted(scripted: MakeScripted, worker: Worker) -> None:
     secret = "ghp_" + "a1B2" * 9
     run = drive(scripted(saying([asks(f"Is {secret} right?")]), tools=TOOLS), worker)
 
@@ -216,7 +218,7 @@ def test_a_secret_in_a_question_is_not_shown(scripted: MakeScripted, worker: Wor
 
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", RunStatus.PAUSED), ("stop", RunStatus.STOPPED)])
-def test_somebody_ends_the_wait(asking: AgentRun, wish: str, status: RunStatus) -> None:
+def test_a_pause_or_stop_ends_the_wait(asking: AgentRun, wish: str, status: RunStatus) -> None:
     {"pause": inbox.pause, "stop": inbox.stop}[wish](asking.pk, by="user:ann")
 
     asking.refresh_from_db()
@@ -225,14 +227,14 @@ def test_somebody_ends_the_wait(asking: AgentRun, wish: str, status: RunStatus) 
     in_order(asking)
 
 
-def test_it_is_resumed_by_hand_without_an_answer(asking: AgentRun, worker: Worker) -> None:
+def test_a_waiting_run_can_be_resumed_without_an_answer(asking: AgentRun, worker: Worker) -> None:
     new = drive(resume(asking.pk, by="user:ann", message="Take any.", kill=True).run, worker)
 
     assert (new.status, users_of(new)) == (RunStatus.COMPLETED, ["Take any."])
     in_order(new)
 
 
-def test_what_comes_after_the_end_is_refused(asking: AgentRun, worker: Worker) -> None:
+def test_a_reply_after_the_end_is_refused(asking: AgentRun, worker: Worker) -> None:
     inbox.stop(asking.pk, by="user:ann")
 
     with pytest.raises(RunTerminal):
@@ -241,7 +243,9 @@ def test_what_comes_after_the_end_is_refused(asking: AgentRun, worker: Worker) -
 
 
 @pytest.mark.parametrize("wish", ["pause", "stop"])
-def test_a_wish_that_comes_with_the_question_goes_first(scripted: MakeScripted, worker: Worker, wish: str) -> None:
+def test_a_pause_or_stop_posted_with_the_question_takes_precedence(
+    scripted: MakeScripted, worker: Worker, wish: str
+) -> None:
     act = {"pause": inbox.pause, "stop": inbox.stop}[wish]
     early = elsewhere(lambda: act(run.pk, by="user:ann"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
@@ -254,7 +258,7 @@ def test_a_wish_that_comes_with_the_question_goes_first(scripted: MakeScripted, 
 
 
 @pytest.mark.parametrize("point", ["turn.committed", "hooks.before", "command.in_transaction"])
-def test_a_crash_around_the_question_asks_it_once(
+def test_a_crash_around_the_question_does_not_repeat_it(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str
 ) -> None:
     look = ToolCallPart("ledger_read", {"n": 1}, "call-look")
@@ -281,7 +285,7 @@ def test_an_escalated_question_can_still_be_answered(scripted: MakeScripted, die
 
 
 @pytest.mark.parametrize("policy", ["done", "fail", "escalate", {"action": "gate", "run": "true"}])
-def test_somebody_who_is_there_goes_before_a_policy(
+def test_a_message_from_a_person_takes_precedence_over_a_policy(
     scripted: MakeScripted, worker: Worker, settings: Any, policy: Any
 ) -> None:
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
@@ -308,7 +312,7 @@ def test_an_agent_without_the_tool_cannot_ask(scripted: MakeScripted, worker: Wo
 
 
 @pytest.mark.parametrize("policies", [{}, {"on_idle": "nudge"}], ids=["without", "with"])
-def test_saying_done_completes_the_run(scripted: MakeScripted, worker: Worker, policies: Any) -> None:
+def test_calling_done_completes_the_run(scripted: MakeScripted, worker: Worker, policies: Any) -> None:
     run = with_policies(scripted(saying(["So. ", done("It is 42.")], ["Never."]), tools=TOOLS), **policies)
 
     run = drive(run, worker)
@@ -318,7 +322,7 @@ def test_saying_done_completes_the_run(scripted: MakeScripted, worker: Worker, p
     in_order(run)
 
 
-def test_the_other_calls_of_the_turn_are_made_first(scripted: MakeScripted, worker: Worker, effects: Any) -> None:
+def test_the_other_calls_of_the_turn_run_before_done(scripted: MakeScripted, worker: Worker, effects: Any) -> None:
     look, write = ToolCallPart("ledger_read", {"n": 1}, "look"), ToolCallPart("ledger_once", {"n": 2}, "write")
     run = drive(scripted(saying([look, done(), write], ["Never."]), tools=TOOLS), worker)
 
@@ -326,14 +330,14 @@ def test_the_other_calls_of_the_turn_are_made_first(scripted: MakeScripted, work
     in_order(run)
 
 
-def test_a_long_result_is_kept_whole(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_long_result_is_not_truncated(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(saying([done("x" * 30_000)]), tools=TOOLS, tool_output_limit=100)
 
     assert drive(run, worker).result == "x" * 30_000
     in_order(run)
 
 
-def test_done_without_a_result_is_not_done(scripted: MakeScripted, worker: Worker) -> None:
+def test_done_without_a_result_does_not_complete_the_run(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(saying([ToolCallPart("done", {}, "d1")], [done("Now.")]), tools=TOOLS)
     run = drive(with_policies(run, on_idle="nudge"), worker)
 
@@ -341,8 +345,8 @@ def test_done_without_a_result_is_not_done(scripted: MakeScripted, worker: Worke
     in_order(run)
 
 
-def test_a_message_goes_before_being_done(scripted: MakeScripted, worker: Worker) -> None:
-    """Somebody says something while the model says that it is done: it hears that first."""
+def test_a_message_takes_precedence_over_done(scripted: MakeScripted, worker: Worker) -> None:
+    """A message that arrives during the model call is delivered before the run completes."""
     more = elsewhere(lambda: inbox.send(run.pk, "One thing more.", by="user:ann"))
     run = scripted(saying([done("Early."), more], [done("Late.")]), tools=TOOLS)
 
@@ -364,7 +368,9 @@ def test_a_message_goes_before_being_done(scripted: MakeScripted, worker: Worker
         "end.in_transaction",
     ],
 )
-def test_a_crash_around_being_done(scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str) -> None:
+def test_a_crash_around_done_completes_the_run_once(
+    scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str
+) -> None:
     run = with_policies(scripted(saying([done("It is 42.")], ["Never."]), tools=TOOLS), on_idle="fail")
     assert die_at(run, point)
 

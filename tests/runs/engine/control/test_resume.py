@@ -1,4 +1,4 @@
-"""Resume: a paused run goes on as a new one, with the whole conversation and a fresh budget of steps."""
+"""Resume: a new run continues a paused run, with the whole conversation and a new step budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.run_checks import check, events
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_it_goes_on_at_the_next_step_with_the_whole_conversation(scripted: MakeScripted) -> None:
+def test_a_resume_continues_at_the_next_step_with_the_whole_conversation(scripted: MakeScripted) -> None:
     requests: list[tuple[int, list[ModelMessage]]] = []
     run = drive(scripted(endless(requests), max_steps=3))
 
@@ -46,8 +46,8 @@ def test_it_goes_on_at_the_next_step_with_the_whole_conversation(scripted: MakeS
     check(later)
 
 
-def test_its_message_is_recorded_as_a_command_of_the_new_run(scripted: MakeScripted) -> None:
-    """As every message is: with who said it, before the turn that it becomes; a bare resume records none."""
+def test_the_message_of_a_resume_is_recorded_as_a_command(scripted: MakeScripted) -> None:
+    """The command records the sender and comes before the message; a resume without a message records no command."""
     run = drive(scripted(endless([]), max_steps=1))
     new = resume(run.pk, by="ann", message="Go on with token=sk_live_abcdefghijklmnop1234.").run
     bare = resume(drive(new).pk, by="ann").run
@@ -63,7 +63,7 @@ def test_its_message_is_recorded_as_a_command_of_the_new_run(scripted: MakeScrip
     check(new)
 
 
-def test_fifty_resumes_at_once_make_one_run(scripted: MakeScripted) -> None:
+def test_fifty_concurrent_resumes_create_one_run(scripted: MakeScripted) -> None:
     """S-110."""
     run = drive(scripted(endless([]), max_steps=1))
     answers: list[ResumeResult | Exception] = []
@@ -105,7 +105,7 @@ def test_a_chain_of_resumes_rebuilds_every_message_once(scripted: MakeScripted) 
     for each in chain:
         check(each)
     rows = [m for each in chain for m in AgentRunMessage.objects.filter(run=each).order_by("position")]
-    # The last request had everything but the last answer and its result, in order, once.
+    # The last request holds every message once and in order, except the last answer and its result.
     sent = requests[-1][1]
     stored = messages.merge(messages.load(row.content) for row in rows[:-2])
     assert [plain(message) for message in sent] == [plain(message) for message in stored]
@@ -116,7 +116,7 @@ def test_a_chain_of_resumes_rebuilds_every_message_once(scripted: MakeScripted) 
     assert kinds == [number % 2 == 0 for number in range(len(kinds))], "turns do not alternate"
 
 
-def test_the_cap_ends_a_lineage_exactly(scripted: MakeScripted, settings: Settings) -> None:
+def test_the_limit_of_total_steps_ends_a_lineage_exactly(scripted: MakeScripted, settings: Settings) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 5
     run = drive(scripted(endless([]), max_steps=3))
     later = drive(resume(run.pk, by="ann").run)
@@ -130,7 +130,7 @@ def test_the_cap_ends_a_lineage_exactly(scripted: MakeScripted, settings: Settin
     assert later.status == RunStatus.PAUSED
 
 
-def test_a_message_that_replaces_starts_afresh(scripted: MakeScripted) -> None:
+def test_a_resume_with_append_false_starts_a_new_conversation(scripted: MakeScripted) -> None:
     requests: list[tuple[int, list[ModelMessage]]] = []
     run = drive(scripted(endless(requests), max_steps=2))
 
@@ -153,7 +153,7 @@ def test_a_message_that_replaces_starts_afresh(scripted: MakeScripted) -> None:
         ({"max_steps": "5"}, InvalidMaxSteps),
     ],
 )
-def test_it_refuses_what_it_cannot_use_and_writes_nothing(
+def test_a_resume_refuses_invalid_options_and_writes_nothing(
     scripted: MakeScripted, options: dict[str, Any], error: type[Exception]
 ) -> None:
     run = drive(scripted(endless([]), max_steps=1))
@@ -176,7 +176,7 @@ def test_only_a_paused_run_can_be_resumed(scripted: MakeScripted) -> None:
         resume(done.pk, by="ann")
 
 
-def test_the_new_run_and_the_old_one_change_together(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_changes_both_runs_in_one_transaction(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     from runs.lifecycle import transitions
 
     run = drive(scripted(endless([]), max_steps=1))
@@ -194,7 +194,7 @@ def test_the_new_run_and_the_old_one_change_together(scripted: MakeScripted, mon
     assert resume(run.pk, by="ann").is_existing is True
 
 
-def test_a_fresh_budget_of_steps(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_resume_gets_a_new_step_budget(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(endless([]), max_steps=2), worker)
     later = drive(resume(run.pk, by="ann", max_steps=4).run, worker)
 
@@ -202,8 +202,8 @@ def test_a_fresh_budget_of_steps(scripted: MakeScripted, worker: Worker) -> None
     assert not connection.in_atomic_block
 
 
-def test_a_cap_that_was_lowered_lowers_the_budget_too(settings: Settings) -> None:
-    """The old budget is more than a run may have now: that must not keep it paused for ever."""
+def test_a_lowered_limit_also_lowers_the_budget_of_a_resume(settings: Settings) -> None:
+    """A budget above the current limit must not keep the run paused forever."""
     run = make_run(make_agent(max_steps=500))
     inbox.pause(run.pk, by="test")
     settings.AGENTOPS_MAX_TOTAL_STEPS = 60

@@ -1,6 +1,6 @@
-"""The interface of resume as an action, by the table of its conditions, and of what a run keeps.
+"""The interface of resume: its table of conditions, and the fields stored for a run.
 
-Elsewhere: each policy with each action and the alias `recover` (policy/test_policy_acts.py,
+Tested elsewhere: each policy with each action and the alias `recover` (policy/test_policy_acts.py,
 tests/runs/agents/test_policies.py), `match` and `cooldown` of on_error (policy/test_policy_waits.py), the command with
 `resumed` and `skipped` (tests/runs/commands/test_agent_resume_all.py), the command line of Claude Code
 (sessions/test_resumed_sessions.py), cursors and order of lists (tests/runs/api/test_lists.py).
@@ -32,7 +32,7 @@ from tests.support.processes.scripted_model import PLAYS, Move
 pytestmark = pytest.mark.django_db(transaction=True)
 SYSTEM = "> Follow the script."
 EARLIER = [SYSTEM, "> Go.", "< Step 1.", "< call-1", "> did 1"]
-#: Whether the run has an earlier session, the message, append, and what the model is sent then.
+#: Columns: has an earlier session, message, append, expected messages in the model request.
 TABLE: list[tuple[bool, str | None, bool, list[str]]] = [
     (True, None, True, [*EARLIER, "> continue"]),
     (True, "Use the other one.", True, [*EARLIER, "> Use the other one."]),
@@ -44,7 +44,7 @@ TABLE: list[tuple[bool, str | None, bool, list[str]]] = [
 
 @pytest.mark.breaks_invariants("a run without an earlier session has lost its messages")
 @pytest.mark.parametrize(("has_session", "message", "append", "sent"), TABLE)
-def test_the_table_of_conditions(
+def test_each_condition_sends_the_expected_messages(
     scripted: MakeScripted, has_session: bool, message: str | None, append: bool, sent: list[str]
 ) -> None:
     requests: list[tuple[int, list[ModelMessage]]] = []
@@ -64,7 +64,7 @@ RUN_FIELDS = {
     *("id", "status", "summary", "error_message", "max_steps", "parent_run_id", "resumed_from", "step_count"),
     *("created_at", "completed_at"),
 }
-#: The run of both is in the path.
+#: The run ID of messages and calls is in the path.
 MESSAGE_FIELDS = {"id", "role", "content", "step_number", "created_at"}
 CALL_FIELDS = {
     *("id", "message_id", "tool_name", "input", "output", "status", "duration_ms"),
@@ -73,14 +73,14 @@ CALL_FIELDS = {
 
 
 def first_child(call: ModelCall) -> str:
-    """The run of the first result of the model's first call of spawn_agents."""
+    """Return the run ID in the first result of the model's first call of spawn_agents."""
     parts = [part for message in call.history for part in message.parts]
     result = next(part for part in parts if isinstance(part, ToolReturnPart))
     return str(json.loads(str(result.content))[0]["run_id"])
 
 
 def helping(call: ModelCall) -> Iterable[Move]:
-    """45 steps with a tool, and then an answer."""
+    """Make 45 steps with a tool, then answer."""
     if call.number <= LAST:
         yield ToolCallPart("ledger_read", {"n": call.number}, f"call-{call.number}")
     else:
@@ -89,7 +89,7 @@ def helping(call: ModelCall) -> Iterable[Move]:
 
 @pytest.fixture
 def tree(scripted: MakeScripted, worker: Worker) -> Any:
-    """A coordinator, its child that has paused after 45 steps, and the run that it has let go on."""
+    """Return a coordinator, its child that paused after 45 steps, and the run that continues the child."""
 
     def lead(call: ModelCall) -> Iterable[Move]:
         if call.number == 1:
@@ -138,7 +138,7 @@ def test_spawn_agents_continues_a_paused_run(tree: Any) -> None:
     assert (first.role, first.content["parts"][0]["content"], first.step_number) == ("user", "Go on, please.", LAST + 1)
 
 
-def test_what_is_kept_of_runs_messages_and_calls(tree: Any, get: Any) -> None:
+def test_runs_messages_and_calls_have_the_required_fields(tree: Any, get: Any) -> None:
     run, child, successor = tree
     listed = get("", parent_run_id=str(run.pk))["results"]
     assert {row["id"] for row in listed} == {str(child.pk), str(successor.pk)}
@@ -171,7 +171,7 @@ def test_what_is_kept_of_runs_messages_and_calls(tree: Any, get: Any) -> None:
     assert (limit["context"], limit["attempt"], limit["call_id"]) == ("max_turns", 0, "")
 
 
-def test_the_page_of_errors_names_what_failed(tree: Any) -> None:
+def test_the_error_page_names_the_failure(tree: Any) -> None:
     child, client = tree[1], Client()
     client.force_login(make_person(child.project))
 
@@ -179,8 +179,8 @@ def test_the_page_of_errors_names_what_failed(tree: Any) -> None:
     assert "<bdi>max_turns</bdi>" in page
 
 
-def test_only_paused_runs_and_500_steps(scripted: MakeScripted, worker: Worker) -> None:
-    """What is refused is told to the model; a lineage at its cap: test_subagents.py."""
+def test_only_paused_runs_can_be_resumed_by_spawn_agents(scripted: MakeScripted, worker: Worker) -> None:
+    """The model receives the refusal. test_subagents.py covers a lineage at its limit of 500 steps."""
     tasks = [{"agent": "helper", "prompt": "Look."}]
 
     def lead(call: ModelCall) -> Iterable[Move]:

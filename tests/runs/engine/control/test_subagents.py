@@ -1,4 +1,4 @@
-"""An agent that lets others work: their runs, the wait without a worker, their results, and what takes them along."""
+"""Subagents: child runs, the wait without a worker, their results, and commands that apply to a whole tree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOOLS = ["spawn_agents", "handoff"]
 
 @pytest.fixture
 def lead(scripted: MakeScripted) -> Callable[..., AgentRun]:
-    """A queued run whose model makes these calls, and answers after their results."""
+    """Create a queued run whose model makes these calls and answers after their results."""
 
     def make(*calls: ToolCallPart, **options: Any) -> AgentRun:
         return scripted(saying(*([call] for call in calls), ["All done."]), tools=TOOLS, **options)
@@ -53,10 +53,10 @@ def state_of(run: AgentRun) -> tuple[str, str]:
     return run.status, run.status_reason
 
 
-def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
+def test_results_follow_the_order_of_the_tasks_and_one_failure_is_one_error(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
-    """S-312: the failing child is stopped by a person; tests/processes/crash/test_trees.py has the other ways."""
+    """S-312: a person stops the failing child; tests/processes/crash/test_trees.py covers the other failures."""
     run = lead(spawns(task("second"), task("broken"), task("first", "Begin."), on_child_pause="wait"))
     helper(run, "first", ["Found it."])
     helper(run, "second", ["Found nothing."])
@@ -73,7 +73,7 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
     assert state_of(broken) == ("paused", "max_steps")
     assert state_of(run) == ("waiting", "children")
     run_actions.stop(SYSTEM, broken)
-    # The last of them has queued it, without a sweep.
+    # The last child queued the parent directly, without a sweep.
     assert state_of(run) == ("queued", "children_ended")
     drive(run, worker)
 
@@ -93,7 +93,7 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
         in_order(each)
 
 
-def test_start_set_by_a_clock_that_is_ahead_gives_a_duration_of_zero(
+def test_a_start_time_in_the_future_gives_a_duration_of_zero(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(spawns(task("quick")))
@@ -112,7 +112,9 @@ def test_start_set_by_a_clock_that_is_ahead_gives_a_duration_of_zero(
     assert call.finished_at >= call.started_at
 
 
-def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
+def test_children_past_the_deadline_are_stopped(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
     """S-312."""
     run = lead(spawns(task("quick"), task("slow"), timeout_s=60))
     helper(run, "quick", ["Done."])
@@ -154,7 +156,7 @@ def test_a_paused_child_keeps_its_parent_waiting_and_a_resume_continues_both(
     assert call_of(run).child_run == child
 
 
-def test_a_parent_that_is_stopped_or_paused_takes_its_children_along(
+def test_stopping_or_pausing_a_parent_applies_to_its_children(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(spawns(task("middle")))
@@ -175,7 +177,7 @@ def test_a_parent_that_is_stopped_or_paused_takes_its_children_along(
         in_order(each)
 
 
-def test_a_handoff_ends_with_the_result_of_the_other(
+def test_a_handoff_ends_with_the_result_of_the_other_run(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff"))
@@ -190,7 +192,7 @@ def test_a_handoff_ends_with_the_result_of_the_other(
     in_order(run)
 
 
-def test_a_handoff_that_fails_is_told_to_the_model(
+def test_the_model_receives_the_error_of_a_failed_handoff(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff"))
@@ -227,7 +229,7 @@ def test_a_paused_child_is_resumed_by_its_parent(
 
 
 @pytest.mark.breaks_invariants("a child is given steps that it has not made")
-def test_a_child_that_cannot_be_resumed_is_told_to_the_model(
+def test_the_model_receives_the_error_of_a_child_that_cannot_resume(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(spawns(task("helper")))
@@ -246,7 +248,7 @@ def test_a_child_that_cannot_be_resumed_is_told_to_the_model(
     assert call_of(successor).output == (
         "Nothing was started. A child cannot start: the lineage has used all of its 500 steps."
     )
-    # Nor was the other one, which could have been.
+    # The other task, which is valid, was not started either.
     assert children_of(successor) == []
 
 
@@ -262,7 +264,7 @@ def test_a_child_that_cannot_be_resumed_is_told_to_the_model(
         ([], "at least 1 item"),
     ],
 )
-def test_what_is_refused_starts_nothing(
+def test_an_invalid_call_starts_no_child(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, tasks: list[dict[str, Any]], why: str
 ) -> None:
     """S-312: an agent cannot start itself."""
@@ -295,12 +297,12 @@ def test_nesting_and_the_number_of_children_are_limited(
     assert "at most 20 children" in calls[1].output
     leaf = children_of(children_of(run)[0])[0]
     assert "at most 2 levels deep" in call_of(leaf).output
-    # Only the first of twenty lets others work.
+    # Only the first of the twenty may start children.
     assert AgentRun.objects.count() == 1 + 20 + 1
 
 
 @pytest.mark.parametrize("point", ["turn.committed", "end.in_transaction", "tool.returned", "result.in_transaction"])
-def test_a_worker_that_dies_opens_no_child_twice(
+def test_a_worker_crash_opens_no_child_twice(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, die_at: DieAt, point: str
 ) -> None:
     run = lead(spawns(task("helper")))
@@ -315,7 +317,7 @@ def test_a_worker_that_dies_opens_no_child_twice(
     in_order(run)
 
 
-def test_a_parent_whose_last_child_died_with_the_news_is_found_by_a_sweep(
+def test_the_sweep_continues_a_parent_whose_last_child_crashed_before_reporting(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = lead(spawns(task("helper")))
@@ -331,7 +333,7 @@ def test_a_parent_whose_last_child_died_with_the_news_is_found_by_a_sweep(
 
 
 @pytest.mark.parametrize("ends", ["by its worker", "by a person"])
-def test_the_end_of_a_child_stands_even_if_the_news_of_it_cannot_be_stored(
+def test_a_child_ends_even_if_its_parent_row_cannot_be_updated(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, ends: str
 ) -> None:
     run = lead(spawns(task("helper")))
@@ -351,7 +353,7 @@ def test_the_end_of_a_child_stands_even_if_the_news_of_it_cannot_be_stored(
 
 
 @pytest.mark.parametrize("sweep", [children.continue_parents, transitions.end_waits])
-def test_a_run_whose_wait_cannot_end_holds_up_no_other(
+def test_a_run_whose_wait_cannot_end_does_not_block_others(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, sweep: Callable[[], int]
 ) -> None:
     refused, other = runs = [lead(spawns(task("helper"))) for _ in range(2)]
@@ -370,8 +372,10 @@ def test_a_run_whose_wait_cannot_end_holds_up_no_other(
     assert [state_of(run)[0] for run in runs] == ["completed", "completed"]
 
 
-def test_a_wait_costs_no_slot(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
-    """One worker with one slot gets through a tree of runs, where each waits for the next."""
+def test_a_waiting_run_occupies_no_worker_slot(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    """One worker with one slot completes a tree of runs in which each waits for the next."""
     run = lead(spawns(task("middle")))
     helper(run, "middle", [spawns(task("leaf"))], ["Middle."])
     helper(run, "leaf", ["Leaf."])
@@ -382,7 +386,7 @@ def test_a_wait_costs_no_slot(lead: Callable[..., AgentRun], helper: MakeHelper,
 
 
 @pytest.mark.parametrize("approves", [True, False])
-def test_nobody_is_started_before_a_rule_and_a_person_allow_it(
+def test_no_child_starts_before_a_rule_and_a_person_allow_it(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, *, approves: bool
 ) -> None:
     run = with_hooks(lead(spawns(task("one"))), approvals=[{"tools": "spawn_.*", "action": "ask"}])

@@ -1,4 +1,4 @@
-"""A call whose outcome is unknown: what somebody may say of it, and what the run does with that."""
+"""Unknown outcomes of tool calls: how a person resolves them, and how the run continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vanish(*_: Any, **__: Any) -> None:
 
 
 def lost(run: AgentRun) -> AgentRun:
-    """Driven to where it waits for a word about a call that has had no effect."""
+    """Drive the run until it waits for the outcome of a lost call that had no effect."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tool_turn, "run_with_deadline", vanish)
         return drive(run)
@@ -44,7 +44,7 @@ def lost(run: AgentRun) -> AgentRun:
 
 @pytest.fixture
 def waiting(scripted: MakeScripted) -> AgentRun:
-    """A run whose first call is of unknown outcome, and whose second one is planned."""
+    """Return a run whose first call has an unknown outcome and whose second call is planned."""
     return lost(scripted(calls=CALLS))
 
 
@@ -63,10 +63,10 @@ def in_order(run: AgentRun) -> None:
     assert differences(run.pk) == []
 
 
-# --- The three words ------------------------------------------------------------------------------------------------
+# --- The three choices ----------------------------------------------------------------------------------------------
 
 
-def test_it_was_done(waiting: AgentRun, effects: Effects) -> None:
+def test_done_completes_the_call_with_the_given_text(waiting: AgentRun, effects: Effects) -> None:
     in_order(waiting)
 
     done = resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada", text="order 66 is placed")
@@ -90,7 +90,7 @@ def test_it_was_done(waiting: AgentRun, effects: Effects) -> None:
     in_order(waiting)
 
 
-def test_the_model_is_given_what_was_said(scripted: MakeScripted) -> None:
+def test_the_model_receives_the_resolved_output(scripted: MakeScripted) -> None:
     seen: list[str] = []
 
     def play(call: ModelCall) -> Any:
@@ -109,7 +109,7 @@ def test_the_model_is_given_what_was_said(scripted: MakeScripted) -> None:
 
 
 @pytest.mark.parametrize("text", ["no such table", None])
-def test_it_failed(waiting: AgentRun, text: str | None) -> None:
+def test_failed_ends_the_call_with_an_error(waiting: AgentRun, text: str | None) -> None:
     resolve(waiting.pk, first(waiting).pk, OutcomeChoice.FAILED, by="ada", text=text)
 
     call = first(waiting)
@@ -121,7 +121,7 @@ def test_it_failed(waiting: AgentRun, text: str | None) -> None:
     in_order(waiting)
 
 
-def test_it_shall_run_again(waiting: AgentRun, effects: Effects) -> None:
+def test_retry_runs_the_call_again(waiting: AgentRun, effects: Effects) -> None:
     assert effects() == []
     resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
 
@@ -135,7 +135,7 @@ def test_it_shall_run_again(waiting: AgentRun, effects: Effects) -> None:
     in_order(waiting)
 
 
-def test_it_may_be_lost_again_and_run_again(waiting: AgentRun, effects: Effects) -> None:
+def test_a_retried_call_can_be_lost_and_retried_repeatedly(waiting: AgentRun, effects: Effects) -> None:
     for starts in (1, 2, 3):
         assert (first(waiting).status, first(waiting).starts) == (ToolStatus.UNKNOWN, starts)
         resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
@@ -160,10 +160,10 @@ def test_it_may_be_lost_again_and_run_again(waiting: AgentRun, effects: Effects)
         ("tool.returned", True),
     ],
 )
-def test_a_worker_dies_before_or_after_it_runs_it_again(
+def test_a_crash_before_the_start_keeps_the_retry_and_a_later_crash_needs_a_new_decision(
     waiting: AgentRun, die_at: DieAt, effects: Effects, point: str, again: bool
 ) -> None:
-    """Until it is started the word holds; once it is, nobody knows what came of it, and it waits again."""
+    """Once the call has started again, its outcome is unknown again and the run waits."""
     resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
     assert die_at(waiting, point)
     assert differences(waiting.pk) == []
@@ -178,7 +178,7 @@ def test_a_worker_dies_before_or_after_it_runs_it_again(
 
 
 @pytest.mark.breaks_invariants("a call is made unknown by hand")
-def test_it_waits_until_every_call_was_told_of(waiting: AgentRun) -> None:
+def test_the_run_waits_until_every_call_is_resolved(waiting: AgentRun) -> None:
     started = first(waiting)
     AgentRunToolCall.objects.filter(run=waiting, starts=0).update(
         status="unknown", starts=1, started_at=started.started_at, finished_at=started.finished_at
@@ -189,11 +189,11 @@ def test_it_waits_until_every_call_was_told_of(waiting: AgentRun) -> None:
     assert resolve(waiting.pk, one.pk, OutcomeChoice.DONE, by="ada").run.status == "queued"
 
 
-# --- At the same moment ---------------------------------------------------------------------------------------------
+# --- Concurrent requests --------------------------------------------------------------------------------------------
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """What each came to, the refusal where it was refused."""
+    """Run the functions concurrently; return their results, or the exceptions that they raised."""
 
     def one(act: Callable[[], Any]) -> Any:
         try:
@@ -207,8 +207,8 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
         return list(pool.map(one, acts))
 
 
-def test_of_many_words_at_once_one_counts(waiting: AgentRun) -> None:
-    """And the others hear which."""
+def test_the_first_of_many_concurrent_resolutions_counts(waiting: AgentRun) -> None:
+    """The error of the others names the stored outcome."""
     call = first(waiting)
 
     def word(number: int) -> Callable[[], Any]:
@@ -231,7 +231,9 @@ def test_of_many_words_at_once_one_counts(waiting: AgentRun) -> None:
 
 @pytest.mark.parametrize("wish", [inbox.stop, inbox.pause])
 @pytest.mark.parametrize("choice", list(OutcomeChoice))
-def test_a_word_and_a_stop_at_once(waiting: AgentRun, wish: Callable[..., Any], choice: OutcomeChoice) -> None:
+def test_a_concurrent_stop_or_pause_ends_the_run_after_any_resolution(
+    waiting: AgentRun, wish: Callable[..., Any], choice: OutcomeChoice
+) -> None:
     call = first(waiting)
 
     word, _ = at_once(lambda: resolve(waiting.pk, call.pk, choice, by="ada"), lambda: wish(waiting.pk, by="bob"))
@@ -244,7 +246,7 @@ def test_a_word_and_a_stop_at_once(waiting: AgentRun, wish: Callable[..., Any], 
     in_order(waiting)
 
 
-def test_a_word_comes_too_late_for_a_run_that_was_stopped(waiting: AgentRun) -> None:
+def test_a_stopped_run_refuses_a_resolution(waiting: AgentRun) -> None:
     inbox.stop(waiting.pk, by="bob")
     before = Event.objects.count()
 
@@ -257,7 +259,7 @@ def test_a_word_comes_too_late_for_a_run_that_was_stopped(waiting: AgentRun) -> 
     assert Event.objects.count() == before
 
 
-def test_a_pause_before_the_call_runs_again_leaves_it_unknown(waiting: AgentRun, effects: Effects) -> None:
+def test_a_pause_before_the_retry_leaves_the_call_unknown(waiting: AgentRun, effects: Effects) -> None:
     resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
     inbox.pause(waiting.pk, by="bob")
 
@@ -270,7 +272,9 @@ def test_a_pause_before_the_call_runs_again_leaves_it_unknown(waiting: AgentRun,
 @pytest.mark.parametrize(
     ("choice", "text"), [(OutcomeChoice.RETRY, None), (OutcomeChoice.DONE, "here"), (OutcomeChoice.FAILED, "no")]
 )
-def test_the_same_word_twice_is_said_once(waiting: AgentRun, choice: OutcomeChoice, text: str | None) -> None:
+def test_repeating_a_resolution_writes_no_second_event(
+    waiting: AgentRun, choice: OutcomeChoice, text: str | None
+) -> None:
     call = first(waiting)
     assert resolve(waiting.pk, call.pk, choice, by="ada", text=text).is_new
     before = Event.objects.count()
@@ -285,10 +289,10 @@ def test_the_same_word_twice_is_said_once(waiting: AgentRun, choice: OutcomeChoi
     assert Event.objects.count() == before
 
 
-# --- What is refused, and what is written down ----------------------------------------------------------------------
+# --- Refusals and records --------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused(waiting: AgentRun) -> None:
+def test_invalid_resolutions_are_refused(waiting: AgentRun) -> None:
     call, other_run = first(waiting), make_waiting()
     before = Event.objects.count()
 
@@ -311,8 +315,8 @@ def test_what_is_refused(waiting: AgentRun) -> None:
     assert AgentRun.objects.get(pk=waiting.pk).status == "waiting"
 
 
-def test_what_was_said_is_cleaned_and_cut_as_an_output_is(scripted: MakeScripted) -> None:
-    """Secrets are replaced before it is stored; the model sees what fits, and the row keeps all."""
+def test_a_resolved_output_is_redacted_and_truncated_like_a_tool_output(scripted: MakeScripted) -> None:
+    """Secrets are redacted before storage; the row keeps the full text and the model gets a truncated one."""
     run = lost(scripted(calls=[["ledger_once"]], tool_output_limit=100))
     secret = "ghp_" + "aB3dE5fG7h" * 3 + "aB3dE5"
 
@@ -327,7 +331,7 @@ def test_what_was_said_is_cleaned_and_cut_as_an_output_is(scripted: MakeScripted
     in_order(run)
 
 
-def test_it_is_written_into_the_audit_trail_once() -> None:
+def test_a_resolution_writes_one_audit_entry() -> None:
     run = make_waiting()
     for _ in range(2):
         run_actions.resolve_call("user:ada", run, first(run).pk, OutcomeChoice.DONE, text="done")

@@ -1,4 +1,4 @@
-"""Policies act: every cell of the table of triggers and actions, on a real worker in this process."""
+"""Policies act: every combination of trigger and action, on a real worker in this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.engine.policy_occasions import (
 from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
-#: What each action leads to: the run's status and its reason. Of a gate: "pass" or "block".
+#: Expected status and reason of the run for each trigger and action; "pass" and "block" are the results of a gate.
 LEADS_TO: dict[tuple[str, str], tuple[str, str]] = {
     ("on_idle", "nudge"): ("completed", ""),
     ("on_idle", "done"): ("completed", ""),
@@ -73,7 +73,7 @@ def gate_commands(settings: Settings) -> None:
 
 
 def told_as(trigger: str, act: str, form: str) -> Any:
-    """The policy, in one of the forms that a definition may have."""
+    """Return the policy in a form that an agent definition may use."""
     rule: dict[str, Any] = {"action": act} if act not in GATES else {"action": "gate", "run": GATES[act]}
     match form:
         case "word":
@@ -85,8 +85,8 @@ def told_as(trigger: str, act: str, form: str) -> Any:
 
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
-def test_every_form_is_read_as_the_same_rule(trigger: str, act: str) -> None:
-    """S-102: so each cell need act in one form only."""
+def test_every_form_is_parsed_as_the_same_rule(trigger: str, act: str) -> None:
+    """S-102: each combination therefore needs a test in one form only."""
     forms = ["rule", "list"] if act in GATES else ["word", "rule", "list"]
     read = [parse({trigger: told_as(trigger, act, form)}) for form in forms]
     rules = {rule_for(policies, Trigger(trigger), ErrorKind.UNAUTHORIZED) for policies in read}
@@ -95,7 +95,7 @@ def test_every_form_is_read_as_the_same_rule(trigger: str, act: str) -> None:
     assert (rule.action, rule.run) == (("gate", GATES[act]) if act in GATES else (act, None))
 
 
-def test_every_cell_of_the_table_is_met() -> None:
+def test_the_table_covers_every_valid_combination() -> None:
     acts = {"gate" if act in GATES else act for _, act in LEADS_TO}
     met = {(trigger, "gate" if act in GATES else act) for trigger, act in LEADS_TO}
     assert acts == set(PolicyAction)
@@ -103,7 +103,7 @@ def test_every_cell_of_the_table_is_met() -> None:
 
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
-def test_each_cell_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, trigger: str, act: str) -> None:
+def test_each_combination_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, trigger: str, act: str) -> None:
     """S-102."""
     run = OCCASIONS[trigger](scripted, die_at, worker, told_as(trigger, act, "list"))
 
@@ -113,7 +113,7 @@ def test_each_cell_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, t
     assert told.get("passed") is ({"pass": True, "block": False}.get(act))
     assert told.get("kind") == ("unauthorized" if trigger == "on_error" else None)
     assert bool(told.get("reason")) is (trigger != "on_idle" or act in GATES)
-    # The event and the move are one commit: what stands between them belongs to it.
+    # The policy event and the status change are one commit, and both have the source `policy`.
     move = of_type(run, "run.completed", "run.failed", "run.paused", "run.waiting", "command.received")[-1]
     assert {event.source for event in of_type(run, "policy.applied")} == {"policy"}
     assert move.source == "policy" or (act == "nudge" and run.status == "completed")
@@ -124,21 +124,21 @@ def test_each_cell_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, t
     in_order(run)
 
 
-def test_without_a_policy_an_answer_completes(scripted: MakeScripted, worker: Worker) -> None:
+def test_an_answer_without_a_policy_completes_the_run(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(saying(["I looked around."]), tools=TOOLS), worker)
 
     assert (run.status, run.result, applied(run)) == (RunStatus.COMPLETED, "I looked around.", [])
     in_order(run)
 
 
-def test_without_the_tool_to_say_it_an_answer_completes(scripted: MakeScripted, worker: Worker) -> None:
+def test_an_answer_completes_the_run_if_the_agent_has_no_done_tool(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(with_policies(scripted(saying(["I looked around."])), on_idle="nudge"), worker)
 
     assert (run.status, applied(run)) == (RunStatus.COMPLETED, [])
     in_order(run)
 
 
-def test_without_a_rule_for_it_an_error_pauses_the_run(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+def test_an_error_without_a_matching_rule_pauses_the_run(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     run = fails(scripted, die_at, worker, [{"match": ["rate_limited"], "action": "escalate"}])
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "unauthorized")
@@ -146,8 +146,8 @@ def test_without_a_rule_for_it_an_error_pauses_the_run(scripted: MakeScripted, d
     in_order(run)
 
 
-def test_without_a_policy_a_dead_run_is_recovered(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """Without a policy the same run goes on, under the next epoch."""
+def test_a_dead_run_without_a_policy_is_recovered(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+    """The same run continues with the next epoch."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS)
     assert die_at(run, "tool.running", hit=2)
 
@@ -157,7 +157,7 @@ def test_without_a_policy_a_dead_run_is_recovered(scripted: MakeScripted, die_at
     in_order(run)
 
 
-# --- It fell silent -----------------------------------------------------------------------------------------------
+# --- Idle ---------------------------------------------------------------------------------------------------------
 
 
 def nudges(run: AgentRun) -> list[Any]:
@@ -166,7 +166,7 @@ def nudges(run: AgentRun) -> list[Any]:
     ]
 
 
-def test_a_nudge_is_a_user_turn(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+def test_a_nudge_is_a_user_message(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     run = falls_silent(scripted, die_at, worker, {"action": "nudge", "message": "Are you done? Say so."})
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "All is done.")
@@ -178,7 +178,7 @@ def test_a_nudge_is_a_user_turn(scripted: MakeScripted, die_at: DieAt, worker: W
     in_order(run)
 
 
-def test_nudges_are_counted_over_the_lineage_and_end_in_an_escalation(scripted: MakeScripted, worker: Worker) -> None:
+def test_nudges_are_counted_per_lineage_and_end_in_an_escalation(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(saying(["Hm."]), tools=TOOLS)
     run = drive(with_policies(run, on_idle={"action": "nudge", "attempts": 2}), worker)
 
@@ -187,7 +187,7 @@ def test_nudges_are_counted_over_the_lineage_and_end_in_an_escalation(scripted: 
     assert [(a["action"], a.get("attempt"), a.get("exhausted")) for a in applied(run)] == [
         ("nudge", 1, None), ("nudge", 2, None), ("escalate", None, True),
     ]  # fmt: skip
-    # Somebody resumes it: the attempts of the lineage are used up all the same.
+    # A resume by a person does not reset the attempts of the lineage.
     new = drive(resumed_by_hand(run), worker)
     assert (new.status, new.status_reason, nudges(new)) == (RunStatus.PAUSED, "escalated", [])
     in_order(new)
@@ -198,10 +198,10 @@ def resumed_by_hand(run: AgentRun) -> AgentRun:
 
 
 @pytest.mark.parametrize("point", ["checkpoint.before", "model.before_start", "model.before_call", "turn.committed"])
-def test_a_nudge_is_delivered_once_whatever_dies_after_it(
+def test_a_nudge_is_delivered_once_despite_a_later_crash(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str
 ) -> None:
-    """The worker dies before the checkpoint that stands before the nudge, and at points after it."""
+    """The worker dies before the checkpoint that precedes the nudge, and at later points."""
     run = with_policies(
         scripted(saying(["Hm."], ["Hm."], [done()]), tools=TOOLS), on_idle={"action": "nudge", "attempts": 2}
     )
@@ -217,8 +217,8 @@ def test_a_nudge_is_delivered_once_whatever_dies_after_it(
     in_order(run)
 
 
-def test_a_message_goes_before_a_nudge(scripted: MakeScripted, worker: Worker) -> None:
-    """Somebody says something while the model gives the answer that would be nudged."""
+def test_a_message_takes_precedence_over_a_nudge(scripted: MakeScripted, worker: Worker) -> None:
+    """A person sends a message while the model gives the answer that would be nudged."""
     said = elsewhere(lambda: inbox.send(run.pk, "Stop dawdling.", by="user:ann"))
     run = with_policies(scripted(saying(["Hm.", said], [done()]), tools=TOOLS), on_idle="nudge")
 
@@ -229,12 +229,12 @@ def test_a_message_goes_before_a_nudge(scripted: MakeScripted, worker: Worker) -
     in_order(run)
 
 
-# --- Its worker died ----------------------------------------------------------------------------------------------
+# --- Worker death -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alias", ["resume", "recover", "Recover"])
-def test_a_dead_run_is_resumed_as_another(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
-    """S-101: the old word does too, also in an agent that a run has frozen; open calls are closed."""
+def test_a_dead_run_is_resumed_as_a_new_run(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
+    """S-101: the alias `recover` works too, also in the frozen configuration of a run; open calls are closed."""
     run = dies(scripted, die_at, worker, {"action": alias, "message": "Look where you were.", "attempts": 2})
     assert due_resumes.end_waits() == 1
     new = drive(lineage(run)[1], worker)
@@ -250,7 +250,7 @@ def test_a_dead_run_is_resumed_as_another(scripted: MakeScripted, die_at: DieAt,
 
 
 def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """Each death resumes it as another run, until the attempts are used up; no step is poison before that."""
+    """Each death resumes the lineage as a new run until the attempts are used up; no step is poison before that."""
     run = with_policies(scripted(calls=[["ledger_read"]] * 9), on_dead={"action": "resume", "attempts": 3})
     for _ in range(3):
         assert die_at(run, "tool.running")
@@ -267,13 +267,13 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
     in_order(run)
 
 
-def test_a_worker_that_was_suspended_cannot_undo_it(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """What comes late from the worker that was taken for dead changes nothing."""
+def test_a_suspended_worker_cannot_undo_a_resume(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+    """Late results of the worker that was considered dead change nothing."""
     zombie = Worker()
     woken: list[AgentRun] = []
 
     def suspended() -> None:
-        """What happens to the run while the worker that asks the model for it is suspended."""
+        """Recover and resume the run while its first worker waits for the model."""
         AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2020-01-01T00:00:00Z")
         assert worker.drive(run.pk)
         due_resumes.end_waits()
@@ -295,7 +295,7 @@ def test_a_worker_that_was_suspended_cannot_undo_it(scripted: MakeScripted, die_
 
 
 @pytest.mark.parametrize(("wish", "status"), [("stop", RunStatus.STOPPED), ("pause", RunStatus.PAUSED)])
-def test_what_somebody_asked_for_goes_before_a_policy(
+def test_a_command_takes_precedence_over_a_policy(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, wish: str, status: RunStatus
 ) -> None:
     run = with_policies(scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS), on_dead="done")
@@ -308,10 +308,10 @@ def test_what_somebody_asked_for_goes_before_a_policy(
     in_order(run)
 
 
-def test_a_death_is_decided_about_once(
+def test_a_death_is_decided_once(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody talks to the run, so it goes on in spite of its policy; storage that fails later is no second death."""
+    """A message continues the run despite its policy; a later storage error does not count as a second death."""
     run = with_policies(scripted(calls=[["ledger_read"]] * 3, tools=TOOLS), on_dead="done")
     assert die_at(run, "tool.running")
     inbox.send(run.pk, "Go on.", by="user:ann")
@@ -332,7 +332,7 @@ def run_steps(run: AgentRun) -> int:
     return AgentRun.objects.values_list("step_count", flat=True).get(pk=run.pk)
 
 
-def test_a_poisoned_step_is_what_its_policy_says(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+def test_the_policy_decides_about_a_poisoned_step(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     run = with_policies(scripted(calls=[["ledger_read"]]), on_dead={"action": "fail", "message": "It died on me."})
     assert die_at(run, "model.before_call")
 
@@ -345,8 +345,8 @@ def test_a_poisoned_step_is_what_its_policy_says(scripted: MakeScripted, die_at:
 # --- Gates --------------------------------------------------------------------------------------------------------
 
 
-def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: exit 0 completes; the run's answer is its standard input, and no secret of the site reaches it."""
+def test_a_gate_gets_the_answer_and_its_output_is_stored(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+    """S-113: exit 0 completes the run; the gate reads the answer from standard input and gets no secret of the site."""
     code = "import os, sys; print(sys.stdin.read().upper(), os.environ['AGENTOPS_TRIGGER'], 'SECRET_KEY' in os.environ)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -357,8 +357,8 @@ def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted,
     in_order(run)
 
 
-def test_a_gate_that_says_no_escalates(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: any other exit hands it to people."""
+def test_a_failing_gate_escalates(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+    """S-113: any other exit status escalates to a person."""
     code = "import sys; print('two tests fail'); sys.exit(3)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -370,7 +370,7 @@ def test_a_gate_that_says_no_escalates(scripted: MakeScripted, die_at: DieAt, wo
     in_order(run)
 
 
-def test_a_gate_may_be_a_tool(
+def test_a_gate_can_be_a_tool(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any, settings: Settings
 ) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
@@ -386,10 +386,8 @@ def test_a_gate_may_be_a_tool(
         in_order(run)
 
 
-def test_a_gate_is_asked_again_after_a_crash(
-    scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any
-) -> None:
-    """Nothing was written before its verdict; the next worker asks it again."""
+def test_a_gate_runs_again_after_a_crash(scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any) -> None:
+    """Nothing was written before its verdict, so the next worker runs the gate again."""
     asked = tmp_path / "asked"
     code = f"open('{asked}', 'a').write('x')"
     run = scripted(saying(["I looked around."]), tools=TOOLS)
@@ -402,10 +400,10 @@ def test_a_gate_is_asked_again_after_a_crash(
     in_order(run)
 
 
-def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
+def test_a_worker_that_shuts_down_during_a_gate_decides_nothing(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any
 ) -> None:
-    """Handed back while the gate of a death was asked, the run is still one whose worker died."""
+    """A run released during the gate of `on_dead` still counts as a run whose worker died."""
     started = tmp_path / "started"
     code = f"import pathlib, time; pathlib.Path('{started}').touch(); time.sleep(60)"
     run = with_policies(
@@ -443,7 +441,9 @@ def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
     ({"action": "resume", "cooldown": "5m"}, ("waiting", "on_error")),
     ({"action": "gate", "run": "true"}, ("paused", "error")),
 ])  # fmt: skip
-def test_a_run_whose_tool_is_gone(scripted: MakeScripted, worker: Worker, policy: Any, leads_to: Any) -> None:
+def test_a_policy_applies_to_a_run_whose_tool_no_longer_exists(
+    scripted: MakeScripted, worker: Worker, policy: Any, leads_to: Any
+) -> None:
     run = with_policies(scripted(calls=[]), **({"on_error": policy} if policy else {}))
     run.agent_config["tools"] = ["gone"]
     run.save(update_fields=["agent_config"])
@@ -454,8 +454,10 @@ def test_a_run_whose_tool_is_gone(scripted: MakeScripted, worker: Worker, policy
     in_order(run)
 
 
-def test_a_run_whose_tool_is_gone_leaves_no_turn_open(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """Its worker died while the model was asked, and the next one cannot load it."""
+def test_a_run_whose_tool_no_longer_exists_leaves_no_turn_open(
+    scripted: MakeScripted, die_at: DieAt, worker: Worker
+) -> None:
+    """Its worker died during the model call, and the next worker cannot load the run."""
     run = with_policies(scripted(calls=[]), on_error="escalate")
     assert die_at(run, "model.before_call")
     run.agent_config["tools"] = ["gone"]

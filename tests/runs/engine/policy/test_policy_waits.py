@@ -1,4 +1,4 @@
-"""Cooldowns: a run that its policy resumes waits without a worker, and is resumed once when its time has come."""
+"""Cooldowns: a run that its policy resumes waits without a worker, and is resumed once after the cooldown."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ LIMITED = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "at
 
 @pytest.fixture(autouse=True)
 def no_retries(settings: Settings) -> None:
-    """The model's failure is final at once: how it is tried again before that is tested elsewhere."""
+    """Make the first model failure final; other modules test retries."""
     settings.AGENTOPS_MAX_RETRIES = 0
 
 
 @pytest.fixture
 def limited(scripted: MakeScripted, worker: Worker) -> AgentRun:
-    """A run that waits: its provider has had enough of it, always."""
+    """Return a waiting run whose provider always answers 429."""
     return drive(with_policies(scripted(saying([http(429)])), on_error=[LIMITED]), worker)
 
 
 def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     limited: AgentRun, worker: Worker, settings: Settings
 ) -> None:
-    """S-111: no run before 60 s, then exactly one; after two attempts it is handed to people."""
+    """S-111: no run before 60 s, then exactly one; after two attempts the run is escalated."""
     run = limited
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "on_error", None)
     assert (run.error_type, run.completed_at) == ("rate_limited", None)
     assert run.not_before is not None
     assert timedelta(seconds=50) < run.not_before - timezone.now() <= timedelta(seconds=60)
-    # The event tells the same time as the row.
+    # The event and the row hold the same time.
     told = of_type(run, "run.waiting")[-1].payload
     assert (told["reason"], told["until"][:19]) == ("on_error", f"{run.not_before:%Y-%m-%dT%H:%M:%S}")
     for _ in range(3):
@@ -78,8 +78,8 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
         current = lineage(run)[-1]
         assert applied(current)[0]["attempt"] == attempt
         time_has_come(current)
-        assert transitions.end_waits() == 0  # that is not its way
-        assert advance_ready(worker) == 1  # resumed, and driven by the same sweep
+        assert transitions.end_waits() == 0  # this sweep does not handle cooldowns
+        assert advance_ready(worker) == 1  # the same sweep resumes the run and drives it
         assert len(lineage(run)) == attempt + 1
         current.refresh_from_db()
         assert (current.status, current.status_reason) == (RunStatus.RESUMED, "on_error")
@@ -93,7 +93,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     in_order(run)
 
 
-def test_the_new_run_begins_as_everybodys_resume_does(limited: AgentRun, worker: Worker) -> None:
+def test_the_new_run_starts_like_a_manual_resume(limited: AgentRun, worker: Worker) -> None:
     time_has_come(limited)
     assert due_resumes.end_waits() == 1
 
@@ -112,8 +112,8 @@ def texts(run: AgentRun) -> list[str]:
 
 
 @pytest.mark.parametrize(("append", "fresh"), [(True, False), (False, True)])
-def test_its_message_is_said(scripted: MakeScripted, worker: Worker, *, append: bool, fresh: bool) -> None:
-    """A message that is appended goes on in the conversation, another begins a new one."""
+def test_the_message_of_the_rule_is_sent(scripted: MakeScripted, worker: Worker, *, append: bool, fresh: bool) -> None:
+    """An appended message continues the conversation; otherwise it starts a new one."""
     rule = {"action": "resume", "message": "Try it slowly.", "append": append}
     run = scripted(saying([ToolCallPart("ledger_read", {"n": 1}, "a")], [http(500)], ["Better."]))
     drive(with_policies(run, on_error=rule), worker)
@@ -126,7 +126,7 @@ def test_its_message_is_said(scripted: MakeScripted, worker: Worker, *, append: 
     in_order(run)
 
 
-def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
+def test_a_message_sent_during_the_cooldown_comes_first(limited: AgentRun) -> None:
     inbox.send(limited.pk, "Be brief.", by="user:ann")
     time_has_come(limited)
     due_resumes.end_waits()
@@ -135,10 +135,10 @@ def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
     in_order(limited)
 
 
-def test_without_a_cooldown_it_goes_on_at_once(
+def test_a_policy_without_a_cooldown_resumes_immediately(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same way; a message asks for a sweep."""
+    """The same sweep resumes the run; the worker requests it with a message."""
     waiting, passed = scripted(saying([http(500)], ["Better."])), list[str]()
     with monkeypatch.context() as patch:
         patch.setattr(chaos, "point", passed.append)
@@ -171,8 +171,8 @@ def test_each_rule_has_its_own_attempts(scripted: MakeScripted, worker: Worker) 
     in_order(run)
 
 
-def test_somebodys_resume_does_not_begin_a_new_count(limited: AgentRun, worker: Worker) -> None:
-    """Attempts are counted over the lineage. What somebody resumes by hand is none, and gives none back."""
+def test_a_manual_resume_does_not_reset_the_attempts(limited: AgentRun, worker: Worker) -> None:
+    """Attempts are counted per lineage. A manual resume neither counts as an attempt nor resets the count."""
     time_has_come(limited)
     due_resumes.end_waits()
     second = drive(lineage(limited)[1], worker)
@@ -187,14 +187,14 @@ def test_somebodys_resume_does_not_begin_a_new_count(limited: AgentRun, worker: 
     in_order(limited)
 
 
-# --- Used up ------------------------------------------------------------------------------------------------------
+# --- Exhausted budgets --------------------------------------------------------------------------------------------
 
 
 def looping(scripted: MakeScripted, **policy: Any) -> AgentRun:
     return with_policies(scripted(calls=[["ledger_read"]] * 9, max_steps=2), **policy)
 
 
-def test_a_step_budget_is_an_error_to_a_rule_that_names_it(scripted: MakeScripted, worker: Worker) -> None:
+def test_an_exhausted_step_budget_matches_a_rule_that_names_max_turns(scripted: MakeScripted, worker: Worker) -> None:
     run = looping(scripted, on_error={"match": ["max_turns"], "action": "resume"})
 
     assert (drive(run, worker).status, applied(run)[0]["kind"]) == (RunStatus.WAITING, "max_turns")
@@ -206,14 +206,16 @@ def test_a_step_budget_is_an_error_to_a_rule_that_names_it(scripted: MakeScripte
 
 
 @pytest.mark.parametrize("policy", [None, "fail", [{"match": ["other", "rate_limited"], "action": "fail"}]])
-def test_a_step_budget_is_no_error_to_other_rules(scripted: MakeScripted, worker: Worker, policy: Any) -> None:
+def test_an_exhausted_step_budget_matches_no_other_rule(scripted: MakeScripted, worker: Worker, policy: Any) -> None:
     run = drive(looping(scripted, **({"on_error": policy} if policy else {})), worker)
 
     assert (run.status, run.status_reason, applied(run)) == (RunStatus.PAUSED, "max_steps", [])
     in_order(run)
 
 
-def test_at_the_cap_it_is_handed_to_people(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+def test_a_run_at_the_limit_of_total_steps_is_escalated(
+    scripted: MakeScripted, worker: Worker, settings: Settings
+) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 3
     rule = {"match": ["max_turns"], "action": "resume", "attempts": "forever"}
     run = looping(scripted, on_error=rule)
@@ -228,7 +230,7 @@ def test_at_the_cap_it_is_handed_to_people(scripted: MakeScripted, worker: Worke
     in_order(run)
 
 
-def test_a_cap_that_was_lowered_meanwhile_holds(limited: AgentRun, settings: Settings) -> None:
+def test_a_limit_lowered_during_the_cooldown_applies(limited: AgentRun, settings: Settings) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 0
     time_has_come(limited)
 
@@ -242,7 +244,7 @@ def test_a_cap_that_was_lowered_meanwhile_holds(limited: AgentRun, settings: Set
     in_order(limited)
 
 
-def test_a_policy_that_is_gone_holds_nobody_else_up(limited: AgentRun, scripted: MakeScripted, worker: Worker) -> None:
+def test_an_invalid_policy_does_not_block_other_runs(limited: AgentRun, scripted: MakeScripted, worker: Worker) -> None:
     other = drive(with_policies(scripted(saying([http(429)])), on_error=[LIMITED]), worker)
     with_policies(limited, on_error={"action": "no such action"})
     for run in (limited, other):
@@ -256,10 +258,10 @@ def test_a_policy_that_is_gone_holds_nobody_else_up(limited: AgentRun, scripted:
     in_order(limited)
 
 
-# --- By hand ------------------------------------------------------------------------------------------------------
+# --- Manual actions -----------------------------------------------------------------------------------------------
 
 
-def test_somebody_pauses_it(limited: AgentRun) -> None:
+def test_a_waiting_run_can_be_paused(limited: AgentRun) -> None:
     inbox.pause(limited.pk, by="user:ann")
     AgentRun.objects.filter(pk=limited.pk).update(not_before="2020-01-01T00:00:00Z")
 
@@ -271,7 +273,7 @@ def test_somebody_pauses_it(limited: AgentRun) -> None:
     in_order(limited)
 
 
-def test_somebody_stops_it(limited: AgentRun) -> None:
+def test_a_waiting_run_can_be_stopped(limited: AgentRun) -> None:
     time_has_come(limited)
     inbox.stop(limited.pk, by="user:ann")
 
@@ -282,7 +284,7 @@ def test_somebody_stops_it(limited: AgentRun) -> None:
     in_order(limited)
 
 
-def test_somebody_kills_and_resumes_it(limited: AgentRun, worker: Worker) -> None:
+def test_a_waiting_run_can_be_killed_and_resumed(limited: AgentRun, worker: Worker) -> None:
     with pytest.raises(RunNotPaused):
         resume(limited.pk, by="user:ann")
 
@@ -295,11 +297,11 @@ def test_somebody_kills_and_resumes_it(limited: AgentRun, worker: Worker) -> Non
     in_order(limited)
 
 
-# --- At the same moment -------------------------------------------------------------------------------------------
+# --- Concurrent actions -------------------------------------------------------------------------------------------
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """Do all of it at one moment, each on a connection of its own; what came of each."""
+    """Run the functions concurrently, each on a separate connection; return their results."""
     together = threading.Barrier(len(acts))
     found: list[Any] = [None] * len(acts)
 
@@ -315,7 +317,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_many_sweeps_at_once_resume_it_once(limited: AgentRun, attempt: int) -> None:
+def test_concurrent_sweeps_resume_the_run_once(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
     resumed = at_once(*[due_resumes.end_waits] * 4)
@@ -326,7 +328,7 @@ def test_many_sweeps_at_once_resume_it_once(limited: AgentRun, attempt: int) -> 
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_a_click_and_a_sweep_at_once_make_one_run(limited: AgentRun, attempt: int) -> None:
+def test_a_concurrent_manual_resume_and_sweep_create_one_run(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
     swept, clicked = at_once(due_resumes.end_waits, lambda: resume(limited.pk, by="user:ann", kill=True))
@@ -337,8 +339,8 @@ def test_a_click_and_a_sweep_at_once_make_one_run(limited: AgentRun, attempt: in
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_a_stop_and_a_sweep_at_once_do_one_thing(limited: AgentRun, attempt: int) -> None:
-    """The stop comes first, or too late: then it is refused, as for any run that has ended."""
+def test_only_a_stop_or_a_concurrent_sweep_takes_effect(limited: AgentRun, attempt: int) -> None:
+    """The stop comes first, or it is refused like a stop of any ended run."""
     time_has_come(limited)
 
     def stop() -> str:
@@ -358,11 +360,11 @@ def test_a_stop_and_a_sweep_at_once_do_one_thing(limited: AgentRun, attempt: int
 
 
 @pytest.mark.parametrize("point", ["command.in_transaction"])
-def test_a_sweep_that_dies_in_the_middle_has_done_nothing(
+def test_a_sweep_that_dies_in_its_transaction_changes_nothing(
     limited: AgentRun, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     class Killed(BaseException):
-        """The end of the process."""
+        """Simulates the end of the process."""
 
     def die(passed: str) -> None:
         if passed == point:
@@ -381,7 +383,7 @@ def test_a_sweep_that_dies_in_the_middle_has_done_nothing(
     in_order(limited)
 
 
-# --- Words --------------------------------------------------------------------------------------------------------
+# --- Kinds of errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -402,10 +404,10 @@ def test_a_sweep_that_dies_in_the_middle_has_done_nothing(
     ],
     ids=lambda value: value if isinstance(value, str) else f"{type(value).__name__}-{getattr(value, 'status_code', 0)}",
 )
-def test_errors_have_a_kind(error: Exception, kind: str) -> None:
+def test_each_model_error_has_a_kind(error: Exception, kind: str) -> None:
     assert policies.kind_of(retries.classify(error, timezone.now()).error_type) == kind
 
 
 @pytest.mark.parametrize("word", ["max_turns", "max_steps", "error_max_turns"])
-def test_runners_words_have_a_kind(word: str) -> None:
+def test_the_error_names_of_external_runners_have_a_kind(word: str) -> None:
     assert policies.kind_of(word) == policies.ErrorKind.MAX_TURNS

@@ -1,4 +1,4 @@
-"""Runs whose program is the stub of Claude Code."""
+"""Fixtures for runs of a stub of the Claude Code program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program(tmp_path: Path, settings: Any) -> StubProgram:
 
 @pytest.fixture
 def session_run(program: StubProgram, tmp_path: Path) -> Callable[..., AgentRun]:
-    """A queued run whose program follows a plan."""
+    """Create a queued run whose program follows a plan."""
 
     def make(*acts: dict[str, Any], prompt: Any = "Begin.", max_steps: int = 50, **more: Any) -> AgentRun:
         program.script(list(acts))

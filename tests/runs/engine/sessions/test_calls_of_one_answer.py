@@ -1,4 +1,4 @@
-"""Several calls in one answer of a session: the program may ask about each before it tells the result of another."""
+"""Several calls in one answer: the program may request permission for each before it reports any result."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def calls_of(run: AgentRun) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("tools", [[BASH, READ], [READ, BASH]])
-def test_a_denied_call_does_not_keep_the_other_one_waiting(
+def test_a_denied_call_does_not_block_the_other_call(
     session_run: MakeRun, program: StubProgram, tools: list[dict[str, Any]]
 ) -> None:
-    """The program is told at once, and only after the denial is stored."""
+    """The program gets the denial immediately, after it is stored."""
     run = drive(session_run({"tools": tools}, {"text": "Done."}, policies=DENY_BASH))
 
     assert (run.status, run.result, program.ledger) == ("completed", "Done.", ["Read"])
@@ -45,10 +45,10 @@ def test_a_denied_call_does_not_keep_the_other_one_waiting(
     check(run)
 
 
-def test_a_call_that_a_person_has_to_approve_does_not_keep_the_other_one_waiting(
+def test_a_call_that_waits_for_approval_does_not_block_the_other_call(
     session_run: MakeRun, program: StubProgram
 ) -> None:
-    """Or its worker would be held until somebody decides."""
+    """Otherwise the worker would be occupied until a person decides."""
     run = drive(session_run({"tools": [READ, WRITE]}, {"text": "Done."}))
 
     assert (run.status, run.status_reason, run.lease_owner) == ("waiting", "approval", None)
@@ -57,10 +57,10 @@ def test_a_call_that_a_person_has_to_approve_does_not_keep_the_other_one_waiting
 
 
 @pytest.mark.parametrize("listed", [["Bash"], []])
-def test_arguments_that_a_hook_changes_run_where_the_tool_is_free(
+def test_arguments_changed_by_a_hook_run_without_approval_if_the_tool_is_allowed(
     session_run: MakeRun, program: StubProgram, told: Told, listed: list[str]
 ) -> None:
-    """The program asks about changed arguments even where its rules name the tool."""
+    """The program requests permission for changed arguments even if its rules allow the tool."""
     told(changes=lambda _: Verdict.modify_args({"command": "ls"}))
     policies = {"hooks": [use("changes", PRE)]}
     shouted = {**BASH, "input": {"command": "LS"}}
@@ -77,10 +77,10 @@ def _raise(_: HookContext) -> Verdict:
 
 
 @pytest.mark.parametrize("fails", [_raise, lambda _: time.sleep(1), lambda _: "junk"])
-def test_a_guard_that_fails_denies(
+def test_a_failing_guard_denies(
     session_run: MakeRun, program: StubProgram, told: Told, settings: Any, fails: Callable[[HookContext], Any]
 ) -> None:
-    """P14: the denial is stored before the program is told of it."""
+    """P14: the denial is stored before the program receives it."""
     settings.AGENTOPS_HOOK_TIMEOUT_S = 0.2
     told(guards=fails)
     run = drive(session_run(BASH, {"text": "I could not."}, policies={"hooks": [use("guards", PRE)]}))
@@ -90,7 +90,7 @@ def test_a_guard_that_fails_denies(
     assert (status, output.startswith("Denied by")) == ("denied", True)
 
 
-def test_an_observer_that_fails_changes_nothing(session_run: MakeRun, program: StubProgram, told: Told) -> None:
+def test_a_failing_observer_changes_nothing(session_run: MakeRun, program: StubProgram, told: Told) -> None:
     told(watches=_raise)
     run = drive(session_run(BASH, {"text": "Done."}, policies={"hooks": [use("watches", PRE, guard=False)]}))
 

@@ -1,4 +1,4 @@
-"""A run that is a session of Claude Code: what the program says becomes the run's record while it says it."""
+"""Runs of Claude Code: the run's record is written while the program produces output."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> 
     assert types(run).count("llm.text") == 2
 
 
-def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_run: MakeRun) -> None:
-    """S-010: decided for each block: with partial messages, a text arrives in deltas and again whole."""
+def test_streamed_text_is_not_repeated_and_other_text_is_recorded(session_run: MakeRun) -> None:
+    """S-010: decided per block, because with partial messages a text arrives in deltas and again as a whole."""
     run = drive(session_run({"text": "Streamed.", "then": {"sleep": 0.4}}, {"text": "Whole.", "whole": True}))
 
     shown = Event.objects.filter(log=run.pk, type__startswith="llm.text").order_by("seq")
@@ -62,7 +62,7 @@ def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_
     ]
 
 
-def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: StubProgram) -> None:
+def test_results_are_matched_to_their_calls_in_any_order(session_run: MakeRun, program: StubProgram) -> None:
     """S-011."""
     run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
 
@@ -74,8 +74,8 @@ def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: 
     assert program.ledger == ["Bash", "Read"]
 
 
-def test_a_call_outside_of_a_rule_s_pattern_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
-    """The program judges patterns, and asks for what does not fit."""
+def test_a_call_that_no_rule_pattern_matches_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
+    """The program checks the patterns and requests permission for other calls."""
     rules = {"allowed_tools": ["Bash(git diff:*)"]}
     run = drive(session_run(BASH, {"text": "I could not."}, settings=rules))
 
@@ -102,8 +102,8 @@ MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns"
         ([{"line": '{"type": oops}\n'}], "session_broken", "not JSON"),
     ],
 )
-def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
-    """S-013: a `success` that is an error, the end without a result and the end by a signal too."""
+def test_a_failed_session_stores_its_error(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
+    """S-013: also a `success` with is_error, an end without a result, and an end by a signal."""
     run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
 
     assert (run.status, run.error_type) == ("failed", error_type)
@@ -111,8 +111,8 @@ def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_ty
     assert Event.objects.filter(log=run.pk, type="error").count() == 1
 
 
-def test_a_call_without_a_result_is_shown_as_interrupted(session_run: MakeRun, program: StubProgram) -> None:
-    """S-012: its program has ended first. No output is made up, and nothing runs twice."""
+def test_a_call_without_a_result_has_an_unknown_outcome(session_run: MakeRun, program: StubProgram) -> None:
+    """S-012: the program ended first. No output is invented, and nothing runs twice."""
     run = drive(session_run({**BASH, "then": {"exit": 0}}, {"text": "I see."}))
 
     call = AgentRunToolCall.objects.get(run=run)
@@ -144,10 +144,10 @@ def test_lines_that_are_not_messages_are_ignored(session_run: MakeRun) -> None:
     assert (run.status, run.result) == ("completed", "Fine.")
 
 
-def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
+def test_a_failed_turn_is_continued_in_the_running_session(
     session_run: MakeRun, program: StubProgram, quick_retries: None
 ) -> None:
-    """One that is gone is resumed. Both are told to continue."""
+    """If the program has ended, its session is resumed. Both get the message "continue"."""
     overloaded = {"result": "success", "is_error": True, "api_error_status": 529}
     run = drive(session_run({"text": "Half.", "then": overloaded}, {"text": "Whole."}))
 
@@ -157,8 +157,8 @@ def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
     assert program.heard == ["Begin.", "continue"]
 
 
-def test_a_message_of_the_middle_of_a_turn_is_answered_too(session_run: MakeRun, program: StubProgram) -> None:
-    """The program has a turn of its own for it, after the result of the one that runs."""
+def test_a_message_sent_during_a_turn_is_answered(session_run: MakeRun, program: StubProgram) -> None:
+    """The program handles the message in a new turn, after the result of the current turn."""
     run = session_run()
     program.script_turns([{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Looked."}], [{"text": "Hurried."}])
     threading.Thread(target=send_in_tool, args=(run, program), daemon=True).start()
@@ -188,7 +188,7 @@ def send_in_tool(run: AgentRun, program: StubProgram) -> None:
         ({"fallback_model": "--x"}, "fallback_model is invalid"),
     ],
 )
-def test_an_agent_with_settings_that_would_do_harm_has_no_runs(
+def test_an_agent_with_unsafe_settings_cannot_run(
     session_run: MakeRun, agent_settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidAgent, match=said):
@@ -209,7 +209,7 @@ def test_the_program_gets_no_secret_of_the_site(
     assert not got & {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"}
 
 
-def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
+def test_a_process_that_keeps_the_output_pipe_open_does_not_block_the_run(
     session_run: MakeRun, program: StubProgram, tmp_path: Path
 ) -> None:
     left = tmp_path / "left"
@@ -222,7 +222,7 @@ def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
 
 
 def used_models(answers: int, own_calls: int) -> dict[str, Any]:
-    """What the program reports after some answers of the stub, and calls of a model that nobody asked for."""
+    """Return the model usage that the program reports after some answers and its internal model calls."""
     return {
         "stub[1m]": {"inputTokens": 3 * answers, "outputTokens": 5 * answers, "costUSD": answers / 10},
         "haiku-20260101": {
@@ -234,8 +234,8 @@ def used_models(answers: int, own_calls: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
-    """It reports the total of its process with each turn, also for models that it calls by itself."""
+def test_the_cost_reported_by_the_program_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
+    """Each turn reports the total of the process, including models that the program calls internally."""
     run = session_run()
     half, whole = (
         {"result": "success", "is_error": False, "total_cost_usd": total, "modelUsage": used}
@@ -263,7 +263,7 @@ def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun,
     assert (frame.tokens["input_tokens"], frame.tokens["output_tokens"], frame.cost_usd) == (309, 29, run.cost_usd)
 
 
-def test_a_cost_that_no_model_has_by_the_prices_of_the_project_is_unknown(session_run: MakeRun) -> None:
+def test_a_cost_too_large_for_the_prices_of_the_project_is_unknown(session_run: MakeRun) -> None:
     used = {"haiku-20260101": {"inputTokens": 10**12, "outputTokens": 1, "costUSD": 0.1}}
     done = {"result": "success", "is_error": False, "total_cost_usd": 0.1, "modelUsage": used}
     run = session_run({"text": "Done.", "then": done})
@@ -277,7 +277,7 @@ def test_a_cost_that_no_model_has_by_the_prices_of_the_project_is_unknown(sessio
     assert (usage.input_tokens, usage.cost_usd, usage.cost_source) == (10**12, None, "unknown")
 
 
-def test_an_output_for_a_schema_is_the_run_s(session_run: MakeRun, program: StubProgram) -> None:
+def test_the_output_for_a_schema_becomes_the_output_of_the_run(session_run: MakeRun, program: StubProgram) -> None:
     schema = {"type": "object", "properties": {"tests": {"type": "integer"}}, "required": ["tests"]}
     made = {"result": "success", "is_error": False, "structured_output": {"tests": 2}}
     run = drive(session_run({"text": "Two tests.", "then": made}, settings={"output_schema": schema}))

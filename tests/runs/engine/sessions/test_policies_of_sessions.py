@@ -1,4 +1,4 @@
-"""What resumes, policies and restarts do to runs that are sessions of Claude Code."""
+"""Effects of resumes, policies and restarts on runs of Claude Code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.run_checks import check, events
 pytestmark = pytest.mark.django_db(transaction=True)
 MakeRun = Callable[..., AgentRun]
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
-#: Slow enough that the record is not behind what the program has written.
+#: The pause makes sure that the record is up to date with the program's output.
 PLAN = ({"text": "I look."}, BASH, {"text": "All done.", "first": {"sleep": 0.3}})
 LIMITED = {"result": "success", "is_error": True, "api_error_status": 429, "errors": ["API Error: 429"]}
 
@@ -51,10 +51,10 @@ def resumed(arguments: list[str]) -> list[str]:
         ("Go left.", True, False, "Begin.\n\nGo left."),
     ],
 )
-def test_the_decision_matrix(
+def test_a_resume_starts_the_program_with_the_expected_session_and_message(
     session_run: MakeRun, program: StubProgram, *, message: str | None, append: bool, has_transcript: bool, heard: str
 ) -> None:
-    """S-103: what the program is started with, and what it hears. No message is ever one of its arguments."""
+    """S-103: arguments and input of the program. A message is never an argument."""
     run = drive(session_run(*PLAN, max_steps=1))
     session = CliSession.objects.get(run=run)
     if not has_transcript:
@@ -72,8 +72,8 @@ def test_the_decision_matrix(
 
 
 @pytest.mark.slow
-def test_no_other_session_is_taken_for_its_own(session_run: MakeRun, program: StubProgram) -> None:
-    """S-106: neither a newer one of its project or of another one, nor one whose ID begins alike."""
+def test_a_run_never_resumes_the_session_of_another_run(session_run: MakeRun, program: StubProgram) -> None:
+    """S-106: neither a newer session of the same or another project, nor a session whose ID shares a prefix."""
     run = drive(session_run(*PLAN, max_steps=1))
     other = drive(session_run(*PLAN, project=make_project("beta"), max_steps=1))
     neighbour = drive(session_run(*PLAN, project=run.project, slug="neighbour", max_steps=1))
@@ -90,7 +90,7 @@ def test_no_other_session_is_taken_for_its_own(session_run: MakeRun, program: St
     assert [event.payload.get("lost") for event in events(new) if event.type == "run.session"] == [True]
 
 
-def test_two_resumes_at_once_start_one_program(session_run: MakeRun, program: StubProgram) -> None:
+def test_two_concurrent_resumes_start_one_program(session_run: MakeRun, program: StubProgram) -> None:
     """S-110."""
     run = drive(session_run(*PLAN, max_steps=1))
 
@@ -101,10 +101,10 @@ def test_two_resumes_at_once_start_one_program(session_run: MakeRun, program: St
     assert len(program.starts) == 2
 
 
-def test_a_rate_limited_session_is_started_again_after_the_cooldown(
+def test_a_rate_limited_session_restarts_after_the_cooldown(
     session_run: MakeRun, program: StubProgram, worker: Worker
 ) -> None:
-    """S-111: not before, and once for each attempt; then people decide."""
+    """S-111: once for each attempt and not before the cooldown; then the run is escalated."""
     rule = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
     run = drive(session_run(LIMITED, settings={"max_retries": 0}, policies={"on_error": [rule]}), worker)
     assert (run.status, run.status_reason, run.error_type) == ("waiting", "on_error", "rate_limited")
@@ -121,7 +121,7 @@ def test_a_rate_limited_session_is_started_again_after_the_cooldown(
 
 
 @pytest.mark.parametrize(("command", "status"), [("true", "completed"), ("false", "paused")])
-def test_a_gate_decides_about_a_session_that_has_failed(
+def test_a_gate_decides_about_a_failed_session(
     session_run: MakeRun, monkeypatch: pytest.MonkeyPatch, command: str, status: str
 ) -> None:
     """S-113."""
@@ -132,10 +132,10 @@ def test_a_gate_decides_about_a_session_that_has_failed(
     assert run.status == status
 
 
-def test_a_restarted_worker_takes_up_what_is_dead_and_nothing_else(
+def test_a_restarted_worker_recovers_only_the_dead_session(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt
 ) -> None:
-    """S-114: of two running sessions, that of a worker that still renews its lease is left alone."""
+    """S-114: the other running session, whose worker still renews its lease, is not touched."""
     dead, live = session_run(*PLAN), session_run(*PLAN, slug="other")
     assert die_at(dead, "turn.committed")
     assert die_at(live, "turn.committed")
@@ -152,10 +152,10 @@ def test_a_restarted_worker_takes_up_what_is_dead_and_nothing_else(
 
 
 @pytest.mark.parametrize("point", ["session.stored", "turn.committed", "tool.running", "tool.returned"])
-def test_a_killed_session_changes_nothing_any_more(
+def test_a_killed_session_changes_nothing_later(
     session_run: MakeRun, program: StubProgram, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """S-115: its program says more, and ends, after the run was killed and resumed."""
+    """S-115: its program writes more output, and ends, after the run was killed and resumed."""
     run = session_run(*PLAN)
     done: list[ResumeResult] = []
 
@@ -176,7 +176,7 @@ def test_a_killed_session_changes_nothing_any_more(
         event for event in events(run) if event.source == "worker" and event.seq > paused.seq and not event.late
     ]
     new = drive(new, worker)
-    # "done" if the old program had written its last answer before it was killed.
+    # "done" if the old program wrote its last answer before it was killed.
     assert (new.status, new.result in ("All done.", "done")) == ("completed", True)
     assert program.ledger.count("Bash") <= 1 + AgentRunToolCall.objects.filter(run=new).count()
     check(run)

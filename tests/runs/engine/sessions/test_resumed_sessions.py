@@ -1,4 +1,4 @@
-"""Sessions that go on: after a worker's death, a resume, a message, and where the transcript is gone."""
+"""Continued sessions: after a worker's death, a resume or a message, and without a transcript."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from timeline.events import describe
 pytestmark = pytest.mark.django_db(transaction=True)
 MakeRun = Callable[..., AgentRun]
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
-#: Slow enough that the record is not behind what the program has written.
+#: The pause makes sure that the record is up to date with the program's output.
 PLAN = ({"text": "I look."}, BASH, {"text": "All done.", "first": {"sleep": 0.3}})
-#: What a shell, a command line and a line of JSON would trip over.
+#: Text that breaks an unescaped shell command, command line or line of JSON.
 AWKWARD = '--resume=\'x\' `id` $(id) "q" \\ \n{"type": "result"}\n😀 ' + "x" * 100_000
 
 
@@ -50,7 +50,7 @@ def sessions(run: AgentRun) -> list[CliSession]:
         ("end.before", ["Begin."]),
     ],
 )
-def test_a_session_goes_on_after_its_worker(
+def test_a_session_continues_after_its_worker_dies(
     session_run: MakeRun, program: StubProgram, die_at: DieAt, point: str, heard: list[str]
 ) -> None:
     """S-009."""
@@ -64,17 +64,17 @@ def test_a_session_goes_on_after_its_worker(
     assert program.ledger.count("Bash") <= 1
     used = [str(session.pk) for session in sessions(run)]
     resumed = [argument for argument in program.starts[-1] if argument.startswith("--resume=")]
-    # The session that had begun, as a fork with an ID of its own.
+    # The program resumes the first session, as a fork with a new ID.
     assert resumed == ([f"--resume={used[0]}"] if "continue" in heard else [])
     assert run.session_id == used[-1]
     check(run)
 
 
 @pytest.mark.slow
-def test_a_database_that_fails_before_the_program_starts_is_no_failure_of_the_model(
+def test_a_database_error_before_the_program_starts_is_not_a_model_failure(
     session_run: MakeRun, worker: Worker
 ) -> None:
-    """Three of them would use up the attempts of the model."""
+    """Three model failures would use up the attempts."""
     run, failures = session_run(*PLAN), [OperationalError("the server has gone away")] * 4
 
     def fail(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
@@ -92,8 +92,8 @@ def test_a_database_that_fails_before_the_program_starts_is_no_failure_of_the_mo
     check(run)
 
 
-def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
-    """S-012: the program knows more of it than the record: nobody is asked, and nothing is made up."""
+def test_an_interrupted_call_has_an_unknown_outcome(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
+    """S-012: the program knows the outcome and the record does not, so no person decides and no output is invented."""
     run = session_run(*PLAN)
     assert die_at(run, "tool.returned")
 
@@ -102,10 +102,10 @@ def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker
     assert "ran ls" not in str(call.output)
 
 
-def test_the_newest_session_with_a_transcript_goes_on(
+def test_the_newest_session_with_a_transcript_is_resumed(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
-    """S-105: of three attempts, the newest has none."""
+    """S-105: the newest of three attempts has no transcript."""
     run = session_run({"text": "One."}, BASH, BASH, BASH, {"text": "All done."})
     for _ in range(3):
         assert die_at(run, "tool.marked_running")
@@ -117,7 +117,7 @@ def test_the_newest_session_with_a_transcript_goes_on(
     assert f"--resume={sessions(run)[1].pk}" in program.starts[-1]
 
 
-def test_without_a_transcript_it_begins_anew_and_says_so(
+def test_a_session_without_a_transcript_starts_over_and_records_it(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
     """S-105."""
@@ -142,8 +142,8 @@ def transcript(settings: Any, session: CliSession) -> Path:
     return path
 
 
-def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
-    """S-104: a message reaches the program over its input, whatever it contains. Without one it hears "continue"."""
+def test_a_resumed_run_continues_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
+    """S-104: a message reaches the program through its input, with any content. The default message is "continue"."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
     assert (run.status, run.status_reason) == ("paused", "max_steps")
 
@@ -160,7 +160,7 @@ def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: Stu
 
 
 def test_media_of_a_resume_reach_the_program(session_run: MakeRun, program: StubProgram) -> None:
-    """As blocks of the API, after the text; without one, in place of "continue"."""
+    """As blocks of the API after the text; without a text they replace "continue"."""
     image, pdf = ({"kind": "binary", "media_type": kind, "data": "AAAA"} for kind in ("image/png", "application/pdf"))
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
 
@@ -174,7 +174,7 @@ def test_media_of_a_resume_reach_the_program(session_run: MakeRun, program: Stub
     assert program.heard == ["Begin.", [{"type": "text", "text": "See."}, blocks[0]], [blocks[1]]]
 
 
-def test_a_fresh_start_is_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
+def test_a_resume_with_append_false_starts_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run(*PLAN, max_steps=1))
 
     drive(resume(run.pk, by="ann", message="Something else.", append=False, max_steps=50).run)
@@ -194,8 +194,8 @@ def test_a_message_reaches_the_running_program_once(session_run: MakeRun, progra
     assert len(program.starts) == 1
 
 
-def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
-    """S-106: by the whole ID of any attempt's, and by no part of it."""
+def test_a_run_can_be_looked_up_by_the_id_of_its_session(session_run: MakeRun) -> None:
+    """S-106: by the whole ID of any attempt's session, not by a prefix."""
     run = drive(session_run(*PLAN, max_steps=1))
     [session] = sessions(run)
 
@@ -204,10 +204,10 @@ def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
         find_run(str(session.pk)[:-1])
 
 
-def test_a_stop_ends_the_program_and_what_it_has_started(
+def test_a_stop_ends_the_program_and_its_child_processes(
     session_run: MakeRun, program: StubProgram, worker: Worker, tmp_path: Path
 ) -> None:
-    """At once, in the middle of a tool; also what has left its process group."""
+    """Immediately, in the middle of a tool; also processes that left its process group."""
     left, apart = tmp_path / "left", tmp_path / "apart"
     forever = f"setsid sh -c 'echo $$ > {apart}; sleep 60' & echo $$ > {left}; while true; do sleep 0.1; done"
     slow = {"tool": "Bash", "input": {}, "output": "", "meanwhile": {"sleep": 60}}
@@ -232,7 +232,7 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
 def test_a_session_gives_up_its_slot_between_turns_if_another_run_waits(
     session_run: MakeRun, program: StubProgram, settings: Any, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """Never in a turn, whatever it takes; and not for nothing, because its program would be started again."""
+    """Never within a turn, however long; and only if another run waits, because the program has to restart."""
     settings.AGENTOPS_SLICE_S = 0.001
     run = session_run()
     ends = {"then": {"result": "success"}}
@@ -255,8 +255,8 @@ def test_a_session_gives_up_its_slot_between_turns_if_another_run_waits(
     assert len(released) == others
 
 
-def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun, program: StubProgram) -> None:
-    """Also where the run has ended, and again in a fork of the fork."""
+def test_a_fork_at_the_end_continues_in_a_fork_of_the_session(session_run: MakeRun, program: StubProgram) -> None:
+    """Also if the run has ended, and again for a fork of the fork."""
     ends = {"then": {"result": "success"}}
     run = drive(session_run(*PLAN[:2], *({"text": text, **ends} for text in ("All done.", "More.", "Most."))))
 
@@ -274,8 +274,8 @@ def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun
 
 
 @pytest.mark.slow
-def test_a_fork_at_an_earlier_checkpoint_begins_anew_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
-    """The transcript goes on after it, and that of the run before it ends too early."""
+def test_a_fork_at_an_earlier_checkpoint_starts_over_and_records_it(session_run: MakeRun, program: StubProgram) -> None:
+    """The session's transcript continues past the checkpoint, and the earlier run's transcript ends before it."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
     resumed = drive(resume(run.pk, by="ann", max_steps=50).run)
 

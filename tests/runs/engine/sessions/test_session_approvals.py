@@ -1,4 +1,4 @@
-"""Tools of a session that a person, a rule or a hook decides about. No program is kept waiting for a person."""
+"""Approvals in sessions: a person, a rule or a hook decides about a call, and no program waits for a person."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_approved_call_runs_when_the_program_requests_it_again(session_run: M
     check(run)
 
 
-def test_an_approval_counts_once_and_for_the_same_arguments(session_run: MakeRun, program: StubProgram) -> None:
+def test_an_approval_is_valid_once_and_for_the_same_arguments(session_run: MakeRun, program: StubProgram) -> None:
     other = {**WRITE, "input": {"path": "b.txt"}}
     run = decide(drive(session_run(WRITE, other, WRITE, WRITE, {"text": "x"})), Decision(approves=True))
     assert (run.status_reason, program.ledger) == ("approval", [])
@@ -55,7 +55,7 @@ def test_an_approval_counts_once_and_for_the_same_arguments(session_run: MakeRun
     assert (run.status_reason, program.ledger) == ("approval", ["Write"])
 
 
-def test_the_program_is_told_why_a_call_was_denied(session_run: MakeRun, program: StubProgram) -> None:
+def test_the_program_gets_the_reason_of_a_denial(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run(WRITE, {"text": "I leave it."}))
 
     run = decide(run, Decision(approves=False, message="Use the copy."))
@@ -64,7 +64,7 @@ def test_the_program_is_told_why_a_call_was_denied(session_run: MakeRun, program
     assert program.heard[1] == "Write: A person denied this call, so it was not run. Use the copy.\n\ncontinue"
 
 
-def test_changed_arguments_are_what_runs(session_run: MakeRun, program: StubProgram) -> None:
+def test_the_call_runs_with_the_approver_s_arguments(session_run: MakeRun, program: StubProgram) -> None:
     again = {**WRITE, "input": {"path": "copy.txt"}}
     run = drive(session_run(WRITE, again, {"text": "Written."}))
 
@@ -74,7 +74,7 @@ def test_changed_arguments_are_what_runs(session_run: MakeRun, program: StubProg
     assert 'with these arguments: {"path":"copy.txt"}' in program.heard[1]
 
 
-def test_a_rule_allows_what_the_program_would_ask_for(session_run: MakeRun, program: StubProgram) -> None:
+def test_a_rule_allows_a_call_that_the_program_would_ask_about(session_run: MakeRun, program: StubProgram) -> None:
     rules = {"approvals": [{"tools": "Write", "action": "auto"}, {"tools": "Bash", "action": "deny"}]}
     bash = {"tool": "Bash", "input": {"command": "rm"}, "output": "ran"}
     run = drive(session_run(WRITE, bash, {"text": "Done."}, policies=rules))
@@ -89,7 +89,9 @@ ASKED = {"question": "Which database?", "header": "Database", "options": OPTIONS
 ASK = {"tool": "AskUserQuestion", "input": {"questions": [ASKED]}, "output": "unanswered"}
 
 
-def test_a_question_of_the_program_waits_for_a_person_and_no_worker(session_run: MakeRun, program: StubProgram) -> None:
+def test_a_question_of_the_program_waits_for_a_person_without_a_worker(
+    session_run: MakeRun, program: StubProgram
+) -> None:
     run = drive(session_run(ASK, {"text": "Postgres it is."}))
     assert (run.status, run.status_reason, run.lease_owner) == ("waiting", "input", None)
     [asked] = Event.objects.filter(log=run.pk, type="run.waiting")
@@ -105,7 +107,7 @@ def test_a_question_of_the_program_waits_for_a_person_and_no_worker(session_run:
     check(run)
 
 
-def test_a_question_does_not_keep_the_other_calls_waiting(session_run: MakeRun, program: StubProgram) -> None:
+def test_a_question_does_not_block_the_other_calls(session_run: MakeRun, program: StubProgram) -> None:
     read = {"tool": "Read", "input": {"path": "a"}, "output": "read {path}"}
     both = {**ASKED, "options": [], "question": "And why?"}
     run = drive(session_run({"tools": [read, {**ASK, "input": {"questions": [ASKED, both]}}]}, {"text": "Done."}))

@@ -1,4 +1,4 @@
-"""Sub-agents of a session: child runs, whose calls pass the hooks and the rules of the run."""
+"""Subagents of a session: child runs, whose calls are checked by the hooks and rules of the run."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ TASK = {"description": "Look around", "prompt": "Find the tests.", "subagent_typ
 
 
 def agent(*acts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A call that a sub-agent works for."""
+    """Return a call that starts a subagent."""
     return {"tool": "Agent", "input": TASK, "output": "It found two.", "subagent": list(acts), **more}
 
 
 def meanwhile(act: Callable[[], None]) -> None:
-    """Do something while this thread drives a run."""
+    """Run a function in a thread while this thread drives a run."""
 
     def in_thread() -> None:
         try:
@@ -53,7 +53,7 @@ def meanwhile(act: Callable[[], None]) -> None:
 
 
 def asked(run: AgentRun, number: int = 1) -> Approval:
-    """The `number`th approval of a call of a sub-agent, once it is requested."""
+    """Wait for the `number`th approval of a subagent's call, and return it."""
     rows = Approval.objects.filter(run__parent_run=run).select_related("run", "call").order_by("pk")
     eventually(lambda: rows.count() == number, why="a person is asked")
     return rows[number - 1]
@@ -63,7 +63,7 @@ def child_of(run: AgentRun) -> AgentRun:
     return AgentRun.objects.get(parent_run=run)
 
 
-def test_a_sub_agent_becomes_a_child_run(session_run: MakeRun) -> None:
+def test_a_subagent_becomes_a_child_run(session_run: MakeRun) -> None:
     run = drive(session_run(agent({"text": "I look."}, BASH, {"text": "Two."}), {"text": "Done."}))
 
     child = child_of(run)
@@ -73,7 +73,7 @@ def test_a_sub_agent_becomes_a_child_run(session_run: MakeRun) -> None:
     assert rows[0].content["parts"][0]["content"] == "Find the tests."
     [call] = AgentRunToolCall.objects.filter(run=child)
     assert (call.tool_name, call.status, call.output) == ("Bash", "completed", "ran ls")
-    # What the main agent sees of it, and what is counted where.
+    # The result that the main agent receives, and the usage counted for each run.
     [spawning] = AgentRunToolCall.objects.filter(run=run)
     assert (spawning.child_run, spawning.output) == (child, "It found two.")
     assert (run.output_tokens, child.output_tokens) == (10, 15)
@@ -89,10 +89,10 @@ def test_a_sub_agent_becomes_a_child_run(session_run: MakeRun) -> None:
     check(child)
 
 
-def test_rules_and_guards_hold_for_the_calls_of_a_sub_agent(
+def test_rules_and_guards_apply_to_the_calls_of_a_subagent(
     session_run: MakeRun, program: StubProgram, told: Told
 ) -> None:
-    """Also for tools that the settings list."""
+    """They also apply to tools that the settings allow."""
     told(denies=lambda context: Verdict.deny("Not this.") if context.tool_name == "Read" else None)
     policies = {
         "approvals": [{"tools": "Bash", "action": "deny", "reason": "No shell."}],
@@ -110,7 +110,9 @@ def test_rules_and_guards_hold_for_the_calls_of_a_sub_agent(
     check(run)
 
 
-def test_a_sub_agent_s_call_that_fits_no_pattern_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
+def test_a_call_of_a_subagent_that_no_rule_pattern_matches_does_not_run(
+    session_run: MakeRun, program: StubProgram
+) -> None:
     listed = {"allowed_tools": ["Write(src/**)"]}
     run = drive(session_run(agent(WRITE), {"text": "Done."}, settings=listed))
 
@@ -118,7 +120,7 @@ def test_a_sub_agent_s_call_that_fits_no_pattern_does_not_run(session_run: MakeR
     assert "not allowed" in str(AgentRunToolCall.objects.get(run=child_of(run)).output)
 
 
-def test_what_a_hook_knows_of_a_sub_agent_s_call(session_run: MakeRun, told: Told) -> None:
+def test_a_hook_receives_the_tool_and_arguments_of_a_subagent_s_call(session_run: MakeRun, told: Told) -> None:
     seen: list[HookContext] = []
     told(watches=seen.append)
     hooks = {"hooks": [use("watches", HookEvent.PRE_TOOL_USE, guard=False)]}
@@ -133,10 +135,8 @@ def test_what_a_hook_knows_of_a_sub_agent_s_call(session_run: MakeRun, told: Tol
 
 
 @pytest.mark.slow
-def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
-    session_run: MakeRun, program: StubProgram
-) -> None:
-    """In one transaction: no worker may ever claim the run again."""
+def test_a_subagent_ends_with_the_run_that_is_taken_from_its_worker(session_run: MakeRun, program: StubProgram) -> None:
+    """In one transaction, because no worker may ever claim the child run."""
     at_work = agent({"text": "I look."}, {**BASH, "meanwhile": {"sleep": 60}})
     run = session_run(at_work, {"text": "Done."})
     ended: list[str] = []
@@ -160,10 +160,10 @@ def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
 
 
 @pytest.mark.slow
-def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting(
+def test_a_subagent_s_call_waits_for_a_person_and_does_not_block_the_other_calls(
     session_run: MakeRun, program: StubProgram
 ) -> None:
-    """Its program waits: the answers go over the control protocol in the order of the decisions."""
+    """The program keeps running: it gets the answers over the control protocol in the order of the decisions."""
     other = {**WRITE, "input": {"path": "b.txt"}}
     run = session_run(agent({"tools": [WRITE, other, READ], "at_once": True}, {"text": "Three."}), {"text": "Done."})
     seen: list[Any] = []
@@ -202,8 +202,10 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
 
 
 @pytest.mark.slow
-def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program: StubProgram) -> None:
-    """By the worker that holds its program. An approval for all calls of the tool holds for the whole session."""
+def test_an_approval_of_a_subagent_s_call_expires(session_run: MakeRun, program: StubProgram) -> None:
+    """The worker that holds the program expires it. An approval for all calls of the tool is valid for the whole
+    session.
+    """
     run = session_run(
         agent(WRITE, WRITE, WRITE, {"text": "Two."}), WRITE, agent(WRITE, {"text": "Four."}), {"text": "Done."}
     )
@@ -228,7 +230,7 @@ def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program
 
 
 @pytest.mark.slow
-def test_an_approval_ends_with_the_session_of_its_sub_agent(session_run: MakeRun, program: StubProgram) -> None:
+def test_an_approval_ends_with_the_session_of_its_subagent(session_run: MakeRun, program: StubProgram) -> None:
     run = session_run(agent(WRITE), {"text": "Done."})
 
     def stop() -> None:

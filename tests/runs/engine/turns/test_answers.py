@@ -1,4 +1,4 @@
-"""Answers that a careful model would not give: each has a documented outcome, and the run goes on."""
+"""Malformed answers of a model: each has a documented outcome, and the run continues."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def told(call: AgentRunToolCall) -> str:
     return str(call.result_message.content["parts"][0]["content"])
 
 
-def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> None:
-    """S-413: It is answered, and nothing else of the turn suffers."""
+def test_a_call_of_a_missing_tool_is_an_error(scripted: MakeScripted, effects: Words) -> None:
+    """S-413: the call gets a result, and the other calls of the turn run."""
     run = drive(scripted(asking(ToolCallPart("rm_rf", {"n": 1}, "a"), ToolCallPart("ledger_read", {"n": 2}, "b"))))
 
     assert run.status == RunStatus.COMPLETED
@@ -58,8 +58,8 @@ def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> N
      '{"n": 1, "n": "two"}'],
     ids=lambda value: repr(value)[:24],
 )  # fmt: skip
-def test_arguments_that_do_not_fit(scripted: MakeScripted, effects: Words, arguments: Any) -> None:
-    """Nothing is run, and the model is told why."""
+def test_invalid_arguments_are_an_error(scripted: MakeScripted, effects: Words, arguments: Any) -> None:
+    """No tool runs, and the model receives the reason."""
     run = drive(scripted(asking(ToolCallPart("ledger_once", arguments, "a"))))
 
     assert run.status == RunStatus.COMPLETED
@@ -70,7 +70,7 @@ def test_arguments_that_do_not_fit(scripted: MakeScripted, effects: Words, argum
     check(run)
 
 
-def test_more_calls_than_one_answer_may_have(scripted: MakeScripted, effects: Words) -> None:
+def test_calls_over_the_limit_of_an_answer_are_errors(scripted: MakeScripted, effects: Words) -> None:
     parts = [ToolCallPart("ledger_read", {"n": n}, f"c{n}") for n in range(MAX_CALLS + 6)]
 
     run = drive(scripted(asking(*parts)))
@@ -84,8 +84,8 @@ def test_more_calls_than_one_answer_may_have(scripted: MakeScripted, effects: Wo
 
 
 @pytest.mark.slow
-def test_ten_thousand_calls(scripted: MakeScripted, effects: Words) -> None:
-    """Some are answered, so that the model learns of it. The rest would be stored and sent again for nothing."""
+def test_ten_thousand_calls_in_one_answer_are_mostly_dropped(scripted: MakeScripted, effects: Words) -> None:
+    """Some get a result, so that the model learns of the limit; storing and resending the rest would be useless."""
     histories: list[list[ModelMessage]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -108,21 +108,21 @@ def test_ten_thousand_calls(scripted: MakeScripted, effects: Words) -> None:
     check(run)
 
 
-def test_an_empty_answer(scripted: MakeScripted) -> None:
+def test_an_empty_answer_completes_the_run(scripted: MakeScripted) -> None:
     run = drive(scripted(lambda _: []))
 
     assert (run.status, run.result, run.step_count) == (RunStatus.COMPLETED, "", 1)
     check(run)
 
 
-def test_an_answer_of_blanks(scripted: MakeScripted) -> None:
+def test_an_answer_of_whitespace_completes_the_run(scripted: MakeScripted) -> None:
     run = drive(scripted(lambda _: ["  \n"]))
 
     assert run.status == RunStatus.COMPLETED
     check(run)
 
 
-def test_call_ids_that_come_twice(scripted: MakeScripted, effects: Words) -> None:
+def test_duplicate_call_ids_in_an_answer_are_made_unique(scripted: MakeScripted, effects: Words) -> None:
     parts = [ToolCallPart("ledger_read", {"n": n}, "same") for n in range(3)]
 
     run = drive(scripted(asking(*parts)))
@@ -135,7 +135,7 @@ def test_call_ids_that_come_twice(scripted: MakeScripted, effects: Words) -> Non
     check(run)
 
 
-def test_call_ids_that_come_again_in_a_later_turn(scripted: MakeScripted) -> None:
+def test_call_ids_repeated_in_a_later_turn_are_made_unique(scripted: MakeScripted) -> None:
     def play(call: ModelCall) -> Iterable[Move]:
         yield ToolCallPart("ledger_idempotent", {"n": call.number}, "same") if call.number < 4 else "Done."
 
@@ -163,7 +163,7 @@ def test_call_ids_that_come_again_in_a_later_turn(scripted: MakeScripted) -> Non
     ids=["long id", "very long id", "nul in id", "surrogate in id", "no id", "long name", "nul in name",
          "surrogate in name", "no name"],
 )  # fmt: skip
-def test_names_and_ids_that_no_column_takes(scripted: MakeScripted, name: str, call_id: str) -> None:
+def test_names_and_ids_that_no_column_accepts_are_cleaned(scripted: MakeScripted, name: str, call_id: str) -> None:
     parts = [ToolCallPart(name, {"n": 1}, call_id), ToolCallPart(name, {"n": 2}, call_id)]
 
     run = drive(scripted(asking(*parts)))
@@ -176,7 +176,7 @@ def test_names_and_ids_that_no_column_takes(scripted: MakeScripted, name: str, c
 
 
 @pytest.mark.parametrize("text", ["nul \x00 in it", "half \ud83d of it", "both \x00\udc00"])
-def test_text_that_no_column_takes(scripted: MakeScripted, text: str) -> None:
+def test_text_that_no_column_accepts_is_cleaned(scripted: MakeScripted, text: str) -> None:
     run = drive(scripted(lambda _: [text]))
 
     assert run.status == RunStatus.COMPLETED, run.error_message
@@ -184,17 +184,17 @@ def test_text_that_no_column_takes(scripted: MakeScripted, text: str) -> None:
     check(run)
 
 
-def test_arguments_with_what_no_column_takes(scripted: MakeScripted) -> None:
+def test_arguments_that_no_column_accepts_are_cleaned(scripted: MakeScripted) -> None:
     run = drive(scripted(asking(ToolCallPart("ledger_read", {"n": 1, "x\x00": "\ud800"}, "a"))))
 
     assert run.status == RunStatus.COMPLETED, run.error_message
     check(run)
 
 
-def test_a_model_name_that_no_column_takes(
+def test_a_model_name_that_no_column_accepts_is_cleaned(
     scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider says it, so it is as little to be trusted as the answer."""
+    """The name comes from the provider and is as untrusted as the answer."""
     monkeypatch.setattr(ScriptedStream, "model_name", "odd\0name\ud800")
     run = drive(scripted(asking(ToolCallPart("ledger_read", {"n": 1}, "a"))))
 
@@ -205,7 +205,7 @@ def test_a_model_name_that_no_column_takes(
     check(run)
 
 
-def test_a_secret_as_the_name_of_a_tool_stays_out_of_the_log(scripted: MakeScripted) -> None:
+def test_a_secret_used_as_a_tool_name_is_not_logged(scripted: MakeScripted) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     run = drive(scripted(asking(ToolCallPart(secret, {"n": 1}, "a"))))
 

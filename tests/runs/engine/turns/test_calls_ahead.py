@@ -1,4 +1,4 @@
-"""Calls of one turn that run at the same time: which may, in what order their results come, and what a crash leaves."""
+"""Concurrent calls of one turn: which calls may overlap, the order of their results, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _seen: list[str] = []
 
 @tool(effect="read", timeout_s=120)
 def meets(name: str) -> str:
-    """Returns when three calls have met; the first one last."""
+    """Return after three calls have met; call "a" returns last."""
     _together.wait(100)
     if name == "a":
         eventually(lambda: len(_seen) == 2, why="the other two return")
@@ -43,14 +43,14 @@ def meets(name: str) -> str:
 
 @tool(effect="read", timeout_s=20)
 def looks(name: str) -> str:
-    """Says that it was here."""
+    """Record the call."""
     _seen.append(name)
     return name
 
 
 @tool(timeout_s=20)
 def writes(name: str) -> str:
-    """Must not overlap with anything."""
+    """Record the call; it must not overlap with any other call."""
     time.sleep(0.05)
     _seen.append(name)
     return name
@@ -58,7 +58,7 @@ def writes(name: str) -> str:
 
 @tool(effect="read", timeout_s=20)
 def waits(ctx: ToolContext, name: str) -> str:
-    """Goes on until nobody waits for it."""
+    """Run until the call is cancelled."""
     _seen.append(name)
     while not ctx.cancelled():
         time.sleep(0.01)
@@ -78,7 +78,7 @@ def fresh() -> None:
 
 
 def calling(scripted: MakeScripted, *calls: str, **settings: Any) -> AgentRun:
-    """A run whose model asks for these calls at once, each a tool and a name, and is done after that."""
+    """Return a run whose model makes these calls in one answer, each a tool and a name, and then completes."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         pairs = [each.split() for each in calls]
@@ -89,12 +89,12 @@ def calling(scripted: MakeScripted, *calls: str, **settings: Any) -> AgentRun:
 
 
 def outputs(run: AgentRun) -> list[Any]:
-    """The results in the order of the conversation."""
+    """Return the results in the order of the conversation."""
     calls = AgentRunToolCall.objects.filter(run=run).order_by("result_message__position")
     return [(call.call_id, call.status, call.output) for call in calls]
 
 
-def test_reads_run_together_and_their_results_keep_the_order(scripted: MakeScripted) -> None:
+def test_reads_run_concurrently_and_their_results_keep_the_order(scripted: MakeScripted) -> None:
     run = drive(calling(scripted, "meets a", "meets b", "meets c"))
 
     assert outputs(run) == [(name, "completed", f"{name} met") for name in "abc"]
@@ -103,7 +103,7 @@ def test_reads_run_together_and_their_results_keep_the_order(scripted: MakeScrip
     check(run)
 
 
-def test_nothing_overlaps_with_a_call_that_is_not_repeatable(scripted: MakeScripted) -> None:
+def test_a_call_that_is_not_repeatable_overlaps_with_no_other_call(scripted: MakeScripted) -> None:
     run = drive(calling(scripted, "looks a", "writes b", "looks c", "looks d"))
 
     assert _seen[:2] == ["a", "b"]
@@ -112,7 +112,7 @@ def test_nothing_overlaps_with_a_call_that_is_not_repeatable(scripted: MakeScrip
     check(run)
 
 
-def test_one_by_one(scripted: MakeScripted) -> None:
+def test_a_limit_of_one_runs_calls_in_sequence(scripted: MakeScripted) -> None:
     run = drive(calling(scripted, "looks a", "looks b", parallel_tools=1))
 
     kinds = [e.type for e in events(run) if e.type.startswith("tool.")]
@@ -120,14 +120,14 @@ def test_one_by_one(scripted: MakeScripted) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 65, True, "8"])
-def test_the_limit_is_checked(value: object) -> None:
+def test_an_invalid_limit_is_refused(value: object) -> None:
     agent = make_agent(settings={"parallel_tools": value})
 
     with pytest.raises(InvalidAgent, match=r"settings\.parallel_tools must be a whole number from 1 to 64"):
         creation.create(agent.project, agent, "Go.", by="test")
 
 
-def test_a_name_that_is_almost_right_gets_a_hint(scripted: MakeScripted) -> None:
+def test_a_misspelled_tool_name_gets_a_suggestion(scripted: MakeScripted) -> None:
     run = drive(calling(scripted, "look a", "zzz b"))
 
     [(_, _, hint), (_, _, names)] = outputs(run)
@@ -140,8 +140,10 @@ POINTS = ["tool.before_start", "tool.marked_running", "tool.running", "tool.retu
 
 @pytest.mark.parametrize("hit", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_while_calls_run(scripted: MakeScripted, die_at: DieAt, point: str, hit: int) -> None:
-    """The next worker runs what has no result again; what has one keeps it."""
+def test_a_crash_during_concurrent_calls_keeps_finished_results(
+    scripted: MakeScripted, die_at: DieAt, point: str, hit: int
+) -> None:
+    """The next worker repeats only the calls without a result."""
     run = calling(scripted, "looks a", "looks b", "looks c", "writes d")
     assert die_at(run, point, hit=hit)
 
@@ -153,7 +155,7 @@ def test_a_crash_while_calls_run(scripted: MakeScripted, die_at: DieAt, point: s
     check(run)
 
 
-def test_a_stop_ends_them_all(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_stop_ends_all_concurrent_calls(scripted: MakeScripted, worker: Worker) -> None:
     run = calling(scripted, "waits a", "waits b", "waits c")
     driving = threading.Thread(target=_closing(worker.drive), args=(run.pk,))
     driving.start()

@@ -1,4 +1,4 @@
-"""Context trimming in runs: what is sent fits the window, follows from the rows, and the rows stay."""
+"""Context trimming in runs: requests fit the window and depend only on the rows, and the rows are kept."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STEPS = 12
-#: The scripted model says that each request has 100 tokens.
+#: The scripted model reports 100 tokens for each request.
 WINDOW = 160
 
 
 def recording(sent: list[list[dict[str, Any]]]) -> Play:
-    """A model that keeps what it is sent, and asks for two things in each step."""
+    """Return a model that records its requests and makes two calls in each step."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         sent.append([messages.dump(message) for message in call.history])
@@ -46,11 +46,11 @@ def trims(run: AgentRun) -> list[tuple[int | None, int]]:
 
 
 def shape(request: list[dict[str, Any]]) -> list[list[str]]:
-    """A request without what differs between two runs: times."""
+    """Return a request without the times, which differ between two runs."""
     return [[str(part.get("args") or part.get("content")) for part in message["parts"]] for message in request]
 
 
-def test_old_turns_leave_the_request_and_the_rows_stay(scripted: MakeScripted) -> None:
+def test_old_turns_are_left_out_of_the_request_and_stay_stored(scripted: MakeScripted) -> None:
     sent: list[list[dict[str, Any]]] = []
     run = drive(scripted(recording(sent), context_window=WINDOW))
 
@@ -69,8 +69,10 @@ def test_old_turns_leave_the_request_and_the_rows_stay(scripted: MakeScripted) -
     check(run)
 
 
-def test_every_step_by_another_holder(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
-    """Who takes a run over sends what its holder would have sent, and says once what left."""
+def test_trimming_is_the_same_if_every_step_has_another_worker(
+    scripted: MakeScripted, worker: Worker, settings: Settings
+) -> None:
+    """A new worker sends the same requests, and logs each trim once."""
     by_one: list[list[dict[str, Any]]] = []
     one = drive(scripted(recording(by_one), context_window=WINDOW))
     settings.AGENTOPS_SLICE_S = 0.0
@@ -82,8 +84,8 @@ def test_every_step_by_another_holder(scripted: MakeScripted, worker: Worker, se
     assert trims(many) == trims(one) != []
 
 
-def test_an_attempt_that_failed_is_made_again_with_the_same_request(scripted: MakeScripted) -> None:
-    """And what left is said with the answer, once."""
+def test_a_retry_sends_the_same_request(scripted: MakeScripted) -> None:
+    """The trim is logged once, with the answer."""
     sent: list[list[dict[str, Any]]] = []
     broken: set[int] = set()
     answer = recording(sent)
@@ -103,7 +105,7 @@ def test_an_attempt_that_failed_is_made_again_with_the_same_request(scripted: Ma
     assert trims(run) == trims(drive(scripted(recording(other), context_window=WINDOW)))
 
 
-def test_without_a_window_everything_is_sent(scripted: MakeScripted) -> None:
+def test_an_agent_without_a_window_sends_everything(scripted: MakeScripted) -> None:
     sent: list[list[dict[str, Any]]] = []
     run = drive(scripted(recording(sent)))
 

@@ -1,4 +1,4 @@
-"""A provider that ends like a program: its call has failed, and the event loop of all model calls goes on."""
+"""A provider that raises SystemExit: its call fails, and the event loop of all model calls keeps running."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def leave_soon() -> None:
     leave()
 
 
-def test_a_provider_that_exits_is_a_failed_attempt(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_provider_that_exits_causes_a_failed_attempt(scripted: MakeScripted, worker: Worker) -> None:
     attempts: list[int] = []
 
     def play(call: ModelCall) -> Iterable[Move]:

@@ -1,4 +1,4 @@
-"""What a tool answers when nobody waits for it any more is kept in the log, and changes nothing else."""
+"""Late tool results, which arrive after the call was abandoned, are stored in the log and change nothing else."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def work(ctx: ToolContext, n: int) -> str:
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=0.3)
 def hanging_once(ctx: ToolContext, n: int) -> str:
-    """Answers when the test lets it, which is later than it may."""
+    """Return when the test releases it, after the time limit."""
     return work(ctx, n)
 
 
 @tool(effect=Effect.READ, timeout_s=0.3)
 def hanging_read(ctx: ToolContext, n: int) -> str:
-    """Answers when the test lets it, which is later than it may."""
+    """Return when the test releases it, after the time limit."""
     return work(ctx, n)
 
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=30)
 def slow_once(ctx: ToolContext, n: int) -> str:
-    """Answers when the test lets it."""
+    """Return when the test releases it."""
     return work(ctx, n)
 
 
@@ -59,7 +59,7 @@ NAMES = ["hanging_once", "hanging_read", "slow_once"]
 
 @pytest.fixture
 def release() -> Iterator[Release]:
-    """Lets the tools answer, and waits for their threads to end."""
+    """Release the tools and wait for their threads to end."""
 
     def go() -> None:
         _gate.set()
@@ -77,7 +77,7 @@ def late_outputs(run: AgentRun) -> list[Event]:
 
 
 def test_of_a_call_that_nobody_knows_the_outcome_of(scripted: MakeScripted, release: Release) -> None:
-    """A tool that never answers holds no run for longer than its time; what it said then is there to be read."""
+    """A hanging tool holds no run longer than its time limit; its later result can be read in the log."""
     run = drive(scripted(calls=[["hanging_once"]], tools=NAMES))
     assert (run.status, run.status_reason) == (RunStatus.WAITING, "unknown_tool")
     assert late_outputs(run) == []
@@ -92,7 +92,7 @@ def test_of_a_call_that_nobody_knows_the_outcome_of(scripted: MakeScripted, rele
     assert (run.status, call.status, call.result_message) == (RunStatus.WAITING, ToolStatus.UNKNOWN, None)
 
 
-def test_each_attempt_that_was_given_up(scripted: MakeScripted, release: Release) -> None:
+def test_a_late_result_of_each_abandoned_attempt_is_logged(scripted: MakeScripted, release: Release) -> None:
     run = drive(scripted(calls=[["hanging_read"]], tools=NAMES))
     assert run.status == RunStatus.COMPLETED
     assert AgentRunToolCall.objects.get(run=run).status == ToolStatus.ERROR
@@ -103,7 +103,7 @@ def test_each_attempt_that_was_given_up(scripted: MakeScripted, release: Release
     check(run)
 
 
-def test_after_a_stop(scripted: MakeScripted, worker: Worker, release: Release) -> None:
+def test_a_late_result_after_a_stop_is_logged(scripted: MakeScripted, worker: Worker, release: Release) -> None:
     run = scripted(calls=[["slow_once"]], tools=NAMES)
     driving = threading.Thread(target=drive_and_close, args=(worker, run))
     driving.start()
@@ -128,10 +128,10 @@ def drive_and_close(worker: Worker, run: AgentRun) -> None:
 
 
 @pytest.mark.parametrize("point", ["tool.returned", "checkpoint.before"])
-def test_of_a_worker_that_was_taken_over(
+def test_a_late_result_of_a_worker_that_lost_its_run_is_logged(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Its result counts for nothing, and is not lost."""
+    """The result does not count, but it is kept."""
     run, other, left = scripted(calls=[["ledger_once"]]), Worker(), [1]
 
     def take_over(name: str) -> None:

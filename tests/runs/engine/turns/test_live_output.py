@@ -1,4 +1,4 @@
-"""What a tool writes while it runs is in the log before its result: redacted, bounded, and shown on the page."""
+"""Output that a tool writes while it runs is logged before its result: redacted, bounded, and visible on the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _go_on = threading.Event()
 
 @tool(effect="read", timeout_s=20)
 def speaks(ctx: ToolContext, n: int) -> ToolResult:
-    """Writes, waits for the test, and writes on."""
+    """Write, wait for the test, and write more."""
     ctx.write("one ")
     ctx.write(SECRET[:20])
     ctx.write(SECRET[20:] + " two\n")
@@ -40,7 +40,7 @@ def speaks(ctx: ToolContext, n: int) -> ToolResult:
 
 @tool(effect="read", timeout_s=20)
 def floods(ctx: ToolContext, n: int) -> str:
-    """Writes more than is shown, and fails."""
+    """Write more than the limit of live output, and fail."""
     for _ in range(100):
         ctx.write("x" * 1024)
     raise ToolFailed("flooded")
@@ -48,7 +48,7 @@ def floods(ctx: ToolContext, n: int) -> str:
 
 @tool(effect="read", timeout_s=20)
 def mumbles(ctx: ToolContext, n: int) -> str:
-    """Writes to streams with names that no other tool uses."""
+    """Write to streams with invalid names."""
     for stream in (7, None, "\0"):
         ctx.write("hm", stream)
     return "whole"
@@ -62,18 +62,18 @@ def written(run: AgentRun) -> list[tuple[Any, Any]]:
     return [(e.payload.get("stream"), e.payload["text"]) for e in events(run) if e.type == "tool.output"]
 
 
-def test_the_name_of_a_stream_is_a_text(scripted: MakeScripted, worker: Worker) -> None:
+def test_the_name_of_a_stream_becomes_a_string(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(calls=[["mumbles"]], tools=["mumbles"]), worker)
 
     assert run.status == RunStatus.COMPLETED
-    # The last letter may begin a secret of this site, and is logged when the tool has ended.
+    # The last letter may start a secret of this site, so it is logged only when the tool ends.
     texts: dict[object, str] = {}
     for stream, text in written(run):
         texts[stream] = texts.get(stream, "") + text
     assert texts == {"7": "hm", "None": "hm", "\ufffd": "hm"}
 
 
-def test_it_is_logged_while_the_tool_runs(scripted: MakeScripted, worker: Worker) -> None:
+def test_output_is_logged_while_the_tool_runs(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(calls=[["speaks"]], tools=["speaks"])
     _go_on.clear()
     driving = threading.Thread(target=_drive, args=(worker, run))
@@ -98,7 +98,7 @@ def test_it_is_logged_while_the_tool_runs(scripted: MakeScripted, worker: Worker
     check(run)
 
 
-def test_it_is_bounded_and_kept_when_the_tool_fails(scripted: MakeScripted) -> None:
+def test_output_is_bounded_and_kept_if_the_tool_fails(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["floods"]], tools=["floods"], tool_max_retries=0))
 
     assert run.status == RunStatus.COMPLETED

@@ -26,7 +26,7 @@ SERVER = str(ROOT / "tests" / "support" / "mcp" / "shop_server.py")
 
 @pytest.fixture
 def shop(tmp_path: Path, settings) -> dict[str, object]:
-    """The definition of a server; a change counts when the next run begins."""
+    """Configure a server; a change of the file applies to the next run."""
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"shop": {"command": sys.executable, "args": [SERVER]}}}))
     settings.AGENTOPS_MCP_SERVERS = str(path)
@@ -34,7 +34,7 @@ def shop(tmp_path: Path, settings) -> dict[str, object]:
 
 
 def play(call: ModelCall) -> Iterable[Move]:
-    """The model sees the tools, and calls two of them at once, one of which crashes the server."""
+    """Check the tools and call two of them; the second call crashes the server."""
     assert "shop__stock" in [each.name for each in call.tools]
     if call.number == 1:
         yield ToolCallPart("shop__stock", {"item": "pens"}, "a")
@@ -45,7 +45,7 @@ def play(call: ModelCall) -> Iterable[Move]:
 
 
 @pytest.mark.slow
-def test_its_calls_survive_a_crash_of_the_server(scripted: MakeScripted, shop, tmp_path: Path) -> None:
+def test_calls_survive_a_crash_of_the_server(scripted: MakeScripted, shop, tmp_path: Path) -> None:
     run = drive(scripted(play, tools=["mcp:shop"], marker=str(tmp_path / "marker")))
 
     assert run.status == RunStatus.COMPLETED
@@ -57,7 +57,7 @@ def test_its_calls_survive_a_crash_of_the_server(scripted: MakeScripted, shop, t
     check(run)
 
 
-def test_it_pauses_while_the_server_is_gone(scripted: MakeScripted, shop) -> None:
+def test_a_run_pauses_if_its_server_is_missing(scripted: MakeScripted, shop) -> None:
     run = scripted(play, tools=["mcp:shop"])
     shop["path"].write_text(json.dumps({"mcpServers": {"shop": {"command": "no-such-program"}}}))
 
@@ -67,8 +67,8 @@ def test_it_pauses_while_the_server_is_gone(scripted: MakeScripted, shop) -> Non
     assert "the program 'no-such-program' was not found" in run.error_message
 
 
-def test_it_leaves_no_server_behind_if_another_one_is_gone(scripted: MakeScripted, shop) -> None:
-    """One is started to ask for its tools before the other one is found missing."""
+def test_no_server_is_left_running_if_another_server_is_missing(scripted: MakeScripted, shop) -> None:
+    """The first server is started to list its tools before the second turns out to be missing."""
     servers = {
         "shop": {"command": sys.executable, "args": [SERVER], "env": {"LISTED": "never"}},
         "gone": {"command": "no-such-program"},
@@ -82,10 +82,10 @@ def test_it_leaves_no_server_behind_if_another_one_is_gone(scripted: MakeScripte
 
 
 def children() -> list[str]:
-    """The command lines of the processes that this one has started."""
+    """Return the command lines of the child processes of this process."""
     lines = []
     for task in Path("/proc/self/task").iterdir():
-        # Threads and processes may end meanwhile.
+        # Threads and processes may end during the loop.
         with suppress(FileNotFoundError, ProcessLookupError):
             for pid in (task / "children").read_text().split():
                 lines.append(Path(f"/proc/{pid}/cmdline").read_text())

@@ -1,4 +1,4 @@
-"""A model call that fails: again after a while, later without a worker, or never."""
+"""Failed model calls: retried after a delay, retried later without holding a worker, or not retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Numbers = Callable[[], list[int]]
 
 
 def failing(*errors: Exception, then: str = "Here it is.") -> Play:
-    """Each call takes one of the errors, until there are none left."""
+    """Return a play in which each call raises the next error, and later calls answer."""
     left = list(errors)
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -53,13 +53,13 @@ def failures(run: AgentRun) -> list[tuple[int, str]]:
 
 
 def pauses(run: AgentRun) -> list[dict[str, Any]]:
-    """What the log says of the attempts to come."""
+    """Return the payloads of the scheduled retries."""
     every = {"max_attempts": None}
     return [every | event.payload for event in events(run) if event.type == "retry.scheduled"]
 
 
 def over(run: AgentRun) -> AgentRun:
-    """The time of its wait has come."""
+    """End the wait of the run."""
     assert AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
     assert transitions.end_waits() == 1
     return run
@@ -78,8 +78,8 @@ def types(run: AgentRun) -> list[str]:
     return [event.type for event in events(run)]
 
 
-def test_it_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_calls: Numbers) -> None:
-    """S-410: Retry-After is honoured, and each retry is an event."""
+def test_a_retry_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_calls: Numbers) -> None:
+    """S-410: Retry-After is respected, and each retry is an event."""
     run = scripted(failing(http(429, retry_after="1")))
     began = time.monotonic()
 
@@ -98,7 +98,7 @@ def test_it_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_cal
     check(run)
 
 
-def test_it_tries_again_after_server_errors(scripted: MakeScripted, model_calls: Numbers) -> None:
+def test_server_errors_are_retried(scripted: MakeScripted, model_calls: Numbers) -> None:
     run = drive(scripted(failing(http(500), http(503))))
 
     assert run.status == RunStatus.COMPLETED
@@ -110,7 +110,7 @@ def test_it_tries_again_after_server_errors(scripted: MakeScripted, model_calls:
 
 
 @pytest.mark.parametrize("error", [httpx.ReadError("the connection broke"), ConnectionResetError("by peer")])
-def test_it_abandons_what_a_broken_stream_has_shown(scripted: MakeScripted, error: Exception) -> None:
+def test_the_partial_output_of_a_broken_stream_is_abandoned(scripted: MakeScripted, error: Exception) -> None:
     calls: list[int] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -133,7 +133,7 @@ def test_it_abandons_what_a_broken_stream_has_shown(scripted: MakeScripted, erro
     (400, "invalid_request"), (401, "unauthorized"), (402, "out_of_credits"), (403, "unauthorized"),
     (404, "unknown_model"),
 ])  # fmt: skip
-def test_what_people_have_to_mend_pauses_the_run_after_one_attempt(
+def test_an_error_that_a_person_has_to_fix_pauses_the_run_after_one_attempt(
     scripted: MakeScripted, model_calls: Numbers, status: int, word: str
 ) -> None:
     """S-410."""
@@ -152,10 +152,10 @@ def test_what_people_have_to_mend_pauses_the_run_after_one_attempt(
     check(run)
 
 
-def test_after_four_attempts_it_waits_for_the_end_of_the_outage(
+def test_a_run_waits_for_the_end_of_an_outage_after_four_attempts(
     scripted: MakeScripted, worker: Worker, model_calls: Numbers
 ) -> None:
-    """S-410: a short outage costs no run: without a policy it waits without a worker, and goes on when that is over."""
+    """S-410: a short outage fails no run: without a policy, the run waits without a worker and then continues."""
     run = drive(scripted(failing(http(500), http(502), http(503), http(504), http(529))), worker)
 
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "cooldown", None)
@@ -171,8 +171,8 @@ def test_after_four_attempts_it_waits_for_the_end_of_the_outage(
     check(run)
 
 
-def test_an_outage_that_lasts_too_long_pauses_the_run(scripted: MakeScripted, worker: Worker, settings: Any) -> None:
-    """The time counts from the first failure of the step, whichever worker made it: it is read from the rows."""
+def test_an_outage_over_the_limit_pauses_the_run(scripted: MakeScripted, worker: Worker, settings: Any) -> None:
+    """The time counts from the first failure of the step, for any worker, because it is read from the rows."""
     settings.AGENTOPS_OUTAGE_S = 900
     run = drive(scripted(failing(*[http(503)] * 6)), worker)
     assert run.status == RunStatus.WAITING
@@ -184,21 +184,21 @@ def test_an_outage_that_lasts_too_long_pauses_the_run(scripted: MakeScripted, wo
     assert "internal error (HTTP 503)" in run.error_message
     assert types(run)[-2:] == ["error", "run.paused"]
     check(run)
-    # Nothing is lost: whoever resumes it gets a new time to wait.
+    # A resumed run gets the full outage time again.
     new = drive(resume(run.pk, by="ann").run, worker)
     assert (new.status, new.result) == (RunStatus.COMPLETED, "Here it is.")
     check(new)
 
 
-def test_without_time_for_an_outage_it_pauses_at_once(scripted: MakeScripted, settings: Any) -> None:
+def test_an_outage_limit_of_zero_pauses_the_run_immediately(scripted: MakeScripted, settings: Any) -> None:
     settings.AGENTOPS_OUTAGE_S = 0
     run = drive(scripted(failing(*[http(503)] * 4)))
     assert (run.status, run.status_reason) == (RunStatus.PAUSED, "error")
     check(run)
 
 
-def test_an_agent_says_how_often_and_how_fast(scripted: MakeScripted, model_calls: Numbers) -> None:
-    """`max_retries` and `retry_base_delay_ms` of its settings go before those of the site."""
+def test_an_agent_can_set_the_number_and_delay_of_retries(scripted: MakeScripted, model_calls: Numbers) -> None:
+    """`max_retries` and `retry_base_delay_ms` in its settings override the settings of the site."""
     run = drive(scripted(failing(*[http(503)] * 2), max_retries=1, retry_base_delay_ms=1000))
 
     assert run.status == RunStatus.WAITING
@@ -207,7 +207,7 @@ def test_an_agent_says_how_often_and_how_fast(scripted: MakeScripted, model_call
     check(run)
 
 
-def test_a_message_sent_in_an_outage_is_heard_by_the_next_turn(scripted: MakeScripted, worker: Worker) -> None:
+def test_a_message_sent_during_an_outage_reaches_the_next_turn(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(failing(*[http(503)] * 4)), worker)
     assert run.status == RunStatus.WAITING
     inbox.send(run.pk, "Mind the gap.", by="ann")
@@ -220,9 +220,7 @@ def test_a_message_sent_in_an_outage_is_heard_by_the_next_turn(scripted: MakeScr
     check(run)
 
 
-def test_a_message_sent_before_it_paused_is_heard_by_the_run_that_continues_it(
-    scripted: MakeScripted, worker: Worker
-) -> None:
+def test_a_message_sent_before_the_pause_reaches_the_resumed_run(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(failing(*[http(503)] * 4, http(402))), worker)
     inbox.send(run.pk, "Mind the gap.", by="ann")
     run = drive(over(run), worker)
@@ -237,7 +235,7 @@ def test_a_message_sent_before_it_paused_is_heard_by_the_run_that_continues_it(
     check(new)
 
 
-def test_it_waits_without_a_worker_when_the_wait_is_long(
+def test_a_run_waits_without_a_worker_if_the_delay_is_long(
     scripted: MakeScripted, worker: Worker, model_calls: Numbers
 ) -> None:
     run = scripted(failing(http(429, retry_after="30"), http(500)))
@@ -255,13 +253,13 @@ def test_it_waits_without_a_worker_when_the_wait_is_long(
     assert transitions.end_waits() == 1
     run = drive(run, worker)
     assert (run.status, run.not_before) == (RunStatus.COMPLETED, None)
-    # The attempts go on where they were: they are counted per step, not per worker.
+    # The attempts continue from the earlier count: they are counted per step, not per worker.
     assert failures(run) == [(0, "rate_limited"), (1, "server_error")]
     assert model_calls() == [1, 1, 1]
     check(run)
 
 
-def test_it_counts_the_attempts_of_a_step_over_waits(scripted: MakeScripted, worker: Worker) -> None:
+def test_attempts_of_a_step_are_counted_across_waits(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(failing(*[http(429, retry_after="30")] * 9))
     for attempt in range(4):
         run = drive(run, worker)
@@ -291,15 +289,15 @@ def test_each_step_has_its_own_attempts(scripted: MakeScripted) -> None:
 
 @pytest.fixture
 def long_wait(monkeypatch: pytest.MonkeyPatch) -> ModelHTTPError:
-    """A refusal for 250 seconds, which a worker would sit out: however busy the machine, that would be noticed."""
+    """Return a refusal for 250 seconds that the worker waits out; this is noticeable on any machine."""
     monkeypatch.setattr(retries, "HOLD_WORKER_S", 300)
     return http(429, retry_after="250")
 
 
-def test_a_stop_ends_the_wait_for_the_next_attempt(
+def test_a_shutdown_during_the_delay_releases_the_run(
     scripted: MakeScripted, worker: Worker, long_wait: ModelHTTPError
 ) -> None:
-    """A worker that ends does not sit the wait out."""
+    """A worker that shuts down does not wait until the delay ends."""
     run = scripted(failing(long_wait))
     timer = threading.Timer(0.5, lambda: worker.shutdown.request(25))
     timer.start()
@@ -313,15 +311,15 @@ def test_a_stop_ends_the_wait_for_the_next_attempt(
     check(run)
 
 
-def test_a_stop_does_not_wait_for_the_next_attempt(scripted: MakeScripted, long_wait: ModelHTTPError) -> None:
-    """The wait before a retry is no time in which a run cannot be stopped."""
+def test_a_stop_during_the_delay_ends_the_run(scripted: MakeScripted, long_wait: ModelHTTPError) -> None:
+    """A run can be stopped during the delay before a retry."""
 
     def stop() -> None:
         inbox.stop(run.pk, by="ann")
         connections.close_all()
 
     def play(_: ModelCall) -> Iterable[Move]:
-        # From a thread of its own, as a door would: the model's loop is no place for the ORM.
+        # In a separate thread, as in a web request: the model's event loop must not use the ORM.
         yield threading.Thread(target=stop).start
         yield long_wait
 
@@ -334,7 +332,7 @@ def test_a_stop_does_not_wait_for_the_next_attempt(scripted: MakeScripted, long_
     check(ended)
 
 
-def test_a_model_that_cannot_be_used_is_not_asked_again(scripted: MakeScripted, model_calls: Numbers) -> None:
+def test_an_unusable_model_is_not_called_again(scripted: MakeScripted, model_calls: Numbers) -> None:
     run = drive(scripted(failing(ProviderUnusable("its library is gone"))))
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "unusable_model")
@@ -342,10 +340,10 @@ def test_a_model_that_cannot_be_used_is_not_asked_again(scripted: MakeScripted, 
 
 
 @pytest.mark.parametrize("status", [401, 429])
-def test_a_key_that_a_vendor_repeats_is_not_stored(
+def test_an_api_key_repeated_in_an_error_is_not_stored(
     scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    """Whatever it looks like: gateways give keys of any shape."""
+    """The key may have any form, because gateways issue keys of any form."""
     monkeypatch.setenv("OPENAI_API_KEY", "gw7-gateway-Q9x2-plain")
     said = {"error": {"message": "no such key: gw7-gateway-Q9x2-plain"}}
     run = scripted(failing(ModelHTTPError(status, "scripted-model", body=said)), settings={"max_retries": 0})

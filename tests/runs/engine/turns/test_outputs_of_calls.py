@@ -1,4 +1,4 @@
-"""The row of a tool call holds what its tool returned, or the error, however the call ended."""
+"""The row of a tool call holds the returned value or the error, for every way a call can end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
 def ends_as_told(ctx: ToolContext, how: str) -> Any:
-    """Ends in the way that it is asked for."""
+    """End in the requested way."""
     match how:
         case "soft":
             return ToolResult("not today", is_error=True)
@@ -57,11 +57,11 @@ TOOLS.register(ends_as_told)
 
 
 def huge() -> str:
-    """A hundred megabytes."""
+    """Return a text of a hundred megabytes."""
     return "0123456789" * 10_000_000
 
 
-#: What no tool should return or raise, by name.
+#: Invalid or extreme results of a tool, by name.
 ODD_RESULTS: dict[str, Callable[[], object]] = {
     "bytes": lambda: bytes(range(256)), "huge": huge, "endless": itertools.count, "exits": exit_process,
     "ends": end, "object": object,
@@ -80,8 +80,8 @@ def outputs(run: AgentRun) -> list[tuple[str, Any]]:
     return list(AgentRunToolCall.objects.filter(run=run).order_by("id").values_list("status", "output"))
 
 
-def test_a_call_keeps_its_output_or_its_error(scripted: MakeScripted) -> None:
-    """A result that was not cut, a soft error, a hard one, a refused one and an empty one."""
+def test_a_call_stores_its_output_or_its_error(scripted: MakeScripted) -> None:
+    """An uncut result, a soft error, a hard error, a denial and an empty result."""
     run = run_of(scripted, "fine", "soft", "hard", "denied", "empty")
 
     assert outputs(run) == [
@@ -94,8 +94,8 @@ def test_a_call_keeps_its_output_or_its_error(scripted: MakeScripted) -> None:
     check(run)
 
 
-def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted: MakeScripted) -> None:
-    """Neither the cut nor the warning of the repeat guard is part of what the tool returned."""
+def test_a_call_stores_the_whole_output_without_truncation_and_warnings(scripted: MakeScripted) -> None:
+    """Neither truncation nor the warning of the repeat guard changes the stored output."""
     long = run_of(scripted, "long", tool_output_limit=100)
     repeated = run_of(scripted, *["fine"] * WARN_AT)
 
@@ -107,8 +107,8 @@ def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted
 
 
 @pytest.mark.slow
-def test_what_no_tool_should_return_or_raise(scripted: MakeScripted, worker: Worker) -> None:
-    """Each has a result, the model goes on, and so does the worker."""
+def test_invalid_results_of_a_tool_do_not_stop_the_run(scripted: MakeScripted, worker: Worker) -> None:
+    """Each call has a result, and the model and the worker continue."""
     hows = tuple(ODD_RESULTS)
     run = run_of(scripted, *hows, worker=worker, tool_output_limit=MODEL_LIMIT)
 
@@ -132,8 +132,8 @@ def test_what_no_tool_should_return_or_raise(scripted: MakeScripted, worker: Wor
     assert run_of(scripted, "fine", worker=worker).status == "completed"
 
 
-def test_a_call_that_a_stop_closes_keeps_why(scripted: MakeScripted, die_at: DieAt) -> None:
-    """Planned calls say that they were not run; a started one, that its outcome is unknown."""
+def test_a_call_closed_by_a_stop_stores_the_reason(scripted: MakeScripted, die_at: DieAt) -> None:
+    """Planned calls state that they did not run; a started call states that its outcome is unknown."""
     run = scripted(calls=[["ledger_once", "ledger_read"]])
     assert die_at(run, "tool.returned")
 

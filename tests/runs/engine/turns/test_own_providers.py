@@ -1,4 +1,4 @@
-"""Runs with a provider of somebody else's package, and with one that fails in every way."""
+"""Runs with a provider of a third-party package, and with providers that fail in various ways."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.run_checks import check, events
 pytestmark = pytest.mark.django_db(transaction=True)
 Answer = Callable[[ModelCall], AsyncIterator[Piece]]
 MakeRun = Callable[[Answer], AgentRun]
-#: What the provider of the tests answers.
+#: Answers of the test provider.
 ANSWERS: dict[str, Any] = {}
 
 
@@ -50,7 +50,7 @@ def made(scripted: MakeScripted, settings: Any, quick_retries: None) -> Iterator
     own_providers.reload()
 
 
-def test_the_pieces_become_an_answer(made: MakeRun) -> None:
+def test_the_yielded_pieces_become_an_answer(made: MakeRun) -> None:
     async def answer(call: ModelCall) -> AsyncIterator[Piece]:
         if call.number == 1:
             yield ThinkingPart("First ")
@@ -78,7 +78,7 @@ def test_the_pieces_become_an_answer(made: MakeRun) -> None:
     check(run)
 
 
-def test_its_errors_are_retried_or_pause_the_run(made: MakeRun) -> None:
+def test_errors_of_the_provider_are_retried_or_pause_the_run(made: MakeRun) -> None:
     async def limited(call: ModelCall) -> AsyncIterator[Piece]:
         yield "Half of "
         raise ModelHTTPError(429, call.model, {"error": {"message": "slow down"}})
@@ -113,14 +113,14 @@ async def no_generator(call: ModelCall) -> str:
         (lambda call: "Hello.", "Told.answer must be an async generator"),
     ],
 )
-def test_what_is_no_answer_pauses_the_run(made: MakeRun, answer: Any, says: str) -> None:
+def test_an_invalid_answer_pauses_the_run(made: MakeRun, answer: Any, says: str) -> None:
     run = drive(made(answer))
     assert (run.status, run.error_type) == (RunStatus.PAUSED, "unusable_model")
     assert says in run.error_message
     check(run)
 
 
-def test_the_example_of_the_guide_can_be_run() -> None:
+def test_the_example_in_the_guide_runs() -> None:
     guide = (ROOT / "docs/guides/providers.md").read_text(encoding="utf-8")
     [source] = re.findall(r"```python\n(.*?)```", guide.partition("## Providers of your own")[2], re.DOTALL)
     ast.parse(source)

@@ -1,4 +1,4 @@
-"""The repeat guard in runs: the fifth identical call in a row warns the model, the tenth ends the run."""
+"""The repeat guard in runs: the fifth identical call in a row warns the model, the tenth stops the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAME = {"n": 7}
 
 
 def stuck(call: ModelCall) -> Iterable[Move]:
-    """Asks for the same thing in every step."""
+    """Make the same call in every step."""
     yield ToolCallPart("ledger_once", SAME, f"call-{call.number}")
 
 
@@ -35,13 +35,13 @@ def calls_of(run: AgentRun) -> list[AgentRunToolCall]:
 
 
 def warned(run: AgentRun) -> list[int]:
-    """The places, from 1, of the calls whose results carry a warning."""
+    """Return the positions, from 1, of the calls whose results carry a warning."""
     told = [str(call.result_message and call.result_message.content["parts"][0]["content"]) for call in calls_of(run)]
     return [place for place, text in enumerate(told, start=1) if "[Warning: this is call" in text]
 
 
 def verdicts(run: AgentRun) -> list[int | None]:
-    """The steps of the guard's verdicts."""
+    """Return the steps of the guard's verdicts."""
     return [e.step for e in events(run) if e.type == "hook.decided" and e.payload["hook"] == "repeat_guard"]
 
 
@@ -59,7 +59,7 @@ def assert_stopped(run: AgentRun) -> None:
     check(run)
 
 
-def test_the_fifth_warns_and_the_tenth_is_not_run(scripted: MakeScripted, effects: Words) -> None:
+def test_the_fifth_call_warns_and_the_tenth_does_not_run(scripted: MakeScripted, effects: Words) -> None:
     """S-317: the run stops with a readable reason."""
     run = drive(scripted(stuck))
 
@@ -69,8 +69,8 @@ def test_the_fifth_warns_and_the_tenth_is_not_run(scripted: MakeScripted, effect
     assert len(effects()) == STOP_AT - 1
 
 
-def test_every_step_by_another_holder(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
-    """Each claim counts from what is stored."""
+def test_the_guard_counts_across_workers(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+    """Each claim counts from the stored calls."""
     settings.AGENTOPS_SLICE_S = 0.0
     run = drive(scripted(stuck), worker)
 
@@ -79,7 +79,7 @@ def test_every_step_by_another_holder(scripted: MakeScripted, worker: Worker, se
     assert (warned(run), verdicts(run)) == (list(range(WARN_AT, STOP_AT)), [WARN_AT])
 
 
-def test_a_resume_does_not_forget(scripted: MakeScripted) -> None:
+def test_the_guard_counts_across_a_resume(scripted: MakeScripted) -> None:
     first = drive(scripted(stuck, max_steps=WARN_AT - 1))
     assert (first.status_reason, verdicts(first)) == ("max_steps", [])
 
@@ -89,7 +89,7 @@ def test_a_resume_does_not_forget(scripted: MakeScripted) -> None:
     assert (warned(second), verdicts(second)) == (list(range(WARN_AT, STOP_AT)), [WARN_AT])
 
 
-def test_a_user_who_says_something_may_have_asked_for_it(scripted: MakeScripted) -> None:
+def test_a_user_message_resets_the_count(scripted: MakeScripted) -> None:
     first = drive(scripted(stuck, max_steps=WARN_AT - 1))
 
     second = drive(resume(first.pk, by="test", message="Look again.", max_steps=WARN_AT - 1).run)
@@ -97,8 +97,8 @@ def test_a_user_who_says_something_may_have_asked_for_it(scripted: MakeScripted)
     assert (second.status_reason, warned(second)) == ("max_steps", [])
 
 
-def test_many_in_one_answer(scripted: MakeScripted, effects: Words) -> None:
-    """What comes after the tenth is not run either, and every call has its answer."""
+def test_repeated_calls_in_one_answer_are_counted(scripted: MakeScripted, effects: Words) -> None:
+    """The calls after the tenth do not run either, and every call has a result."""
     parts = [ToolCallPart("ledger_once", SAME, f"c{n}") for n in range(STOP_AT + 3)]
     run = drive(scripted(lambda _: parts))
 
@@ -108,8 +108,8 @@ def test_many_in_one_answer(scripted: MakeScripted, effects: Words) -> None:
     check(run)
 
 
-def test_alternating_calls_never_trip_it(scripted: MakeScripted) -> None:
-    """S-317: Two different calls in turn, thirty times, and the same call with other arguments."""
+def test_alternating_calls_do_not_trigger_the_guard(scripted: MakeScripted) -> None:
+    """S-317: two different calls in turn, thirty times, and the same tool with changing arguments."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         if call.number <= 30:
@@ -123,7 +123,7 @@ def test_alternating_calls_never_trip_it(scripted: MakeScripted) -> None:
     check(run)
 
 
-def test_a_tool_that_does_not_exist_counts_too(scripted: MakeScripted) -> None:
+def test_calls_of_a_missing_tool_count(scripted: MakeScripted) -> None:
     run = drive(scripted(lambda call: [ToolCallPart("rm_rf", {}, f"call-{call.number}")]))
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.STOPPED, "repeated_calls", STOP_AT)

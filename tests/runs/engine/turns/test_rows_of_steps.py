@@ -1,4 +1,4 @@
-"""What a step leaves in the rows, and when: before the model is asked again, before and after a tool is run."""
+"""The rows that a step writes and when: before the next model call, and before and after each tool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Words = Callable[[], list[str]]
 
 
 def elsewhere(look: Callable[[], Any]) -> Any:
-    """What another connection sees, which sees only what was committed."""
+    """Run a query on another connection, which sees only committed data."""
 
     def act() -> Any:
         try:
@@ -42,8 +42,8 @@ def elsewhere(look: Callable[[], Any]) -> Any:
         return pool.submit(act).result(20)
 
 
-def test_every_message_is_stored_before_the_model_is_asked_again(scripted: MakeScripted) -> None:
-    """At each call the rows that anybody else can read are those that the request was built from."""
+def test_every_message_is_stored_before_the_next_model_call(scripted: MakeScripted) -> None:
+    """At each call, the committed rows equal the messages of the request."""
     seen: list[tuple[int, list[str]]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -64,7 +64,7 @@ def test_every_message_is_stored_before_the_model_is_asked_again(scripted: MakeS
 
 @tool(effect=Effect.READ, timeout_s=20)
 def breaks_once(ctx: ToolContext, n: int) -> str:
-    """Fails hard at its first attempt."""
+    """Fail hard on the first attempt."""
     if ctx.attempt == 0:
         raise ToolFailed("quota", "come again", retryable=True)
     return f"did {n}"
@@ -72,38 +72,38 @@ def breaks_once(ctx: ToolContext, n: int) -> str:
 
 @tool(effect=Effect.READ, timeout_s=20)
 def says_no(ctx: ToolContext, n: int) -> str:
-    """Is not allowed what it was asked for."""
+    """Raise a denial."""
     raise ToolDenied("path_denied", "not this one")
 
 
 @tool(effect=Effect.READ, timeout_s=20)
 def takes_a_while(ctx: ToolContext, n: int) -> str:
-    """Takes a fifth of a second."""
+    """Take a fifth of a second."""
     time.sleep(0.2)
     return f"did {n}"
 
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
 def breaks(ctx: ToolContext, n: int) -> str:
-    """Fails hard at every attempt."""
+    """Fail hard on every attempt."""
     raise ToolFailed("quota", "no more", retryable=True)
 
 
 @tool(effect=Effect.IDEMPOTENT, timeout_s=20)
 def is_busy(ctx: ToolContext, n: int, times: int = 1) -> ToolResult:
-    """Answers softly that it cannot, for its first attempts."""
+    """Return a soft error for the first attempts."""
     return ToolResult(f"busy {ctx.attempt}" if ctx.attempt < times else f"did {n}", is_error=ctx.attempt < times)
 
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
 def is_busy_once(ctx: ToolContext, n: int) -> ToolResult:
-    """The same, of a tool that is not safe to repeat."""
+    """Return a soft error, from a tool that is not safe to repeat."""
     return ToolResult(f"busy {ctx.attempt}", is_error=True)
 
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=20, repeats_after_error=True)
 def is_asked_again(ctx: ToolContext, n: int) -> ToolResult:
-    """The same, of one that declares that nothing has happened then."""
+    """Return a soft error, from a tool that declares that a failed call had no effect."""
     return ToolResult(f"attempt {ctx.attempt}", is_error=ctx.attempt == 0)
 
 
@@ -113,7 +113,7 @@ NAMES = ["breaks_once", "says_no", "takes_a_while", "breaks", "is_busy", "is_bus
 
 
 def run_of(scripted: MakeScripted, *names: str, pause_s: float = 0.0, **arguments: Any) -> AgentRun:
-    """A run of two model calls, the first of which asks for these tools."""
+    """Drive a run of two model calls, the first of which calls these tools."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         yield from ["Thinking. ", pause_s]
@@ -139,24 +139,25 @@ ENDS = ("tool.start", "tool.end")
 
 
 @pytest.mark.slow
-def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripted) -> None:
-    """Its duration is the tool's alone, without that of the model's answer; parallel calls have one message, each its
-    own time."""
+def test_a_call_stores_its_result_and_duration(scripted: MakeScripted) -> None:
+    """The duration is only the tool's, without the model's answer; parallel calls share a message and have separate
+    durations.
+    """
     run = run_of(scripted, "takes_a_while", "breaks_once", "takes_a_while", pause_s=0.5)
 
     one, other, last = calls_of(run)
     assert [call.status for call in (one, other, last)] == ["completed"] * 3
     for call in (one, last):
         start, end = (next(e.ts for e in events(run) if (e.type, e.ref_id) == (name, call.pk)) for name in ENDS)
-        # A millisecond for the clock's own rounding.
+        # One millisecond for rounding of the clock.
         assert call.duration_ms is not None
         assert 200 <= call.duration_ms <= (end - start) / timedelta(milliseconds=1) + 1
     assert {call.message_id for call in (one, other, last)} == {one.message_id}
     assert (one.message.role, one.message.step_number) == ("assistant", 1)
 
 
-def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
-    """S-411: A row for each attempt that failed; the tool that may take effect once is not tried again."""
+def test_a_hard_error_is_retried_and_stored(scripted: MakeScripted) -> None:
+    """S-411: each failed attempt has a row; a tool that is not safe to repeat is not retried."""
     run = run_of(scripted, "breaks_once", "breaks")
 
     again, once = calls_of(run)
@@ -170,8 +171,10 @@ def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
     assert [e.ref_id for e in events(run) if e.type == "retry.scheduled"] == [again.pk]
 
 
-def test_a_soft_error_is_tried_again_and_not_kept(scripted: MakeScripted) -> None:
-    """S-411: like a hard one, by tools that may be repeated; the model gets the last answer, no failure is kept."""
+def test_a_soft_error_is_retried_and_not_stored(scripted: MakeScripted) -> None:
+    """S-411: retried like a hard error if the tool is repeatable; the model gets the last answer, and no error is
+    stored.
+    """
     run = run_of(scripted, "is_busy", "is_busy_once", "is_asked_again")
 
     again, once, declared = calls_of(run)
@@ -187,8 +190,8 @@ def test_a_soft_error_is_tried_again_and_not_kept(scripted: MakeScripted) -> Non
     assert (retries[0].payload["error_type"], retries[0].payload["error"]) == ("tool_error", "busy 0")
 
 
-def test_the_agent_says_how_often_a_tool_is_tried(scripted: MakeScripted) -> None:
-    """`tool_max_retries` of its settings; each pause is twice as long as the one before, with jitter."""
+def test_the_settings_of_an_agent_limit_the_attempts_of_a_tool(scripted: MakeScripted) -> None:
+    """`tool_max_retries` in its settings; each delay is twice the previous one, with jitter."""
     run = drive(scripted(lambda call: busy(call, times=9), tools=NAMES, tool_max_retries=3, retry_base_delay_ms=8))
     never = drive(scripted(lambda call: busy(call, times=1), tools=NAMES, tool_max_retries=0))
 
@@ -203,8 +206,8 @@ def busy(call: ModelCall, **arguments: Any) -> Iterable[Move]:
     yield ToolCallPart("is_busy", {"n": 1} | arguments, "c1") if call.number == 1 else "Done."
 
 
-def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None:
-    """Arguments that do not fit are answered, not tried again, and are no failure of the run."""
+def test_invalid_arguments_are_not_retried(scripted: MakeScripted) -> None:
+    """The model gets the validation error, and no error of the run is stored."""
     run = run_of(scripted, "takes_a_while", n="many")
 
     [call] = calls_of(run)
@@ -212,8 +215,8 @@ def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None
     assert not RunError.objects.filter(run=run).exists()
 
 
-def test_a_call_that_is_refused_or_of_no_tool_has_its_end(scripted: MakeScripted) -> None:
-    """The model is told, and the log closes what it opened."""
+def test_a_denied_call_and_a_call_of_a_missing_tool_have_an_end_event(scripted: MakeScripted) -> None:
+    """The model receives the error, and every start event has an end event."""
     run = run_of(scripted, "says_no", "no_such_tool")
 
     denied, unknown = calls_of(run)
@@ -226,12 +229,12 @@ def test_a_call_that_is_refused_or_of_no_tool_has_its_end(scripted: MakeScripted
     assert types.count(("safety.block", denied.pk)) == 1
 
 
-# --- Without checkpoints; and with many workers -----------------------------------------------------------------
+# --- No checkpoints, and many workers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["wait", "tell_model"])
-def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die_at: DieAt, policy: str) -> None:
-    """The conversation is the rows; what dangles is answered or waited for, never run twice."""
+def test_a_run_without_checkpoints_is_loaded_from_its_rows(scripted: MakeScripted, die_at: DieAt, policy: str) -> None:
+    """The conversation consists of the rows; an open call gets a result or waits, and never runs twice."""
     calls = [["ledger_read"], ["ledger_once", "ledger_idempotent"]]
     run = scripted(calls=calls, on_unknown_tool=policy)
     assert die_at(run, "tool.returned", hit=2)
@@ -248,8 +251,8 @@ def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die
         assert (run.status, run.step_count, other.status) == (RunStatus.COMPLETED, 3, "completed")
 
 
-def test_of_many_workers_one_has_the_run() -> None:
-    """Ten claims at once, again and again; the others leave without a trace."""
+def test_a_single_claim_succeeds_when_ten_are_concurrent() -> None:
+    """Ten concurrent claims, ten times; the others leave no trace."""
     for _ in range(10):
         run, together = make_run(), threading.Barrier(10)
 
@@ -270,15 +273,15 @@ def test_of_many_workers_one_has_the_run() -> None:
 
 @tool(effect=Effect.READ, timeout_s=20)
 def takes_all_memory(ctx: ToolContext, n: int) -> str:
-    """Asks the system for more than any has."""
+    """Allocate more memory than any system has."""
     return str(len(bytearray(1 << 60)))
 
 
 TOOLS.register(takes_all_memory)
 
 
-def test_a_tool_that_takes_all_memory_fails_by_itself(scripted: MakeScripted) -> None:
-    """What the system refuses is the tool's failure; its worker goes on."""
+def test_a_tool_that_takes_all_memory_fails(scripted: MakeScripted) -> None:
+    """The error belongs to the tool; its worker continues."""
     run = drive(scripted(calls=[["takes_all_memory"]], tools=["takes_all_memory"]))
 
     [call] = calls_of(run)

@@ -1,4 +1,4 @@
-"""The secrets of a project's rules are nowhere in the database but in what the model itself said, however it came."""
+"""Secrets matched by a project's rules are stored only in messages of the model, whatever the source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def tables_with_secrets() -> set[str]:
     return {table for needle, _ in RULE_CANARIES.values() for table, _ in rows_with(needle)}
 
 
-def test_what_a_model_streams_and_a_tool_returns(scripted: MakeScripted, tmp_path: Path, settings: Settings) -> None:
+def test_secrets_in_streams_and_tool_results_are_masked(
+    scripted: MakeScripted, tmp_path: Path, settings: Settings
+) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     (tmp_path / "notes.txt").write_text(TEXT)
 
@@ -40,7 +42,7 @@ def test_what_a_model_streams_and_a_tool_returns(scripted: MakeScripted, tmp_pat
         for number, at in enumerate(range(0, len(TEXT), PIECE)):
             yield TEXT[at : at + PIECE]
             if number % 10 == 0:
-                yield 0.06  # so that the text goes out in deltas, with borders anywhere
+                yield 0.06  # so that the text is sent in deltas, split anywhere
         if call.number == 1:
             yield ToolCallPart("read_file", {"path": "notes.txt", "note": TEXT}, tool_call_id="c1")
 
@@ -52,7 +54,7 @@ def test_what_a_model_streams_and_a_tool_returns(scripted: MakeScripted, tmp_pat
     assert run.status == "completed", run.error_message
     said = AgentRunMessage.objects.filter(run=run, role="assistant").values_list("pk", flat=True)
     assert len(said) == 2
-    # They go back to the model as they are; every other row of every table is masked.
+    # The model's messages are sent back to it unchanged; every other row of every table is masked.
     assert tables_with_secrets() == {"agent_run_messages"}
     assert max(len(rows_with(needle)) for needle, _ in RULE_CANARIES.values()) == len(said)
     deltas = [event.payload["text"] for event in events(run) if event.type == "llm.text.delta" and event.step == 1]
@@ -63,7 +65,7 @@ def test_what_a_model_streams_and_a_tool_returns(scripted: MakeScripted, tmp_pat
     check(run)
 
 
-def test_what_a_runner_sends(client: Client) -> None:
+def test_secrets_sent_by_an_external_runner_are_masked(client: Client) -> None:
     project = make_project()
     add_rules(project)
     usage = {"inputTokens": 1, "outputTokens": 1}

@@ -1,4 +1,4 @@
-"""The site's own secrets are masked by value in whatever runners, programs, files and tools bring, in any encoding."""
+"""The secrets of the site are masked by value in input of runners, programs, files and tools, in any encoding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.otlp.spans import JSON, as_json, logs
 from tests.support.processes.scripted_model import Move
 from timeline.models import Event
 
-#: None has a shape that is recognised.
+#: None has a recognizable format.
 RUNNER, DATABASE, REDIS, PROVIDER = "vq7/Runner+k2m9Xd41", "pq84-Zx0w", "r3dis%2Fq9Lm2", "gw7-gateway-Q9x2-plain"
 ENVIRONMENT = {
     "AGENT_RUNNER_SECRET": f"another-short, {RUNNER}",
@@ -68,13 +68,13 @@ def assert_unreadable(text: str) -> None:
             assert encoded not in text
 
 
-def test_a_text_shows_none_in_any_encoding_and_stays_otherwise() -> None:
+def test_a_text_shows_no_secret_in_any_encoding_and_is_otherwise_unchanged() -> None:
     assert_unreadable(BUILT_IN.clean_text(TEXT)[0])
     assert BUILT_IN.clean_text(TEXT)[0].count("[REDACTED:") >= len(SECRETS) * len(ENCODINGS)
     assert BUILT_IN.clean_text(ORDINARY)[0] == ORDINARY
 
 
-def test_batches_and_streams_mask_as_whole_texts_do() -> None:
+def test_batches_and_streams_are_masked_like_whole_texts() -> None:
     values: list[Any] = [{"a": [TEXT], TEXT: 1}, {"text": ORDINARY}, *({"text": f"ü {secret}"} for secret in SECRETS)]
     whole = BUILT_IN.clean_text(TEXT)[0]
 
@@ -87,7 +87,7 @@ def test_batches_and_streams_mask_as_whole_texts_do() -> None:
 
 
 @pytest.mark.django_db
-def test_what_runners_and_programs_send_and_files_bring() -> None:
+def test_secrets_from_runners_programs_and_files_are_masked() -> None:
     project = make_project("outside")
     halves = [
         {"runId": "r1", "type": "llm.text.delta", "payload": {"text": text}}
@@ -113,12 +113,12 @@ def test_what_runners_and_programs_send_and_files_bring() -> None:
     assert AgentRun.objects.count() == 3
     streamed = "".join(row.payload["text"] for row in Event.objects.filter(type="llm.text.delta").order_by("seq"))
     assert streamed.count("[REDACTED:secret:") == len(SECRETS)
-    # What a model said is stored as it is; it is masked when it leaves.
+    # Messages of a model are stored unmasked; they are masked on export and display.
     assert {table for secret in SECRETS for table, _ in rows_with(secret)} <= {"agent_run_messages"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_tool_of_an_own_run_reads(scripted: MakeScripted, tmp_path: Path, settings: Settings) -> None:
+def test_secrets_read_by_a_tool_are_masked(scripted: MakeScripted, tmp_path: Path, settings: Settings) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     (tmp_path / "notes.txt").write_text(TEXT)
 

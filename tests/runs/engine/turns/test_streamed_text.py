@@ -1,4 +1,4 @@
-"""Text that streams is logged as it comes, put together so that the log stays short, and whole in the end."""
+"""Streamed text is logged as it arrives, in merged pieces to keep the log short, and completely at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def types_of_turn(run: AgentRun) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_puts_small_pieces_together(scripted: MakeScripted) -> None:
+def test_small_pieces_are_merged(scripted: MakeScripted) -> None:
     def play(_: ModelCall) -> Iterable[Move]:
         for _number in range(60):
             yield from [PIECE, 0.02]
@@ -37,18 +37,18 @@ def test_it_puts_small_pieces_together(scripted: MakeScripted) -> None:
     run = drive(scripted(play))
 
     found = deltas(run)
-    # At least 1.2 s of text, one event in 250 ms.
+    # 1.2 s of text or more, and one event per 250 ms.
     assert 3 <= len(found) <= 12
     shown = "".join(text for _, text in found)
     whole = PIECE * 60
     assert run.result == shown == whole
     pauses = [later - earlier for (earlier, _), (later, _) in pairwise(found)]
-    # The last one comes with the answer.
+    # The last piece is logged with the answer.
     assert all(pause > 0.2 for pause in pauses[1:-1])
     check(run)
 
 
-def test_it_logs_a_large_piece_at_once(scripted: MakeScripted) -> None:
+def test_a_large_piece_is_logged_immediately(scripted: MakeScripted) -> None:
     def play(_: ModelCall) -> Iterable[Move]:
         for _number in range(8):
             yield from [PIECE * 60, 0.06]
@@ -60,7 +60,7 @@ def test_it_logs_a_large_piece_at_once(scripted: MakeScripted) -> None:
     check(run)
 
 
-def test_an_answer_that_came_whole_is_one_event(scripted: MakeScripted) -> None:
+def test_an_answer_in_one_piece_is_one_event(scripted: MakeScripted) -> None:
     run = drive(scripted(lambda _: [ThinkingPart(PIECE * 3), PIECE * 100]))
 
     assert deltas(run) == []
@@ -74,8 +74,8 @@ def test_an_answer_that_came_whole_is_one_event(scripted: MakeScripted) -> None:
 
 
 @pytest.mark.slow
-def test_the_deltas_of_a_block_joined_are_the_block(scripted: MakeScripted) -> None:
-    """Thinking and text are kept apart, and nothing of either is held back in the end."""
+def test_the_deltas_of_a_block_add_up_to_the_block(scripted: MakeScripted) -> None:
+    """Thinking and text are separate, and both are complete at the end."""
 
     def play(_: ModelCall) -> Iterable[Move]:
         yield ThinkingPart(PIECE * 20)
@@ -92,7 +92,7 @@ def test_the_deltas_of_a_block_joined_are_the_block(scripted: MakeScripted) -> N
     check(run)
 
 
-def test_what_came_of_an_abandoned_answer_is_logged_before_it_is_marked(scripted: MakeScripted) -> None:
+def test_the_text_of_an_abandoned_answer_is_logged_before_the_abandon_event(scripted: MakeScripted) -> None:
     left: list[Exception] = [ConnectionResetError("by peer")]
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -110,7 +110,7 @@ def test_what_came_of_an_abandoned_answer_is_logged_before_it_is_marked(scripted
     check(run)
 
 
-def test_no_secret_enters_the_log_cut_in_two(scripted: MakeScripted) -> None:
+def test_a_secret_split_across_deltas_is_not_logged(scripted: MakeScripted) -> None:
     secret = "sk-ant-api03-" + "Ab1" * 30
 
     def play(_: ModelCall) -> Iterable[Move]:
@@ -125,5 +125,5 @@ def test_no_secret_enters_the_log_cut_in_two(scripted: MakeScripted) -> None:
     assert secret[:30] not in shown
     assert "[REDACTED:" in shown
     assert shown == REDACTOR.clean_text(run.messages.get(role="assistant").content["parts"][0]["content"])[0]
-    # The model's own words are kept as they are.
+    # The model's message is stored unmasked.
     assert secret in run.messages.get(role="assistant").content["parts"][0]["content"]

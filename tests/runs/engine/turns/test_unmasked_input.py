@@ -1,4 +1,4 @@
-"""A project that does not mask what models receive: the model gets the secrets, and nothing else gives them out."""
+"""A project that does not mask model input: the model receives the secrets, and no other output contains them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.searching import index_all
 pytestmark = pytest.mark.django_db(transaction=True)
 INSTRUCTED, ASKED, READ, SENT = (f"ghp_{letter}" + "a1B2c3D4e5F6" * 3 for letter in "wxyz")
 SECRETS = (INSTRUCTED, ASKED, READ, SENT)
-#: Where a preview or a title would cut the secret.
+#: Long enough that a preview or a title cuts the secret.
 FILLER = "word " * 36
 
 
@@ -41,12 +41,14 @@ def stop_masking(project: Project) -> None:
 
 
 def tables_with(secret: str) -> set[str]:
-    """The tables with the secret, or with so much of it that it is no mere prefix."""
+    """Return the tables that contain the secret or its first 12 characters."""
     return {table for table, _ in rows_with(secret[:12])}
 
 
 @pytest.mark.parametrize("is_masked", [True, False])
-def test_what_a_model_receives(scripted: MakeScripted, tmp_path: Path, settings: Settings, is_masked: bool) -> None:
+def test_a_model_receives_secrets_only_if_masking_is_off(
+    scripted: MakeScripted, tmp_path: Path, settings: Settings, is_masked: bool
+) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     (tmp_path / "notes.txt").write_text(f"token: {READ}\n{FILLER}")
     received: list[str] = []
@@ -72,7 +74,7 @@ def test_what_a_model_receives(scripted: MakeScripted, tmp_path: Path, settings:
     assert run.status == "completed", (run.status_reason, run.error_message)
     assert [secret in received[-1] for secret in SECRETS] == [not is_masked] * 4
     rows = {"agent_run_messages"}
-    # An agent's definition is kept as it is, in any case.
+    # The definition of an agent is always stored unmasked.
     agents = {"runs_agent", "agent_runs"}
     found = {secret: tables_with(secret) - (agents if secret == INSTRUCTED else set()) for secret in SECRETS}
     if is_masked:
@@ -85,7 +87,7 @@ def test_what_a_model_receives(scripted: MakeScripted, tmp_path: Path, settings:
 
 
 def test_an_external_run_stays_masked(scripted: MakeScripted) -> None:
-    """No model is sent what a runner reports: its whole conversation is masked before it is stored."""
+    """Reported conversations are never sent to a model, so they are masked before they are stored."""
     project = scripted(lambda call: ["Done."]).project
     stop_masking(project)
     sent = [
@@ -101,8 +103,8 @@ def test_an_external_run_stays_masked(scripted: MakeScripted) -> None:
     assert not any(map(tables_with, SECRETS))
 
 
-def test_of_several_projects_the_one_that_masks_counts(scripted: MakeScripted) -> None:
-    """Nor is anything left unmasked where no project is known."""
+def test_masking_applies_if_any_project_in_scope_masks(scripted: MakeScripted) -> None:
+    """It also applies if the scope has no project."""
     project, other = scripted(lambda call: ["Done."]).project, Project.objects.create(slug="other", name="Other")
     stop_masking(project)
     scopes = [(), (project.pk,), (other.pk,), (project.pk, other.pk)]

@@ -1,4 +1,4 @@
-"""Sub-agents of Claude Code in files of their own: named child runs that end, whatever the order of the files."""
+"""Sub-agents of Claude Code in separate files: named child runs that end, in any order of the files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def without_descriptions(folder: Path) -> None:
 
 
 def assert_joined(project: Project, status: str = "completed") -> None:
-    """Assert what the session, its sub-agent, and the sub-agent of that one are."""
+    """Check the runs of the session, its sub-agent, and that sub-agent's sub-agent."""
     runs = {run.external_id: run for run in AgentRun.objects.filter(project=project)}
     session, outer, inner = (runs.pop(f"{REF}{key}") for key in ("", ":aaa111", ":bbb222"))
     assert not runs
@@ -79,7 +79,7 @@ def test_files_in_any_order(project: Project, folder: Path, order: tuple[str, ..
     assert counts(project) == before
 
 
-def test_a_folder_and_all_its_files_are_imported(project: Project, folder: Path) -> None:
+def test_a_folder_with_all_its_files_is_imported(project: Project, folder: Path) -> None:
     call_command("import_run", str(folder), "--project", "agents")
 
     assert_joined(project)
@@ -91,7 +91,7 @@ def test_a_folder_and_all_its_files_are_imported(project: Project, folder: Path)
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_uploaded_files_in_any_order(project: Project, folder: Path, order: tuple[str, ...]) -> None:
-    """Without what is beside them, and, on SQLite, with the rows of long files made in a database of their own."""
+    """Without neighbouring files, and, on SQLite, with the rows of long files prepared in a separate database."""
     for name in order:
         content = (folder / name).read_bytes() + b"\n" * 200_000
         intake.store(SYSTEM, project, [Upload(Path(name).name, io.BytesIO(content), len(content))])
@@ -119,8 +119,8 @@ def test_watched_files_in_any_order(folder: Path, order: tuple[str, ...], is_rem
     assert site.warned == []
 
 
-def test_a_session_that_is_watched_line_by_line(folder: Path, tmp_path: Path) -> None:
-    """Each file grows while its sub-agent works: nothing is late, and all end."""
+def test_a_session_watched_line_by_line(folder: Path, tmp_path: Path) -> None:
+    """Each file grows while its sub-agent works: no event is late, and all runs end."""
     site = Site(tmp_path / "watched")
     (site.folder / SESSION / "subagents").mkdir(parents=True)
     site.restart()
@@ -146,7 +146,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 @pytest.mark.parametrize("order", [ORDERS[0], ORDERS[-1]])
 @pytest.mark.parametrize("has_text", [True, False])
-def test_agents_that_no_value_names_are_known_by_a_text_or_their_prompt(
+def test_agents_without_a_reference_are_matched_by_a_text_or_their_prompt(
     project: Project, folder: Path, order: tuple[str, ...], has_text: bool
 ) -> None:
     without_descriptions(folder)
@@ -166,8 +166,8 @@ def test_agents_that_no_value_names_are_known_by_a_text_or_their_prompt(
     assert_joined(project)
 
 
-def test_an_agent_in_the_background_ends_with_its_answer(project: Project, folder: Path) -> None:
-    """The result of its call comes at once."""
+def test_a_background_agent_ends_with_its_answer(project: Project, folder: Path) -> None:
+    """The result of its call arrives at once."""
 
     def launch(line: dict[str, Any]) -> None:
         if "toolUseResult" in line:

@@ -91,7 +91,7 @@ TASK = {"type": "tool_use", "id": "c1", "name": "Task", "input": {"prompt": "One
 
 
 def test_messages_of_a_sub_agent_are_a_child_run(project: Project, tmp_path: Path) -> None:
-    """As lines, which is what the program prints."""
+    """As lines, which is the output format of the program."""
     path = tmp_path / "stream.jsonl"
     lines = [
         INIT,
@@ -132,7 +132,7 @@ def says(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-#: Two turns of one program, and the session resumed by another, whose costs begin anew; it fails and goes on.
+#: Two turns of one program, then the session resumed by another, with costs restarting at zero; it fails and continues.
 TURNS: list[dict[str, Any]] = [
     INIT,
     message("user", says("One?")),
@@ -149,8 +149,8 @@ TURNS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_session_goes_on_after_its_results(project: Project, tmp_path: Path) -> None:
-    """The same, whether its lines are imported at once or one by one as the file grows."""
+def test_a_session_continues_after_its_results(project: Project, tmp_path: Path) -> None:
+    """Importing its lines at once or one by one gives the same result."""
     path = tmp_path / "session.jsonl"
     seen = []
     for end in range(2, len(TURNS) + 1):
@@ -193,7 +193,7 @@ def test_a_document_ends_with_its_last_result(project: Project, tmp_path: Path) 
         (message("user", {"type": "tool_result"}), "bad.json: /messages/1: message.content[0].tool_use_id is not"),
     ],
 )
-def test_a_bad_message_is_named_and_nothing_is_stored(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+def test_a_bad_message_is_reported_and_nothing_is_stored(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({"messages": [INIT, bad]}))
 
@@ -212,7 +212,7 @@ def test_a_message_whose_type_is_a_list_is_refused(project: Project, tmp_path: P
         import_path(project, path)
 
 
-def test_a_plain_fixture_is_no_transcript(project: Project, tmp_path: Path) -> None:
+def test_a_plain_fixture_is_refused(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "coder.json"
     path.write_text(json.dumps({"calls": [{"input": {"prompt": "x"}, "output": {"text": "y"}, "events": []}]}))
 

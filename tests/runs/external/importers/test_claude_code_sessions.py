@@ -1,4 +1,4 @@
-"""Sessions of Claude Code, real ones and hand-made ones, as runs."""
+"""Sessions of Claude Code as runs: recorded and hand-made ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
 
-#: Tool calls, tool errors and calls without a result, of the table in shared/data/README.md.
+#: Tool calls, tool errors and calls without a result, from the table in shared/data/README.md.
 SESSIONS = {
     "claude-code-growing/768de5d6.0.jsonl": (2, 0, 0),
     "claude-code-growing/768de5d6.1.jsonl": (16, 2, 0),
@@ -50,7 +50,7 @@ def data(name: str) -> Path:
 
 
 def recount(path: Path) -> tuple[int, tuple[int, ...]]:
-    """Count messages and tokens by the lines: an answer once for each message ID, with the usage of its last line."""
+    """Count messages and tokens from the lines: each message ID once, with the usage of its last line."""
     usages, messages = {}, 0
     for line in map(json.loads, path.read_text().splitlines()):
         if line["type"] == "assistant":
@@ -72,7 +72,7 @@ LARGE = {"claude-code/ad-a8171575ce-0.jsonl", "claude-code/b6-f735fbac66-0.jsonl
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in SESSIONS]
 )
-def test_a_session_is_imported_whole_and_once(project: Project, name: str) -> None:
+def test_a_session_is_imported_completely_and_once(project: Project, name: str) -> None:
     report = import_path(project, data(name))
     run = report.runs[0]
 
@@ -88,7 +88,7 @@ def test_a_session_is_imported_whole_and_once(project: Project, name: str) -> No
     assert (again.new_runs, again.events, counts(project)) == (0, 0, before)
 
 
-def test_a_growing_session_is_imported_in_parts_as_in_one(project: Project) -> None:
+def test_importing_a_growing_session_in_parts_equals_a_single_import(project: Project) -> None:
     for part in range(4):
         report = import_path(project, data(f"claude-code-growing/768de5d6.{part}.jsonl"))
         assert report.new_runs == (part == 0)
@@ -102,8 +102,8 @@ def test_a_growing_session_is_imported_in_parts_as_in_one(project: Project) -> N
 
 
 @pytest.mark.slow
-def test_a_file_that_is_cut_anywhere_loses_and_repeats_nothing(project: Project, tmp_path: Path) -> None:
-    """Each line arrives with its own import, also the lines of an answer with parallel calls."""
+def test_a_file_cut_at_any_line_loses_and_repeats_nothing(project: Project, tmp_path: Path) -> None:
+    """Each line is imported separately, including lines of an answer with parallel calls."""
     lines = data("claude-code/5c-1039ad85f4-0.jsonl").read_bytes().splitlines(keepends=True)
     growing = tmp_path / "growing.jsonl"
     for count in range(12, len(lines) + 1):
@@ -127,7 +127,7 @@ def parts_of(run: AgentRun) -> list[str]:
     return sorted(json.dumps({k: v for k, v in part.items() if k != "timestamp"}, sort_keys=True) for part in parts)
 
 
-def test_a_long_output_is_kept_whole(project: Project) -> None:
+def test_a_long_output_is_stored_completely(project: Project) -> None:
     run = import_path(project, data("claude-code/89-7eb280e769-13.jsonl")).runs[0]
 
     assert max(len(output) for output in run.tool_calls.values_list("output", flat=True)) == 76_388
@@ -147,7 +147,7 @@ def test_images_are_kept(project: Project) -> None:
     assert run.labels == ["folder:2", "branch:alex/ent-207-fix-agent-name-misattribution"]
 
 
-def test_the_progress_of_a_sub_agent_is_a_child_run(project: Project) -> None:
+def test_progress_lines_of_a_sub_agent_become_a_child_run(project: Project) -> None:
     report = import_path(project, data("claude-code/ad-a8171575ce-0.jsonl"))
 
     parent, child = report.runs
@@ -205,9 +205,7 @@ def test_sidechain_lines_are_child_runs_of_the_call_with_their_prompt(project: P
     assert linked == {"c2": children[0].pk, "c1": children[1].pk}
 
 
-def test_a_file_of_a_sub_agent_is_a_child_of_the_session_that_was_imported_before(
-    project: Project, tmp_path: Path
-) -> None:
+def test_a_sub_agents_file_is_a_child_of_the_session_imported_before(project: Project, tmp_path: Path) -> None:
     [parent] = import_path(project, write(tmp_path / "s1.jsonl", line("user", "Go", "u1"))).runs
     lines = [line("user", "One", "u2", isSidechain=True, agentId="a7")]
 
@@ -216,8 +214,8 @@ def test_a_file_of_a_sub_agent_is_a_child_of_the_session_that_was_imported_befor
     assert (child.parent_run_id, child.external_id) == (parent.pk, "claude-code:s1:a7")
 
 
-def test_a_file_of_a_sub_agent_gets_its_parent_when_the_session_follows(project: Project, tmp_path: Path) -> None:
-    """Whichever is read first: files of sub-agents are written while the session waits for their result."""
+def test_a_sub_agents_file_gets_its_parent_when_the_session_is_imported(project: Project, tmp_path: Path) -> None:
+    """In either order: files of sub-agents are written while the session waits for their result."""
     lines = [line("user", "One", "u2", isSidechain=True, agentId="a7")]
     agent = write(tmp_path / "agent-a7.jsonl", *lines)
     session = write(tmp_path / "s1.jsonl", line("user", "Go", "u1"))
@@ -241,8 +239,8 @@ def test_a_file_of_a_sub_agent_gets_its_parent_when_the_session_follows(project:
     assert counts(project) == before
 
 
-def test_what_no_column_holds_is_replaced_or_refused(project: Project, tmp_path: Path) -> None:
-    """NUL is in no text of PostgreSQL, and indexes hold no long names."""
+def test_values_that_no_column_can_store_are_replaced_or_refused(project: Project, tmp_path: Path) -> None:
+    """PostgreSQL stores no NUL in text, and its indexes no long names."""
     nul = "\x00"
     [run] = import_path(
         project,
@@ -292,7 +290,7 @@ def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
         ),
     ],
 )
-def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path: Path, bad: str, text: str) -> None:
+def test_a_bad_line_is_omitted_and_reported_or_refused(project: Project, tmp_path: Path, bad: str, text: str) -> None:
     path = write(tmp_path / "s.jsonl", line("user", "Hello", "u1"))
     path.write_text(path.read_text() + bad + "\n" + json.dumps(line("user", "Go on", "u2")) + "\n")
 

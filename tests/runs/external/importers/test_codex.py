@@ -26,7 +26,7 @@ def sample() -> Path:
     return recording("codex/codex-rollout.sample.jsonl")
 
 
-def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) -> None:
+def test_a_rollout_is_imported_completely_and_once(project: Project, sample: Path) -> None:
     [run] = import_path(project, sample).runs
 
     payloads = [json.loads(line)["payload"] for line in sample.read_text().splitlines()]
@@ -49,7 +49,7 @@ def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) ->
     assert counts(project) == before
 
 
-def test_a_rollout_that_grows_line_by_line_has_the_same_calls_and_tokens(
+def test_a_rollout_growing_line_by_line_has_the_same_calls_and_tokens(
     project: Project, sample: Path, tmp_path: Path
 ) -> None:
     lines = sample.read_bytes().splitlines(keepends=True)
@@ -86,7 +86,7 @@ def test_a_command_that_fails_is_an_error(project: Project, sample: Path, tmp_pa
         ('{"type": "response_item", "payload": {"type": "function_call"}}', "rollout.jsonl:16: function_call without"),
     ],
 )
-def test_a_bad_line_is_left_out_and_named_or_refused(
+def test_a_bad_line_is_omitted_and_reported_or_refused(
     project: Project, sample: Path, tmp_path: Path, bad: str, text: str
 ) -> None:
     path = tmp_path / "rollout.jsonl"
@@ -132,7 +132,7 @@ def _record(response_id: str, usage: dict[str, int]) -> dict[str, Any]:
 
 RECORD = _record("r2", SUMMARY)
 COMPACTED = {"type": "compacted", "payload": {"message": "Summary", "compaction_response_id": "r2"}}
-#: What several versions write about a compaction. An estimate of what is left repeats the total.
+#: Lines about a compaction in several versions. An estimate of the remaining context repeats the total.
 COMPACTIONS = {
     "a count": [_count(WITH_SUMMARY, SUMMARY), _count(WITH_SUMMARY, ESTIMATE), COMPACTED],
     "a record": [RECORD, COMPACTED, _count(TOTAL, ESTIMATE)],
@@ -159,7 +159,7 @@ def test_the_tokens_of_a_compaction_count_once(
     assert [after - old for after, old in zip(tokens_of(run), before, strict=True)] == [30_000, 7, 0, 0]
     assert "context.trimmed" in run.log.events.values_list("type", flat=True)
     assert run.messages.order_by("-position").values_list("role", flat=True)[0] == "user"
-    # At once, so that the tokens and the summary are one answer.
+    # Imported at once, so that the tokens and the summary belong to one answer.
     [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), path).runs
     assert tokens_of(whole) == tokens_of(run)
     answer = whole.messages.filter(role="assistant").order_by("-position")[0]
@@ -174,11 +174,11 @@ CUMULATIVE = "public-cases/07-codex-cumulative-counts"
     ("name", "calls"),
     [
         ("rollout-2026-01-22T16-40-00-e69eaccb-0909-59cc-9543-3bbf20dd7f01", [(1000, 50, 800, 0), (1500, 40, 1200, 0)]),
-        # A total that goes down has begun again.
+        # A total that decreases was reset.
         ("rollout-reset-e93c22c0-cacd-552f-9de3-82ab89d15777", [(1000, 100, 800, 40), (900, 60, 700, 20)]),
     ],
 )
-def test_counts_that_are_only_cumulative_are_differenced(
+def test_usage_is_computed_from_cumulative_counts(
     project: Project, tmp_path: Path, name: str, calls: list[tuple[int, ...]]
 ) -> None:
     """Also if the file is imported line by line."""

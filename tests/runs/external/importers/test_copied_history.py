@@ -1,4 +1,4 @@
-"""Model calls that several session files have are counted once, and a copy is shown as a fork or as a child run."""
+"""Model calls in several session files are counted once, and a copy is displayed as a fork or a child run."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
 @pytest.mark.parametrize(
     "files", [[session(name) for name in (SECOND, FIRST)], [*map(rollout, (KEPT_TIMES, NEW_TIMES, PARENT))]]
 )
-def test_watch_counts_as_an_import_does(site: Site, project: Project, files: list[Path], is_remote: bool) -> None:
+def test_watch_counts_like_an_import(site: Site, project: Project, files: list[Path], is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     for file in files:

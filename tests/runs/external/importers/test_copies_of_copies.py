@@ -1,4 +1,4 @@
-"""Forks of forks, sessions that grow, and originals that come late or never: each model call is counted once."""
+"""Forks of forks, growing sessions, and originals imported late or never: each model call is counted once."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def site(tmp_path: Path) -> Site:
 
 
 def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> Path:
-    """A session with a turn for each text. `copied`: the number of turns, and further fields of their lines.
+    """Write a session with a turn for each text. `copied`: the number of copied turns, and extra fields of their lines.
 
-    `lines`: distinguishes the IDs of its lines from others.
+    `lines`: a prefix that makes the IDs of its lines unique.
     """
     lines: list[dict[str, Any]] = []
     count, ids = copied.pop("count", 0), copied.pop("lines", "")
@@ -66,10 +66,10 @@ def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> P
 
 
 def codex(folder: Path, thread: str, turns: Sequence[tuple[str, int]], **meta: Any) -> Path:
-    """A rollout with a turn for each text, which was begun in a minute. Those before the thread are its history.
+    """Write a rollout with a turn for each text and minute. Turns before the minute of its start are its history.
 
-    `meta`: fields of its first line. `made`: its minute. `times`: those of the history are kept, or new: of the moment
-    in which it was written, or of the seconds.
+    `meta`: fields of its first line. `made`: the minute of its start. `times`: turns of the history keep their times
+    (kept), have the start (new), or follow it second by second (slow).
     """
     made, times = meta.pop("made", 0), meta.pop("times", "kept")
     at = BEGIN + timedelta(minutes=made)
@@ -118,7 +118,7 @@ def test_forks_of_forks_of_claude_code(project: Project, tmp_path: Path, order: 
 
 
 @pytest.mark.parametrize("order", [(A, B), (B, A)])
-def test_a_copy_with_other_ids_of_lines(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
+def test_a_copy_with_different_line_ids(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
     for session in order:
         turns = ["one", "two"] if session == A else ["one", "two", "three"]
         import_path(project, claude(tmp_path, session, turns, lines=session))
@@ -136,7 +136,7 @@ def test_forks_that_name_their_session(project: Project, tmp_path: Path, order: 
     def copied(session: str) -> dict[str, Any]:
         return {field: session if field == "sessionId" else {"sessionId": session, "messageUuid": uuid_of("x")}}
 
-    # Both go on after the fork.
+    # Both continue after the fork.
     files = {A: (["one", "two"], {}), B: (["one", "three"], copied(A)), C: (["one", "four"], copied(A))}
     for session in order:
         turns, fields = files[session]
@@ -173,7 +173,7 @@ def test_forks_of_forks_of_codex(project: Project, tmp_path: Path, order: Sequen
     assert [run.title for run in (first, second, third)] == ["one", "three", "four"]
 
 
-def test_two_copies_of_what_is_missing(project: Project, tmp_path: Path) -> None:
+def test_two_copies_of_a_missing_original(project: Project, tmp_path: Path) -> None:
     import_path(project, claude(tmp_path, B, ["one", "two"], count=1, sessionId=A))
     import_path(project, claude(tmp_path, C, ["one", "three"], count=1, sessionId=A))
     import_path(project, codex(tmp_path, B, [("one", 0), ("two", 5)], forked_from_id=A, made=4))
@@ -182,7 +182,7 @@ def test_two_copies_of_what_is_missing(project: Project, tmp_path: Path) -> None
     assert used(project) == total(6)
 
 
-def test_two_sessions_that_look_alike_are_two(project: Project, tmp_path: Path) -> None:
+def test_two_similar_sessions_are_separate(project: Project, tmp_path: Path) -> None:
     for thread in (A, B):
         import_path(project, codex(tmp_path, thread, [("one", 0), ("two", 1)]))
 
@@ -191,7 +191,7 @@ def test_two_sessions_that_look_alike_are_two(project: Project, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_copy_first", [True, False])
-def test_both_grow_while_they_are_watched(site: Site, is_copy_first: bool) -> None:
+def test_both_grow_while_watched(site: Site, is_copy_first: bool) -> None:
     order = [(B, ["one"], ["one", "three"]), (A, ["one"], ["one", "two"])]
     for turns in (1, 2):
         for session, *versions in order if is_copy_first else reversed(order):
@@ -204,7 +204,7 @@ def test_both_grow_while_they_are_watched(site: Site, is_copy_first: bool) -> No
     assert used_by(run_of(site.project, A)) == total(2)
 
 
-def test_a_copy_has_all_of_an_answer_that_its_original_had_begun(project: Project, tmp_path: Path) -> None:
+def test_a_copy_contains_an_answer_that_the_original_has_only_begun(project: Project, tmp_path: Path) -> None:
     whole = claude(tmp_path, A, ["one", "two"]).read_text().splitlines(keepends=True)
     last = json.loads(whole[3])
     begun = {**last, "message": {**last["message"], "usage": {"input_tokens": 100, "output_tokens": 1}}}
@@ -223,7 +223,7 @@ def test_a_copy_has_all_of_an_answer_that_its_original_had_begun(project: Projec
 
 
 @pytest.mark.parametrize("order", [(A, B), (B, A)])
-def test_codex_calls_whose_counts_are_texts(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
+def test_codex_token_counts_as_text(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
     turns = {A: [("one", 0)], B: [("one", 0), ("two", 5)]}
     for thread in order:
         file = codex(tmp_path, thread, turns[thread], **({"forked_from_id": A, "made": 4} if thread == B else {}))
@@ -234,13 +234,13 @@ def test_codex_calls_whose_counts_are_texts(project: Project, tmp_path: Path, or
 
 
 @pytest.mark.parametrize("usage", [{}, {"input_tokens": True}, {"input_tokens": "many"}])
-def test_a_count_without_a_number_names_no_call(usage: dict[str, Any]) -> None:
+def test_a_count_without_a_number_identifies_no_call(usage: dict[str, Any]) -> None:
     names = CallNames([A])
     assert names.next({"total_token_usage": usage}, is_copied=False) == ()
     assert names.next({"total_token_usage": {"input_tokens": 7.0}}, is_copied=False) == (f"codex:{A}:7.0.0.0.0",)
 
 
-def test_a_fork_is_no_parent_of_its_origin(project: Project, tmp_path: Path) -> None:
+def test_a_fork_cannot_be_the_parent_of_its_origin(project: Project, tmp_path: Path) -> None:
     import_path(project, codex(tmp_path, B, [("one", 0)]))
     import_path(project, codex(tmp_path, A, [("one", 0), ("two", 5)], forked_from_id=B, made=4))
 
@@ -252,7 +252,9 @@ def test_a_fork_is_no_parent_of_its_origin(project: Project, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("field", ["forked_from_id", "parent_thread_id"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_the_run_of_a_runner_is_no_origin(project: Project, tmp_path: Path, field: str, is_first: bool) -> None:
+def test_a_run_reported_by_a_runner_is_not_an_origin(
+    project: Project, tmp_path: Path, field: str, is_first: bool
+) -> None:
     def post() -> None:
         started = {"runId": f"codex:{A}", "type": "run.started", "payload": {}}
         assert [result.error for result in record(Sender(project, "key:test"), [started])] == [None]

@@ -1,4 +1,4 @@
-"""What the API says of every recording is what an independent count of its file says.
+"""The API returns for every recording the same numbers as an independent count of its file.
 
 The counters (tests/support/recordings/counters) know the formats, and share no code with the importers.
 """
@@ -42,8 +42,8 @@ COUNTERS: dict[str, Callable[[Path], list[Counted]]] = {
     "langfuse-traces": traces.langfuse,
 }
 
-#: Folders without transcripts that `agentops import` takes: answers of models, fixtures and spans, which other tests
-#: count, and cases whose right answer their own tests state.
+#: Folders without transcripts for `agentops import` (model answers, fixtures and spans, counted by other tests), and
+#: cases whose expected result is in their own tests.
 COUNTED_ELSEWHERE = {
     "claude-code-growing": "tests/runs/external/importers/test_corpus.py",
     "otlp": "tests/runs/external/otlp/test_recorded_bodies.py",
@@ -59,7 +59,7 @@ def project() -> Project:
 
 
 class Reader:
-    """Reads the runs of a project as a program does that uses the API."""
+    """An API client that reads the runs of a project."""
 
     def __init__(self, project: Project) -> None:
         self.client = Client()
@@ -103,14 +103,14 @@ class Reader:
 
 
 def bring(project: Project, path: Path) -> list[str]:
-    """Import a file by the command line, and return the IDs of its runs."""
+    """Import a file with the command, and return the IDs of its runs."""
     out = StringIO()
     call_command("import_run", str(path), "--project", project.slug, "--json", stdout=out, stderr=StringIO())
     return [row["run"] for row in json.loads(out.getvalue())]
 
 
 @pytest.mark.parametrize("folder", COUNTERS)
-def test_the_api_says_what_the_file_says(project: Project, folder: str) -> None:
+def test_the_api_equals_the_count_of_the_file(project: Project, folder: str) -> None:
     reader = Reader(project)
     for path in recordings(folder):
         counted = COUNTERS[folder](path)

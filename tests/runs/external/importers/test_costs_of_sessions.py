@@ -1,4 +1,4 @@
-"""What imported calls cost: by bucket, tier and the names of other clouds; and what a total says of unpriced calls."""
+"""Costs of imported calls: by bucket, tier and model names of other clouds; totals with unpriced calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def imported(project: Project, name: str) -> AgentRun:
 
 
 def costs_of(run: AgentRun) -> list[Decimal | None]:
-    """Return the costs of the calls, which add up to that of the run."""
+    """Return the costs of the calls, after checking that their sum is the cost of the run."""
     rows = list(TurnUsage.objects.filter(run=run).order_by("step_number").values_list("cost_usd", flat=True))
     known = [cost for cost in rows if cost is not None]
     assert run.cost_usd == (sum(known) if known else None)
@@ -70,7 +70,7 @@ def test_one_hour_cache_writes_cost_twice_the_input(project: Project) -> None:
     assert (mixed.cache_write_tokens, mixed.cache_write_1h_tokens) == (100_000, 40_000)
 
 
-def test_fast_mode_has_its_price(project: Project) -> None:
+def test_fast_mode_has_a_separate_price(project: Project) -> None:
     run = imported(project, "02-fast-mode-price/fast.jsonl")
 
     assert costs_of(run) == [Decimal("0.18"), Decimal("0.03"), Decimal("0.06"), Decimal("0.03")]
@@ -79,7 +79,7 @@ def test_fast_mode_has_its_price(project: Project) -> None:
 
 
 def test_model_names_of_other_clouds(project: Project) -> None:
-    """Bedrock publishes a price 10 % higher for the profiles of a region, and that of the vendor for the global one."""
+    """Bedrock charges 10 % more for regional profiles, and the vendor's price for the global one."""
     run = imported(project, "12-model-names-of-other-clouds/models.jsonl")
 
     regional, vendors = Decimal("0.0198"), Decimal("0.018")
@@ -94,19 +94,19 @@ def test_model_names_of_other_clouds(project: Project) -> None:
 @pytest.mark.parametrize(
     ("usage", "cost"),
     [
-        # The rest of what is written counts as written for five minutes.
+        # The rest of the cache writes counts as five-minute writes.
         ({"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 40_000}}, "0.465"),
         ({"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_5m_input_tokens": 60_000}}, "0.375"),
         ({"cache_creation_input_tokens": 100_000}, "0.375"),
         ({"cache_creation_input_tokens": 100_000, "cache_creation": None}, "0.375"),
         ({"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 10**9}}, "0.6"),
         ({"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_input_tokens": 40_000}}, "0.465"),
-        # Above 200,000 tokens, cached ones included, every token costs more.
+        # Above 200,000 input tokens, including cached ones, every token costs more.
         ({"input_tokens": 100_000, "cache_read_input_tokens": 100_001, "output_tokens": 1000}, "0.6825006"),
         ({"input_tokens": 100_000, "cache_read_input_tokens": 100_000, "output_tokens": 1000}, "0.345"),
         ({"input_tokens": 1000, "server_tool_use": {"web_search_requests": 3}}, "0.033"),
         ({"input_tokens": 1000, "output_tokens": 1000, "service_tier": "batch"}, "0.009"),
-        # It was not there before Opus 4.6 and Sonnet 4.6, and is not dearer.
+        # The field is new with Opus 4.6 and Sonnet 4.6, and costs earlier models nothing extra.
         ({"input_tokens": 1000, "output_tokens": 1000, "inference_geo": "us"}, "0.018"),
         ({"input_tokens": 1000, "output_tokens": 1000, "inference_geo": "global", "speed": "standard"}, "0.018"),
         ({"model": "claude-opus-5", "input_tokens": 1000, "output_tokens": 1000, "inference_geo": "us"}, "0.033"),
@@ -120,7 +120,7 @@ def test_model_names_of_other_clouds(project: Project) -> None:
         ({"model": "claude-opus-5", "input_tokens": 1000, "output_tokens": 1000, "service_tier": "batch"}, "0.015"),
     ],
 )  # fmt: skip
-def test_a_call_costs_what_the_provider_bills(usage: dict[str, Any], cost: str) -> None:
+def test_a_call_has_the_cost_that_the_provider_bills(usage: dict[str, Any], cost: str) -> None:
     assert costs_of(session(dict(usage))) == [Decimal(cost)]
 
 
@@ -140,7 +140,7 @@ def test_a_call_costs_what_the_provider_bills(usage: dict[str, Any], cost: str) 
     ],
 )  # fmt: skip
 def test_a_tier_without_a_price_is_unknown(usage: dict[str, Any], note: str) -> None:
-    """It never has the standard price."""
+    """The standard price is never used instead."""
     run = session({"input_tokens": 1000, "output_tokens": 1000, **usage})
 
     assert costs_of(run) == [None]
@@ -221,8 +221,8 @@ def text_of(client: Client, url: str) -> str:
     return " ".join(body.decode().replace("\n", " ").split())
 
 
-def test_a_reported_cost_is_compared_with_the_calls() -> None:
-    """The check names the run, without an error: the sum of a program may have calls that its file does not."""
+def test_a_reported_cost_is_compared_with_the_sum_of_the_calls() -> None:
+    """The check reports the run as a warning: a program's total may include calls that its file lacks."""
     [answer] = [{"role": "assistant", "content": [{"type": "text", "text": "Done."}], "id": "msg_1", "type": "message",
                  "model": "claude-sonnet-4-5", "usage": {"input_tokens": 1000, "output_tokens": 1000}}]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Tokens, models and tiers by the names, and in the forms, that other programs write."""
+"""Tokens, models and tiers under the names, and in the forms, of other programs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SONNET = "claude-sonnet-4-5"
 
 
 def tokens(run: AgentRun) -> tuple[int, ...]:
-    """Input, read from the cache, written to it, written for one hour, output, reasoning."""
+    """Return input, cache reads, cache writes, one-hour writes, output and reasoning tokens."""
     written = (run.cache_write_tokens, run.cache_write_1h_tokens)
     return (run.input_tokens, run.cache_read_tokens, *written, run.output_tokens, run.reasoning_tokens)
 
 
 def chat(usage: dict[str, Any], model: str = SONNET) -> AgentRun:
-    """A chat whose answer names its own model."""
+    """Import a chat whose answer names its model, and return the run."""
     answer = {"role": "assistant", "content": "Done.", "model": model, "usage": usage}
     [run] = import_content([{"role": "user", "content": "Go"}, answer])
     return run
 
 
 def codex(*infos: Any) -> AgentRun:
-    """A rollout with an answer, and a count of the tokens after it, for each of these."""
+    """Import a rollout with an answer and a token count for each of these, and return the run."""
     text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
     lines: list[dict[str, Any]] = [
         {"type": "session_meta", "payload": {"id": "019efa28-63ad-76a2-8e9b-8a653170604e"}},
@@ -43,7 +43,7 @@ def codex(*infos: Any) -> AgentRun:
 
 
 def generation(**fields: Any) -> AgentRun:
-    """A trace of Langfuse with one generation."""
+    """Import a Langfuse trace with one generation, and return the run."""
     common = {"id": "g", "traceId": "t", "type": "GENERATION", "startTime": AT.format(1), "model": "gpt-5.1"}
     own = {**common, "input": [{"role": "user", "content": "Go"}], "output": "Done.", **fields}
     [run] = import_content({"id": "t", "timestamp": AT.format(0), "observations": [own]}, "langfuse")
@@ -55,12 +55,12 @@ def generation(**fields: Any) -> AgentRun:
     [
         ({"input_tokens": "1000", "output_tokens": "10", "cache_read_input_tokens": 7.0}, (1007, 7, 0, 0, 10, 0)),
         ({"input_tokens": "1e3", "output_tokens": 1.5}, (0, 0, 0, 0, 0, 0)),
-        # A total without the cached tokens, which cannot be part of a smaller input.
+        # The total excludes the cached tokens, which cannot be part of a smaller input.
         (
             {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100, "total_tokens": 15},
             (110, 100, 0, 0, 5, 0),
         ),
-        # Names that a program has, but does not use.
+        # Names that a program has but does not use.
         (
             {"prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": "0", "prompt_cache_hit_tokens": 60},
             (100, 60, 0, 0, 5, 0),
@@ -74,7 +74,7 @@ def generation(**fields: Any) -> AgentRun:
             },
             (17, 0, 7, 4, 5, 0),
         ),
-        # Bedrock counts beside the input, and its total says so.
+        # Bedrock counts cached tokens separately from the input, and its total shows it.
         (
             {
                 "inputTokens": 100, "outputTokens": 10, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40,
@@ -82,7 +82,7 @@ def generation(**fields: Any) -> AgentRun:
             },
             (200, 60, 40, 0, 10, 0),
         ),
-        # The same names, but the total says that the input includes them.
+        # The same names, but the total shows that the input includes them.
         (
             {"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 60, "total_tokens": 110},
             (100, 60, 0, 0, 10, 0),
@@ -91,7 +91,7 @@ def generation(**fields: Any) -> AgentRun:
             {"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 60},
             (100, 60, 0, 0, 10, 0),
         ),
-        # Gemini counts its thoughts beside the answer, and what its tools have added beside the prompt.
+        # Gemini counts thoughts separately from the answer, and tool-use tokens separately from the prompt.
         (
             {
                 "promptTokenCount": 100, "candidatesTokenCount": 10, "cachedContentTokenCount": 60,
@@ -126,13 +126,13 @@ def test_an_answer_of_a_chat_names_its_model(model: str) -> None:
         ("openai:gpt-5.1", "0.01125"),
         ("models/gemini-2.5-pro", "0.01125"),
         ("google-gla:gemini-2.5-pro", "0.01125"),
-        # Others serve it too, at other prices.
+        # Other providers serve it too, at other prices.
         ("deepseek-chat", None),
         ("gpt-5.1-of-ours", None),
     ],
 )
 def test_other_models_in_a_session_of_claude_code(model: str, cost: str | None) -> None:
-    """A proxy answers it with any model."""
+    """A proxy may answer with any model."""
     usage = {"input_tokens": 1000, "output_tokens": 1000}
     answer = {
         "id": "m",
@@ -147,7 +147,7 @@ def test_other_models_in_a_session_of_claude_code(model: str, cost: str | None) 
     assert run.cost_usd == (None if cost is None else Decimal(cost))
 
 
-def test_codex_may_count_the_last_turn_only_or_in_texts() -> None:
+def test_codex_may_count_only_the_last_turn_or_use_text() -> None:
     last = {"input_tokens": 1000, "cached_input_tokens": 10, "output_tokens": 5}
     assert tokens(codex({"last_token_usage": last}, {"last_token_usage": last})) == (2000, 20, 0, 0, 10, 0)
     texts = {name: str(count) for name, count in last.items()}
@@ -155,7 +155,7 @@ def test_codex_may_count_the_last_turn_only_or_in_texts() -> None:
     assert tokens(codex({"total_token_usage": texts}, {"total_token_usage": double})) == (2000, 20, 0, 0, 10, 0)
 
 
-def test_gemini_cli_may_count_in_texts() -> None:
+def test_gemini_cli_may_write_counts_as_text() -> None:
     counts = {"input": "100", "output": "10", "cached": "5", "thoughts": None}
     messages = [
         {"id": "0", "timestamp": AT.format(0), "type": "user", "content": "Go"},
@@ -166,7 +166,7 @@ def test_gemini_cli_may_count_in_texts() -> None:
     assert tokens(run) == (100, 5, 0, 0, 10, 0)
 
 
-def test_cache_writes_of_atif_are_in_what_its_metrics_add() -> None:
+def test_cache_writes_of_atif_are_part_of_its_metrics() -> None:
     extra = {"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 40_000}}
     metrics = {
         "prompt_tokens": 100_010,
@@ -189,7 +189,7 @@ def test_cache_writes_of_atif_are_in_what_its_metrics_add() -> None:
         ({"usageDetails": {"input": "100", "output": "10"}}, (100, 0, 0, 0, 10, 0)),
         ({"usage": {"promptTokens": 100, "completionTokens": 10}}, (100, 0, 0, 0, 10, 0)),
         ({"promptTokens": 100, "completionTokens": 10, "totalTokens": 110}, (100, 0, 0, 0, 10, 0)),
-        # The total says whether the cached tokens, and the reasoning, are counted beside.
+        # The total shows whether cached and reasoning tokens are counted separately.
         ({"usageDetails": {"input": 9, "input_cached_tokens": 5, "output": 1, "total": 10}}, (9, 5, 0, 0, 1, 0)),
         ({"usageDetails": {"input": 9, "input_cached_tokens": 5, "output": 1, "total": 15}}, (14, 5, 0, 0, 1, 0)),
         ({"usageDetails": {"input": 9, "output": 10, "output_reasoning_tokens": 7, "total": 19}}, (9, 0, 0, 0, 10, 7)),
@@ -208,13 +208,13 @@ def test_counts_of_langfuse(fields: dict[str, Any], expected: tuple[int, ...]) -
     assert tokens(generation(**fields)) == expected
 
 
-def test_parameters_of_langfuse_may_be_json_in_a_text() -> None:
+def test_parameters_of_langfuse_may_be_json_text() -> None:
     run = generation(usageDetails={"input": 1000, "output": 100}, modelParameters='{"service_tier": "priority"}')
     assert (TurnUsage.objects.get(run=run).tier, run.cost_usd) == ("priority", Decimal("0.0045"))
 
 
-def test_a_message_without_a_time_has_that_of_the_message_before() -> None:
-    """Its own content says so too, not only its event."""
+def test_a_message_without_a_time_has_the_time_of_the_previous_message() -> None:
+    """Both its content and its event have the time."""
     use = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     run = generation(
         endTime=AT.format(2),

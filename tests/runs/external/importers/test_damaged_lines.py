@@ -1,4 +1,4 @@
-"""Damaged lines of files: every whole record is imported, and what is left out is named everywhere."""
+"""Files with damaged lines: every complete record is imported, and omitted parts are reported everywhere."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def events_of(run: AgentRun) -> list[dict[str, Any]]:
         ("nul-block.jsonl", [3], NUL_BYTES),
     ],
 )
-def test_whole_records_are_imported(project: Project, name: str, left_out: list[int], reason: str) -> None:
+def test_complete_records_are_imported(project: Project, name: str, left_out: list[int], reason: str) -> None:
     report = import_path(project, recording(f"{DAMAGED}/{name}"))
 
     [run] = report.runs
@@ -69,7 +69,7 @@ def test_whole_records_are_imported(project: Project, name: str, left_out: list[
 @pytest.mark.parametrize(
     "name", ["two-records-on-one-line.jsonl", "cut-last-line.jsonl", "cut-line-in-the-middle.jsonl", "nul-block.jsonl"]
 )
-def test_a_strict_import_refuses_what_has_damage(project: Project, name: str) -> None:
+def test_a_strict_import_refuses_damaged_files(project: Project, name: str) -> None:
     if name == "two-records-on-one-line.jsonl":
         assert import_path(project, recording(f"{DAMAGED}/{name}"), is_strict=True).new_runs == 1
         return
@@ -85,7 +85,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 GEMINI = {"sessionId": "s", "projectHash": "h"}
 ACTION = {"source": "user", "action": "message", "args": {"content": "Hello"}}
 OBSERVATION = {"id": "o", "type": "GENERATION", "startTime": "2026-01-01T00:00:00Z", "input": "Hello"}
-#: Two or more whole records of each format of lines.
+#: Two or more complete records in each line-based format.
 FORMATS: dict[str, list[Any]] = {
     "claude-code": [{**CLAUDE, "uuid": "u1"}, {**CLAUDE, "uuid": "u2"}],
     "claude-agent-sdk": [SDK, SDK],
@@ -102,12 +102,12 @@ FORMATS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_of_lines_takes_the_whole_records(project: Project, tmp_path: Path, name: str) -> None:
+def test_each_line_based_format_imports_complete_records(project: Project, tmp_path: Path, name: str) -> None:
     whole, damaged = tmp_path / "whole.jsonl", tmp_path / "damaged.jsonl"
     records = [json.dumps(record) for record in FORMATS[name]]
     whole.write_text("".join(record + "\n" for record in records))
     rest = "".join(record + "\n" for record in records[2:])
-    # A byte order mark, two records on a line, a number, a torn line, and one that its program still writes.
+    # A byte order mark, two records on a line, a number, a torn line, and a line still being written.
     damaged.write_text(f'{records[0]}{records[1]}\n42\n{{"type": "us\n{rest}{{"type":', encoding="utf-8-sig")
 
     expected = import_path(make_project("whole"), whole)
@@ -122,7 +122,7 @@ def test_each_format_of_lines_takes_the_whole_records(project: Project, tmp_path
     assert [event["line"] for event in events_of(report.runs[0])] == [2, 3]
 
 
-def test_many_damaged_lines_are_counted_and_the_first_are_named(project: Project, tmp_path: Path) -> None:
+def test_many_damaged_lines_are_counted_and_the_first_are_listed(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(json.dumps({**CLAUDE, "uuid": "u"}) + "\n" + "damaged\n" * 50)
 
@@ -136,7 +136,7 @@ def test_many_damaged_lines_are_counted_and_the_first_are_named(project: Project
     assert import_path(project, path).events == 0
 
 
-def test_a_file_without_a_whole_record_is_refused_with_the_reason(project: Project, tmp_path: Path) -> None:
+def test_a_file_without_a_complete_record_is_refused_with_the_reason(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text('{"type": "user", "sessionId": "s"}\n{"type": "user", "sessionId": "s", "message": 7}\n')
 
@@ -147,7 +147,7 @@ def test_a_file_without_a_whole_record_is_refused_with_the_reason(project: Proje
     assert str(error.value) == f"s.jsonl: {reason}"
 
 
-def test_a_rollout_whose_first_line_is_damaged_has_the_id_of_its_name(project: Project, tmp_path: Path) -> None:
+def test_a_rollout_with_a_damaged_first_line_has_the_id_of_its_file_name(project: Project, tmp_path: Path) -> None:
     session_id = "bd4ea41f-5b81-58ad-b1ae-f1b4ae023f64"
     path = tmp_path / f"rollout-2026-01-22T16-40-00-{session_id}.jsonl"
     path.write_text('{"type": "session_meta", "payl\n' + json.dumps(CODEX) + "\n")
@@ -158,7 +158,7 @@ def test_a_rollout_whose_first_line_is_damaged_has_the_id_of_its_name(project: P
     assert [one.line for one in report.left_out.lines] == [1]
 
 
-def test_a_line_that_is_too_long_is_left_out(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_omitted(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_bytes, "MAX_LINE", 1_000)
     monkeypatch.setattr(stored_bytes, "BLOCK", 300)
     path = tmp_path / "s.jsonl"
@@ -176,12 +176,12 @@ def test_a_line_that_is_too_long_is_left_out(project: Project, tmp_path: Path, m
         (b'{"a":1}', [{"a": 1}], 0),
         (b'{"a":1}{"b":2} {"c":3}', [{"a": 1}, {"b": 2}, {"c": 3}], 0),
         (b'{"a":1}{"b":', [{"a": 1}], 1),
-        # A record that was cut, and one that a new process has written behind it.
+        # A record that was cut, followed by a record of a new process.
         (b'{"a":{"b":"cut{"c":{"d":1}}', [{"c": {"d": 1}}], 1),
         (b'{"a":1{"b":2}', [{"b": 2}], 1),
         (b'{"a":"\\{"b":2}{"c":3}', [{"b": 2}, {"c": 3}], 1),
         (b'\0\0 \0{"a":1}\0\0', [{"a": 1}], 2),
-        # An object inside a cut record is no record.
+        # An object inside a cut record does not count as a record.
         (b'{"a":{"b":1}', [], 1),
         (b'b","a":{"b":1}}', [], 1),
         (b'{"a":1,"a":2}', [], 1),
@@ -209,8 +209,8 @@ def test_a_line_of_very_many_records_takes_linear_time() -> None:
     assert_linear(lambda line: list(split_line(line.encode(), parse)), '{"a":1}', 400_000)
 
 
-def test_a_format_is_recognised_by_the_first_records_of_a_line() -> None:
-    """The others, of which there may be very many, are not kept: reading the line takes as much memory without them."""
+def test_a_format_is_detected_from_the_first_records_of_a_line() -> None:
+    """Further records, possibly very many, are not kept: they do not increase the memory of reading the line."""
     line = b'{"a":1}' * 300_000
 
     def look() -> None:
@@ -224,7 +224,7 @@ def test_a_format_is_recognised_by_the_first_records_of_a_line() -> None:
 
 
 def peak_memory(run: Callable[[], None]) -> int:
-    """Return the bytes that Python held at most while a function ran."""
+    """Return the peak memory of Python objects, in bytes, while a function runs."""
     tracemalloc.start()
     try:
         run()

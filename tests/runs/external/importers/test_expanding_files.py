@@ -1,4 +1,4 @@
-"""Small files that expand to a lot: each is refused within its budget, and nothing of it is stored."""
+"""Small files that expand to a lot are refused within their budget, and nothing of them is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
 MIB = 1024 * 1024
-#: How much the files expand to; the limit of the tests is half of it.
+#: Size to which the files expand; the limit of the tests is half of it.
 EXPANDED = 24 * MIB
 TEXT = "x" * MIB
 LOG = {"eval": {"task": "attack", "run_id": "r", "task_id": "t"}}
@@ -50,13 +50,13 @@ def archive(*samples: Any, method: int = zipfile.ZIP_DEFLATED, members: int = 0)
 
 
 def attached(messages: int, references: int = 1) -> dict[str, Any]:
-    """A sample whose messages each name one text of a MiB so many times."""
+    """Return a sample whose messages each refer to one text of 1 MiB many times."""
     blocks = [{"type": "text", "text": "attachment://a"}] * references
     return log_of([{"role": "user", "content": blocks}] * messages, attachments={"a": TEXT})
 
 
 def swe_agent() -> Any:
-    """One result for many calls of an answer."""
+    """Return a trajectory with one result for many calls of an answer."""
     calls = [{"id": str(i), "function": {"name": "f", "arguments": "{}"}} for i in range(EXPANDED // MIB)]
     answer = {"role": "assistant", "content": "", "agent": "a", "tool_calls": calls}
     result = {"role": "tool", "content": TEXT, "tool_call_ids": [call["id"] for call in calls]}
@@ -68,7 +68,7 @@ def many_runs() -> Any:
 
 
 def long_name() -> Any:
-    """The name of the task is the agent of each run."""
+    """Return a log in which each run has the task's long name as its agent."""
     samples = [log_of([{"role": "user", "content": "a"}], epoch=number) for number in range(EXPANDED // MIB)]
     return {"eval": LOG["eval"] | {"task": TEXT}, "samples": samples}
 
@@ -78,7 +78,7 @@ def dumped(value: Any) -> bytes:
 
 
 LIMIT = "expands to more than 12 MiB (AGENTOPS_IMPORT_MIB)"
-#: The file, its largest size, and what the refusal says.
+#: The file, its largest size, and the error of the refusal.
 ATTACKS: dict[str, tuple[Callable[[], bytes], int, str]] = {
     "inspect: attachments in an archive": (lambda: archive(attached(EXPANDED // MIB)), 8000, LIMIT),
     "inspect: attachments in JSON": (lambda: dumped(LOG | {"samples": [attached(EXPANDED // MIB)]}), 2 * MIB, LIMIT),
@@ -128,7 +128,7 @@ def test_the_command_refuses_it_too(project: Project, tmp_path: Any) -> None:
 
 
 class SlowImporter:
-    """Needs a lot of time for each event, of few bytes."""
+    """An importer that needs much time for each event of a file of only a few bytes."""
 
     name, title = "slow", "events that take their time"
 
@@ -158,7 +158,7 @@ def test_the_cpu_time_of_an_import_is_limited(
 
 
 def units_spent(content: bytes) -> int:
-    """Read a file, and return what its reader has spent on it."""
+    """Read a file, and return the work units that its reader used."""
     file = ImportFile("chain", content)
     with budget_of(file) as budget:
         for _ in read_counted(formats.find(file), file):
@@ -167,7 +167,7 @@ def units_spent(content: bytes) -> int:
 
 
 def test_a_chain_of_parents_costs_each_link_once() -> None:
-    """What encloses an observation was searched anew for each: the square of their number."""
+    """A new search for each observation's ancestors would be quadratic."""
     spent = []
     for length in (200, 800):
         chain = [
@@ -180,7 +180,7 @@ def test_a_chain_of_parents_costs_each_link_once() -> None:
 
 
 def test_a_chain_of_lines_costs_each_line_once() -> None:
-    """What a line of a sub-agent of Claude Code belongs to was searched anew for each: 20 s for this file of 1 MB."""
+    """A new search for the session of each sub-agent line would be quadratic: 20 s for this file of 1 MB."""
     message = {"role": "user", "content": "a"}
     lines = [
         {"type": "user", "uuid": str(i), "parentUuid": str(i - 1), "isSidechain": True, "message": message}

@@ -1,4 +1,4 @@
-"""Every recorded file of a finished run is imported: once, consistent with its log, and with all that it holds."""
+"""Every recorded file of a finished run is imported once, completely, and consistently with its log."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def bring(project: Project, path: Path) -> ImportReport:
     return import_file(project, file, find(file), by="test")
 
 
-def test_a_file_without_times_says_neither_when_its_run_started_nor_how_long_it_took(
-    project: Project, tmp_path: Path
-) -> None:
+def test_a_run_without_times_in_its_file_has_neither_start_nor_duration(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
     path.write_text('[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]')
     [run] = bring(project, path).runs

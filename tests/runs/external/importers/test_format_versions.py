@@ -1,4 +1,4 @@
-"""Versions of formats of which no recording is at hand: each is imported with what it says."""
+"""Format versions without a recording at hand: each is imported with all its data."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ ANSWERED = claude("user", "c", [RESULT])
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([ASK, AGAIN, ANSWERED], 1),  # a line that was written twice
+        ([ASK, AGAIN, ANSWERED], 1),  # a line written twice
         ([claude("assistant", "a", [USE, USE]), ANSWERED], 1),
         ([ASK, ANSWERED, {**ANSWERED, "uuid": "d"}], 1),
-        ([ASK, ANSWERED, claude("assistant", "b", [USE]), {**ANSWERED, "uuid": "d"}], 2),  # an ID that is used again
+        ([ASK, ANSWERED, claude("assistant", "b", [USE]), {**ANSWERED, "uuid": "d"}], 2),  # a reused ID
     ],
 )
 def test_calls_with_the_same_id(lines: list[dict[str, Any]], expected: int) -> None:
@@ -68,8 +68,8 @@ def test_calls_with_the_same_id(lines: list[dict[str, Any]], expected: int) -> N
     assert run.log.last_seq == events
 
 
-def test_half_of_a_surrogate_pair_and_numbers_that_are_none_are_read() -> None:
-    """JavaScript cuts texts in the middle of a pair; Python writes NaN."""
+def test_lone_surrogates_and_nan_are_read() -> None:
+    """JavaScript can cut text in the middle of a surrogate pair; Python writes NaN."""
     line = lines_of(claude("user", "q", "cut"), claude("assistant", "a", "done", usage=1.5))
     [run] = import_content(line.replace(b'"cut"', b'"cut \\ud83d"').replace(b"1.5", b"NaN"))
     assert (run.title, roles(run)) == ("cut \ufffd", "UA")
@@ -139,7 +139,7 @@ def test_calls_that_the_provider_of_codex_runs_have_their_end() -> None:
 # --- Chats --------------------------------------------------------------------------------------------------------
 
 
-def test_blocks_of_anthropic_and_calls_of_every_kind() -> None:
+def test_anthropic_blocks_and_every_kind_of_call() -> None:
     [run] = import_content(
         [
             {"role": "developer", "content": "Be brief"},
@@ -188,7 +188,7 @@ def test_items_of_the_responses_api_are_joined_to_answers() -> None:
         ({"role": "robot", "content": "x"}, "/1/role: 'robot' is no role"),
     ],
 )
-def test_a_bad_message_of_a_chat_is_named(bad: dict[str, Any], place: str) -> None:
+def test_a_bad_message_of_a_chat_is_reported(bad: dict[str, Any], place: str) -> None:
     with pytest.raises(ImportRefused) as error:
         import_content([QUESTION, bad])
     assert place in str(error.value)
@@ -216,8 +216,8 @@ def test_responses_in_trajectories_of_mini_swe_agent() -> None:
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cost_usd) == (5, 2, 1, Decimal("0.05"))
 
 
-def test_a_step_that_the_history_of_swe_agent_does_not_have() -> None:
-    """Version 1.0 writes the submission into its trajectory only, and demonstrations into its history only."""
+def test_a_step_missing_from_the_history_of_swe_agent() -> None:
+    """Version 1.0 writes the submission only into its trajectory, and demonstrations only into its history."""
     use = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
     history = [
         {"role": "system", "content": "s", "agent": "main"},
@@ -276,7 +276,7 @@ LINE = {
 
 
 @pytest.mark.parametrize("content", [EVENTS, lines_of(*EVENTS), LINE, lines_of(LINE, {**LINE, "history": EVENTS[:2]})])
-def test_events_of_openhands_since_version_1(content: Any) -> None:
+def test_openhands_events_since_version_1(content: Any) -> None:
     run = import_content(content)[0]
     assert roles(run) == "SUATTATA"
     assert calls(run) == [("bash", "completed", "a.py"), ("bash", "error", "no tool"), ("bash", "error", "not now")]
@@ -286,12 +286,12 @@ def test_events_of_openhands_since_version_1(content: Any) -> None:
         assert facts == ("m", Decimal("0.5"), 9, 3)
 
 
-def test_a_bad_event_of_openhands_is_named() -> None:
+def test_a_bad_event_of_openhands_is_reported() -> None:
     with pytest.raises(ImportRefused, match="/3/tool_call_id: must be a text, not a number"):
         import_content([*EVENTS[:3], {**EVENTS[3], "tool_call_id": 5}])
 
 
-def test_older_events_of_openhands() -> None:
+def test_older_openhands_events() -> None:
     asked = {"id": 0, "source": "user", "action": "message", "args": {"content": "Hi"}}
     ran = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "t"}}
     changed = {"id": 2, "source": "environment", "observation": "agent_state_changed", "content": "", "extras": {}}
@@ -315,7 +315,7 @@ SEARCH = {"type": "tool_use", "tool_type": "web_search", "id": "w", "name": "sea
 SAMPLE = {"id": 1, "epoch": 1, "messages": [QUESTION, {**ANSWER, "content": [SEARCH, {"type": "text", "text": "x"}]}]}
 
 
-def test_a_log_of_inspect_whose_evaluation_was_killed() -> None:
+def test_an_inspect_log_of_a_killed_evaluation() -> None:
     buffer = io.BytesIO()
     with ZipFile(buffer, "w") as archive:
         archive.writestr("_journal/start.json", json.dumps(HEADER))
@@ -324,7 +324,7 @@ def test_a_log_of_inspect_whose_evaluation_was_killed() -> None:
     assert (roles(run), calls(run)) == ("UAT", [("search", "completed", "r")])
 
 
-def test_a_log_of_inspect_with_a_number_that_is_none_and_one_without_samples() -> None:
+def test_inspect_logs_with_nan_or_without_samples() -> None:
     document = {**HEADER, "results": {"scores": float("nan")}, "samples": [SAMPLE]}
     assert [roles(run) for run in import_content(document)] == ["UAT"]
     with pytest.raises(ImportRefused, match="has no samples"):
@@ -353,7 +353,7 @@ def test_several_traces_of_langfuse(content: Any) -> None:
     assert {(roles(run), run.input_tokens, run.cost_usd) for run in runs} == {("UA", 5, Decimal("0.25"))}
 
 
-def test_what_was_traced_may_have_any_form() -> None:
+def test_traced_inputs_and_outputs_may_have_any_form() -> None:
     tool = {"name": "look", "args": {"at": 1}, "id": "c1"}
     chain = [{"type": "human", "content": "hi"}, {"type": "ai", "content": "", "tool_calls": [tool]}]
     result = {"type": "tool", "content": "a door", "tool_call_id": "c1", "name": "look"}

@@ -27,7 +27,7 @@ def chat() -> Path:
     return recording("gemini-cli/faff42ab.json")
 
 
-def test_a_chat_is_imported_whole_and_once(project: Project, chat: Path) -> None:
+def test_a_chat_is_imported_completely_and_once(project: Project, chat: Path) -> None:
     [run] = import_path(project, chat).runs
 
     messages = json.loads(chat.read_text())["messages"]
@@ -43,7 +43,7 @@ def test_a_chat_is_imported_whole_and_once(project: Project, chat: Path) -> None
         call["id"]: ("completed", call["args"]) for call in calls
     }
     assert "hello from gemini" in run.tool_calls.values_list("output", flat=True)
-    # The file has the time of the answer for its calls too.
+    # The file gives a call the time of its answer, so calls have no duration.
     assert set(run.tool_calls.values_list("duration_ms", flat=True)) == {None}
     assert (run.status, run.title) == ("waiting", "add new text to test-gemini.txt")
     before = counts(project)
@@ -51,7 +51,7 @@ def test_a_chat_is_imported_whole_and_once(project: Project, chat: Path) -> None
     assert counts(project) == before
 
 
-def test_a_chat_that_grows_has_the_same_rows(project: Project, chat: Path, tmp_path: Path) -> None:
+def test_a_growing_chat_has_the_same_rows(project: Project, chat: Path, tmp_path: Path) -> None:
     document = json.loads(chat.read_text())
     growing = tmp_path / "chat.json"
     for count in range(1, len(document["messages"]) + 1):
@@ -84,7 +84,7 @@ def _call(name: str) -> dict[str, Any]:
 
 
 def _versions(order: str) -> list[dict[str, Any]]:
-    """Return the lines, with the versions of message 2 in which its tokens (t) and its calls (a, b) are added."""
+    """Return lines with several versions of message 2, which add its tokens (t) and its calls (a, b)."""
     versions, so_far = [], LINES[3]
     for letter in order:
         calls = [*so_far.get("toolCalls", []), _call(letter)]
@@ -94,7 +94,7 @@ def _versions(order: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("order", ["tab", "atb", "abt"])
-def test_a_chat_of_lines_is_the_same_however_it_grows(project: Project, tmp_path: Path, order: str) -> None:
+def test_a_chat_of_lines_is_the_same_for_every_order_of_growth(project: Project, tmp_path: Path, order: str) -> None:
     lines = [json.dumps(line).encode() + b"\n" for line in _versions(order)]
     path = tmp_path / "session.jsonl"
     path.write_bytes(b"".join(lines))
@@ -119,7 +119,7 @@ def test_a_chat_of_lines_is_the_same_however_it_grows(project: Project, tmp_path
     assert "Ok" in str(list(whole.messages.filter(role="assistant").values_list("content", flat=True)))
 
 
-def test_a_chat_without_messages_yet_is_none(project: Project, tmp_path: Path) -> None:
+def test_a_chat_without_messages_is_not_imported_yet(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(json.dumps(LINES[0]) + "\n")
     with pytest.raises(NothingToImport):
@@ -138,7 +138,7 @@ def test_a_chat_without_messages_yet_is_none(project: Project, tmp_path: Path) -
         ({"id": "1", "type": "gemini", "tokens": {"input": -1}}, "session.jsonl:2: /tokens/input: not a number of tok"),
     ],
 )  # fmt: skip
-def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+def test_a_bad_line_is_omitted_and_reported_or_refused(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "session.jsonl"
     last = {"id": "last", "type": "user", "content": "Hello"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (LINES[0], bad, last)))
@@ -153,7 +153,7 @@ def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path:
     assert report.runs[0].messages.count() == 1
 
 
-def test_a_failed_call_and_one_without_a_result(project: Project, tmp_path: Path) -> None:
+def test_a_failed_call_and_a_call_without_a_result(project: Project, tmp_path: Path) -> None:
     failed = {"id": "a", "name": "run", "args": {}, "status": "error", "result": [{"functionResponse": {"response": {"error": "no"}}}]}  # fmt: skip  # noqa: E501
     running = {"id": "b", "name": "run", "args": {}, "status": "executing"}
     path = tmp_path / "chat.json"
@@ -176,7 +176,7 @@ def test_a_failed_call_and_one_without_a_result(project: Project, tmp_path: Path
         ({"type": "gemini", "toolCalls": [{}]}, "chat.json: /messages/0/toolCalls/0/id: not a call ID"),
     ],
 )
-def test_a_bad_message_is_named_and_nothing_is_stored(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+def test_a_bad_message_is_reported_and_nothing_is_stored(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "chat.json"
     path.write_text(json.dumps({"sessionId": "s", "messages": [bad]}))
 
@@ -218,7 +218,7 @@ SAVED = [
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["history", "a list, without IDs"])
-def test_a_saved_chat_is_imported_and_goes_on_when_it_is_saved_again(
+def test_a_saved_chat_is_imported_and_continues_when_saved_again(
     project: Project, tmp_path: Path, is_old: bool
 ) -> None:
     history = json.loads(json.dumps(SAVED))
@@ -251,7 +251,7 @@ def test_a_saved_chat_is_imported_and_goes_on_when_it_is_saved_again(
     assert "image/png" in json.dumps(rows[6].content)
     # The saved chat was resumed, and saved after another turn.
     assert len(save([*history[:6], _content("user", {"text": "And now?"})]).runs[0].messages.all()) == len(rows) + 1
-    # One that begins with another answer is another chat.
+    # A file with a different answer is another chat.
     save([*history[:3], _content("model", {"text": "Nothing."})])
     assert counts(project)["runs"] == 2
 
@@ -265,7 +265,7 @@ def test_a_saved_chat_is_imported_and_goes_on_when_it_is_saved_again(
         ({"role": "model", "parts": [{"functionCall": {}}]}, "/history/8/parts/0/functionCall/name: must be a text"),
     ],
 )
-def test_a_bad_content_of_a_saved_chat_is_named(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+def test_a_bad_content_of_a_saved_chat_is_reported(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "checkpoint-notes.json"
     path.write_text(json.dumps({"history": [*SAVED, bad]}))
     with pytest.raises(ImportRefused) as error:

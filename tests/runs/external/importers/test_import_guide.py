@@ -1,4 +1,4 @@
-"""The example of docs/guides/import.md is a format that works, and its table has every format."""
+"""docs/guides/import.md: its example is a working format, and its table lists every format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def block(language: str) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example as an installed package."""
+    """The example, installed as a package."""
     [(group, entries)] = tomllib.loads(block("toml"))["project"]["entry-points"].items()
     [(name, target)] = entries.items()
     (tmp_path / f"{target.partition(':')[0]}.py").write_text(block("python"), encoding="utf-8")

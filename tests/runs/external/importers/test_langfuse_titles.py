@@ -1,4 +1,4 @@
-"""The title of an imported Langfuse trace is what it was asked, not what its conversation began with."""
+"""The title of an imported Langfuse trace is its input, not the start of its conversation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HISTORY = [
     ("asked", "title"),
     [
         *[(None, "Book"), ("Go", "Go"), ({"messages": HISTORY[:1]}, "Plan my trip"), ('{"state": {"x": 1}}', "Book")],
-        # JSON of JSON, as the pages of Langfuse export it.
+        # JSON inside JSON, as exported by the pages of Langfuse.
         *[('"What is it?"', "What is it?"), ('"Hm" again', '"Hm" again'), (r'"{\"args\": [\"joke\"]}"', "joke")],
         (r'"{\"state\": 1}"', "Book"),
     ],
@@ -40,8 +40,8 @@ def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_gener
     assert (run.title, run.agent_config["agent_id"]) == (title, "trip")
 
 
-def test_a_generation_may_have_its_messages_in_attributes_only() -> None:
-    """As agno writes it: its input is a list of texts that no program reads."""
+def test_a_generation_may_have_messages_only_in_attributes() -> None:
+    """The form of agno: its input is a list of texts in no parsable format."""
     attributes = {
         "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Be brief.",
         "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "Find a hotel",

@@ -1,4 +1,4 @@
-"""All recordings in one project: their agents and models have names everywhere, and retention deletes none of them."""
+"""All recordings in one project: agents and models have names everywhere, and retention deletes no run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.recordings.recorded_files import folders, recordings
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db
-#: What `agentops import` does not take: answers of models, fixtures and spans. The others are cases of their own.
+#: Not accepted by `agentops import`: model answers, fixtures and spans. Separate tests cover the public cases.
 OTHERS = {"llm-http", "fixtures-format", "otlp", "public-cases"}
 
 
 @pytest.fixture
 def project() -> Project:
-    """A project with every recording, imported by one command."""
+    """A project with every recording, imported with one command."""
     project = make_project("everything")
     files = [str(path) for folder in sorted(folders() - OTHERS) for path in recordings(folder)]
     call_command("import_run", *files, "--project", project.slug, "--json", stdout=StringIO(), stderr=StringIO())

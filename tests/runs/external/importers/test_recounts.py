@@ -1,4 +1,4 @@
-"""What is imported equals what a second, simple reading of the files counts: messages, calls, tokens and costs."""
+"""Imports equal a second, simple count of the files: messages, calls, tokens and costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.services import shared_directory
 
 pytestmark = pytest.mark.django_db
 
-#: Messages as (role, text), tool calls as (name, has failed), input tokens, output tokens and dollars of a run.
+#: Of a run: messages as (role, text), tool calls as (name, has failed), input tokens, output tokens, and dollars.
 Count = tuple[list[tuple[str, str]], list[tuple[str, bool]], int, int, Decimal]
 ROLES = {"tool": "tool_result", "agent": "assistant", "developer": "system"}
 
@@ -67,7 +67,7 @@ def swe_agent(path: Path) -> Iterator[Count]:
     stats = document.get("info", {}).get("model_stats", {})
     tokens = stats.get("tokens_sent", 0), stats.get("tokens_received", 0)
     turns, *others = chat(document["history"])
-    # What only the trajectory has, which version 1.0 does not add to its history.
+    # Steps that are only in the trajectory, which version 1.0 does not add to its history.
     later = document.get("trajectory", [])[sum(role == "assistant" for role, _ in turns) :]
     for step in later:
         turns += [("assistant", f"{step['response']}\n\n{step['action']}"), ("user", step["observation"])]
@@ -120,7 +120,7 @@ def inspect(path: Path) -> Iterator[Count]:
     for sample in samples:
         usage = list(sample.get("model_usage", {}).values())
         turns, calls = chat(sample["messages"])
-        if turns[0][0] == "tool_result":  # a sample that was cut: each result gets the call that must have been before
+        if turns[0][0] == "tool_result":  # a truncated sample: add the missing call before each result
             turns = [turn for result in turns for turn in (("assistant", ""), result)]
             calls = [(message["function"], True) for message in sample["messages"]]
         yield turns, calls, sum(u["input_tokens"] for u in usage), sum(u["output_tokens"] for u in usage), money()
@@ -189,16 +189,16 @@ def check_recount(project: Project, path: Path) -> None:
         run.refresh_from_db()
         found_turns, found_calls, *found = stored(run)
         if path.parent.name == "langfuse-traces":
-            # The messages of a trace are those of its calls: test_finished_formats.py looks at them.
+            # The messages of a trace come from its calls; test_finished_formats.py checks them.
             found_calls = [call for call in found_calls if call[0] != "final_result"]
         else:
             assert found_turns == [(role, REDACTOR.clean_text(text)[0]) for role, text in turns]
         assert found_calls == calls, path
         assert found[:2] == [sent, received]
-        # A cost that no file reports is computed from the published prices.
+        # If no file reports a cost, it is computed from the published prices.
         assert found[2] == cost or run.cost_source == AgentRun.CostSource.COMPUTED
 
 
-def test_there_are_recorded_files() -> None:
+def test_recorded_files_exist() -> None:
     shared_directory()
     assert sum(len(counted_files(folder)) for folder in RECOUNTS) == 29

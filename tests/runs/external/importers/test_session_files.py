@@ -1,4 +1,4 @@
-"""Which session a file is: recognised by its records, however long they are, and named by its lines and its name."""
+"""The session of a file: detected from records of any length, and identified by its lines and its file name."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def texts(run: AgentRun) -> list[str]:
 
 @pytest.fixture
 def long_files(site: Site) -> list[Path]:
-    """Sessions whose first line is longer than 64 KiB: of Claude Code, and of Codex with its instructions."""
+    """Sessions of Claude Code and of Codex whose first line is longer than 64 KiB."""
     session = write(
         site.folder / f"{SESSION}.jsonl",
         line("user", LONG, uuid="u1"),
@@ -71,12 +71,12 @@ def long_files(site: Site) -> list[Path]:
     return [session, rollout]
 
 
-def test_a_first_line_over_64_kib_is_recognised(project: Project, long_files: list[Path]) -> None:
+def test_a_first_line_over_64_kib_is_detected(project: Project, long_files: list[Path]) -> None:
     assert [find(ImportFile.open(path)).name for path in long_files] == ["claude-code", "codex"]
     assert [import_path(project, path).runs[0].messages.count() for path in long_files] == [2, 1]
 
 
-def test_a_first_line_over_64_kib_is_recognised_by_watch(site: Site, long_files: list[Path]) -> None:
+def test_a_first_line_over_64_kib_is_detected_by_watch(site: Site, long_files: list[Path]) -> None:
     site.round()
     site.settle()
 
@@ -84,7 +84,7 @@ def test_a_first_line_over_64_kib_is_recognised_by_watch(site: Site, long_files:
     assert site.warned == []
 
 
-def test_a_file_named_like_a_session_in_no_known_format_is_named_once(site: Site) -> None:
+def test_a_session_file_of_unknown_format_is_reported_once(site: Site) -> None:
     unknown = write(site.folder / f"{SESSION}.jsonl", {"row": 1})
     write(site.folder / "rows.jsonl", {"row": 1})
     begun = site.folder / ROLLOUT
@@ -96,7 +96,7 @@ def test_a_file_named_like_a_session_in_no_known_format_is_named_once(site: Site
     assert site.warned == [f"{unknown}: named like a session, but in no known format; it is not shown"]
 
 
-def test_lines_are_filed_by_their_file(project: Project) -> None:
+def test_lines_belong_to_the_session_of_their_file(project: Project) -> None:
     names = [f"{SHORTEN}.jsonl", f"{TRANSLATE}.jsonl", f"{FIRST}.jsonl"]
     runs = [run for name in names for run in import_path(project, recording(f"{SEVERAL}/{name}")).runs]
 
@@ -119,7 +119,7 @@ def test_lines_are_filed_by_their_file(project: Project) -> None:
     assert counts(project) == before
 
 
-def test_watch_files_lines_as_an_import_does(site: Site, project: Project) -> None:
+def test_watch_assigns_lines_like_an_import(site: Site, project: Project) -> None:
     for name in (SHORTEN, TRANSLATE, FIRST):
         shutil.copy(recording(f"{SEVERAL}/{name}.jsonl"), site.folder)
         import_path(project, site.folder / f"{name}.jsonl")
@@ -130,7 +130,7 @@ def test_watch_files_lines_as_an_import_does(site: Site, project: Project) -> No
     assert [(run.external_id, texts(run)) for run in site.runs()] == [(run.external_id, texts(run)) for run in imported]
 
 
-def test_the_copied_lines_are_marked_with_their_session() -> None:
+def test_copied_lines_are_marked_with_their_session() -> None:
     file = ImportFile.open(recording(f"{SEVERAL}/{SHORTEN}.jsonl"))
 
     [session] = read_sessions(file)
@@ -138,7 +138,7 @@ def test_the_copied_lines_are_marked_with_their_session() -> None:
     assert (session.session_id, [one.copied_from for one in session.main]) == (SHORTEN, [FIRST, FIRST, "", ""])
 
 
-def test_a_file_named_after_none_of_its_sessions_is_several_runs(project: Project, tmp_path: Path) -> None:
+def test_a_file_not_named_after_a_session_is_several_runs(project: Project, tmp_path: Path) -> None:
     path = write(
         tmp_path / "all.jsonl",
         line("user", "One", "s1", uuid="u1"),

@@ -1,4 +1,4 @@
-"""Files of lines are read from disk as they are needed: memory does not grow with their contents."""
+"""Line-based files are read from disk on demand: memory does not grow with their contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.external.importers.formats import find
 from runs.external.importers.reading import stored_bytes
 from runs.external.importers.reading.stored_bytes import StoredBytes
 
-#: The text of each message, which nobody may keep.
+#: The text of each message, which no code may keep in memory.
 LONG = "A long story. " * 2_000
 MESSAGES = 600
 
@@ -60,13 +60,13 @@ def test_memory_does_not_grow_with_the_contents_of_lines(
 
     assert (importer.name, events >= MESSAGES) == (name, True)
     assert path.stat().st_size > 16_000_000
-    # The 64 lines that are kept have a quarter of that.
+    # The 64 lines kept take a quarter of that.
     assert peak < 6_000_000
 
 
 @pytest.mark.parametrize("block", [1, 7, 1024])
 @pytest.mark.parametrize("content", [b"", b"\n", b'{"a": 1}', b' {"a": 1} \r\n\n\n[2]\n3', b"[1]\n\n"])
-def test_lines_are_the_same_in_blocks_of_any_size_and_can_be_read_again(
+def test_lines_are_the_same_for_every_block_size_and_can_be_read_again(
     content: bytes, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_bytes, "BLOCK", block)
@@ -81,7 +81,7 @@ def test_lines_are_the_same_in_blocks_of_any_size_and_can_be_read_again(
     assert [stored.line(place) for place, _ in found] == [line for _, line in found]
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused_and_one_that_grows_is_not(tmp_path: Path) -> None:
+def test_a_file_changed_during_reading_is_refused_but_a_growing_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     lines = [json.dumps(claude_code(number)) + "\n" for number in range(100)]
 

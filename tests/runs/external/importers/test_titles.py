@@ -1,4 +1,4 @@
-"""A run has the title that its program, or the person who works with that, gave to the session last."""
+"""The title of a run is the last title that its program or its user gave to the session."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_longer_version_changes_the_title(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_a_title_is_followed_although_nothing_else_is_new(site: Site, is_remote: bool) -> None:
+def test_a_title_is_updated_although_nothing_else_is_new(site: Site, is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     for lines, title in (([], "Mend the parser"), ([AI], "Parser mended"), ([AI, OWN], "My parser")):

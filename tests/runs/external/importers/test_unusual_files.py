@@ -1,4 +1,4 @@
-"""Files that recordings have no example of: refused with their place, or imported with what they say."""
+"""Kinds of files without a recording: refused with their location, or imported completely."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ OBSERVATION = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "
         ("langfuse", {"observations": [{**OBSERVATION, "startTime": "x"}]}, "/observations/0/startTime: 'x' is no"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_with_its_place(name: str, document: Any, place: str) -> None:
+def test_bad_input_is_refused_with_its_location(name: str, document: Any, place: str) -> None:
     with pytest.raises(ImportRefused) as caught:
         import_content(document, name, is_strict=True)
     assert str(caught.value).startswith("file.json")
@@ -78,7 +78,7 @@ def test_bad_input_is_refused_with_its_place(name: str, document: Any, place: st
 
 
 def test_an_archive_that_states_a_wrong_size_is_refused() -> None:
-    """A size that is too large is not believed: what counts is what is unpacked (test_expanding_files)."""
+    """A stated size that is too large is ignored: the unpacked size counts (test_expanding_files)."""
     content = archive(header=HEADER, samples__1=SAMPLE)
     size = struct.pack("<L", len(json.dumps(SAMPLE)))
     wrong = content.replace(size, struct.pack("<L", 5))
@@ -103,7 +103,7 @@ def test_a_call_without_a_result_has_an_unknown_outcome() -> None:
     assert roles(run) == ["user", "assistant", "tool_result"]
 
 
-def test_a_call_id_may_be_used_again_in_a_later_answer() -> None:
+def test_a_call_id_may_be_reused_in_a_later_answer() -> None:
     [run] = import_content([QUESTION, ASKED, RESULT, ASKED, {**RESULT, "content": "a window"}, ANSWER])
     calls = run.tool_calls.order_by("step_number")
     assert [(call.call_id, call.output) for call in calls] == [("c1", "a door"), ("c1", "a window")]
@@ -132,7 +132,7 @@ def test_the_totals_of_a_failed_swe_agent_run_are_kept() -> None:
     assert (run.input_tokens, run.output_tokens, run.cost_usd) == (70, 3, Decimal("1.5"))
 
 
-def test_the_totals_of_a_trajectory_are_used_if_no_step_has_its_own() -> None:
+def test_the_totals_of_a_trajectory_are_used_if_no_step_has_any() -> None:
     steps = [{"source": "user", "message": "Go"}, {"source": "agent", "message": "Done"}]
     final = {"total_prompt_tokens": 9, "total_completion_tokens": 2, "total_cached_tokens": 5, "total_cost_usd": 0.5}
     [run] = import_content({"schema_version": "ATIF-v1.7", "session_id": "s", "steps": steps, "final_metrics": final})
@@ -164,7 +164,7 @@ def test_an_error_that_openhands_observed_closes_its_call() -> None:
     assert [error.message for error in RunError.objects.filter(run=run)] == ["broken"]
 
 
-def test_a_failed_tool_of_langfuse_and_one_that_nobody_requested() -> None:
+def test_failed_and_unrequested_tools_of_langfuse() -> None:
     call = {"role": "assistant", "tool_calls": [CALL]}
     asked = {**OBSERVATION, "input": [QUESTION], "output": call, "usageDetails": {"input": 5, "output": 1}}
     tool = {**OBSERVATION, "type": "TOOL", "level": "ERROR", "statusMessage": "no light", "name": "look", "id": "o2"}
@@ -176,7 +176,7 @@ def test_a_failed_tool_of_langfuse_and_one_that_nobody_requested() -> None:
     assert [error.message for error in RunError.objects.filter(run=run)] == ["no light"]
 
 
-def test_a_record_that_a_file_has_twice_is_one_run() -> None:
+def test_a_repeated_record_of_a_file_is_one_run() -> None:
     record = {"messages": [QUESTION, ANSWER]}
     [run] = import_content([record, record])
     assert (run.status, roles(run)) == ("completed", ["user", "assistant"])
@@ -188,7 +188,7 @@ def test_absurd_counts_and_costs_are_ignored() -> None:
     assert (run.input_tokens, run.output_tokens, run.cost_usd) == (0, 6, None)
 
 
-def test_objects_on_lines_of_a_document_are_no_session() -> None:
+def test_objects_on_lines_of_a_document_are_not_a_session() -> None:
     """They may look like lines of Claude Code."""
     event = '{ "type": "agent:start", "sessionId": "sess-1" }'
     document = f'{{"calls": [\n  {{\n    "input": {{}},\n    "events": [\n      {event}\n    ]\n  }}\n]}}\n'

@@ -1,4 +1,4 @@
-"""Whatever value stands at a place of a file: it is read, or refused. No importer raises anything else."""
+"""Wrong values anywhere in a file are read or refused. No importer raises any other exception."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from runs.external.importers.formats import find
 from tests.support.recordings.recorded_files import recording
 
 WRONG = [None, True, -7, 1.5, 10**30, "", "x", "\u0000", "n" * 300, [], [7], ["x"], [[]], [{}], {}, {"a": 1}]
-#: Places of a file that are tried.
+#: Maximum number of locations tried in a file.
 MAX_PLACES = 300
-#: Has no divisor in common with the number of wrong values, so that neighbours get different ones.
+#: Coprime to the number of wrong values, so that neighbours get different ones.
 STEP = 7
 FILES = {
     "atif": "atif/login-trace.trajectory.json",
@@ -34,7 +34,7 @@ FILES = {
 
 
 def shortened(value: Any) -> Any:
-    """Return a document with short lists and texts: every kind of place is left."""
+    """Return a document with short lists and texts that still has every kind of location."""
     if isinstance(value, list):
         return [shortened(item) for item in value[:6]]
     if isinstance(value, dict):

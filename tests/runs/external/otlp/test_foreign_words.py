@@ -1,4 +1,4 @@
-"""Spans in words that libraries use and that the conventions do not have: names of operations, counts, titles."""
+"""Span attributes that libraries use but the conventions lack: operation names, counts, titles."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ GEN_AI, AI = "gen_ai.usage.", "ai.usage."
             {f"{GEN_AI}cache_creation.input_tokens": 6, f"{GEN_AI}cache_creation_1h_input_tokens": 4},
             {"cache_write_tokens": 6, "cache_write_1h_tokens": 4},
         ),
-        # A known name counts first; the tokens that no cache had, sounds and costs are no cached ones.
+        # A known name takes precedence; uncached tokens, audio and costs are not cached tokens.
         ({f"{GEN_AI}cache_read.input_tokens": 4, f"{GEN_AI}cached_tokens": 6}, {"cache_read_tokens": 4}),
         ({f"{GEN_AI}prompt_cache_miss_tokens": 6, f"{GEN_AI}cached_audio_tokens": 2, f"{GEN_AI}cache_cost": 1}, {}),
-        # Counts that are texts.
+        # Counts as text.
         ({f"{GEN_AI}cache_read.input_tokens": "4", f"{GEN_AI}reasoning_tokens": "x"}, {"cache_read_tokens": 4}),
     ],
 )
-def test_counts_by_the_words_in_their_names(names: dict[str, Any], expected: dict[str, int]) -> None:
+def test_counts_are_recognized_by_words_in_their_names(names: dict[str, Any], expected: dict[str, int]) -> None:
     attributes = {f"{GEN_AI}input_tokens": 10, f"{GEN_AI}output_tokens": "5", **names}
     assert usage_of_span(attributes, {}) == {"input_tokens": 10, "output_tokens": 5, **expected}
 
@@ -110,16 +110,16 @@ def test_counts_by_the_words_in_their_names(names: dict[str, Any], expected: dic
     [
         # The conventions: included.
         ({f"{GEN_AI}input_tokens": 500, f"{GEN_AI}cache_read.input_tokens": 100, f"{GEN_AI}output_tokens": 9}, 500),
-        # The total says so, or says the opposite.
+        # The total confirms it or contradicts it.
         ({f"{GEN_AI}input_tokens": 500, f"{GEN_AI}cache_read_input_tokens": 100, f"{GEN_AI}total_tokens": 500}, 500),
         ({f"{GEN_AI}input_tokens": 500, f"{GEN_AI}cache_read_input_tokens": 100, f"{GEN_AI}total_tokens": 600}, 600),
         ({"llm.token_count.prompt": 5, "llm.token_count.prompt_details.cache_read": 3, "llm.token_count.total": 8}, 8),
-        # More than all of them cannot be included.
+        # More cached tokens than input tokens cannot be included.
         ({f"{GEN_AI}input_tokens": 5, f"{GEN_AI}cache_write.input_tokens": 900}, 905),
         # Details of the input.
         ({f"{AI}inputTokens": 5, f"{AI}cachedInputTokens": 3, f"{AI}inputTokenDetails.noCacheTokens": 2}, 5),
         ({f"{AI}inputTokens": 5, f"{AI}cachedInputTokens": 3, f"{AI}inputTokenDetails.noCacheTokens": 5}, 8),
-        # Version 5 of the AI SDK passes on what the provider counts.
+        # Version 5 of the AI SDK passes on the provider's counts.
         ({f"{AI}inputTokens": 500, f"{AI}cachedInputTokens": 100, "ai.model.provider": "openai.chat"}, 500),
         ({f"{AI}inputTokens": 500, f"{AI}cachedInputTokens": 100, "ai.model.provider": "amazon-bedrock"}, 600),
         (
@@ -128,13 +128,13 @@ def test_counts_by_the_words_in_their_names(names: dict[str, Any], expected: dic
         ),
     ],
 )
-def test_what_a_span_proves_decides_whether_cached_tokens_are_included(
+def test_other_attributes_decide_whether_cached_tokens_are_included(
     attributes: dict[str, Any], input_tokens: int
 ) -> None:
     assert usage_of_span(attributes, own_usage(attributes))["input_tokens"] == input_tokens
 
 
-def test_version_4_of_the_ai_sdk_reports_cached_tokens_in_the_answer_of_the_provider() -> None:
+def test_version_4_of_the_ai_sdk_reports_cached_tokens_in_the_providers_answer() -> None:
     own = {"anthropic": {"cacheCreationInputTokens": 2000, "cacheReadInputTokens": 1000}}
     attributes = {
         "ai.usage.promptTokens": 5000, "ai.model.provider": "anthropic.messages",
@@ -149,7 +149,7 @@ def test_version_4_of_the_ai_sdk_reports_cached_tokens_in_the_answer_of_the_prov
 @pytest.mark.parametrize(
     "metadata", ["{", "[]", '{"a": 1}', '{"anthropic": {"usage": [1], "cacheReadInputTokens": -1}}']
 )
-def test_an_answer_of_the_provider_in_another_form_adds_nothing(metadata: str) -> None:
+def test_a_providers_answer_in_another_form_adds_nothing(metadata: str) -> None:
     attributes = {"ai.usage.inputTokens": 5, "ai.response.providerMetadata": metadata}
 
     assert usage_of_span(attributes, own_usage(attributes)) == {"input_tokens": 5}
@@ -173,16 +173,16 @@ def test_a_model_call_of_an_unknown_operation_is_a_run(exporter: Exporter) -> No
         ("aresponses", {}, True),
         ("anthropic_messages", {}, True),
         ("agenerate_content_stream", {}, True),
-        # Other attributes decide before the name does.
+        # Other attributes take precedence over the name.
         ("something_new", GPT, True),
         ("something_new", {"gen_ai.tool.name": "grep"}, True),
         ("something_new", {}, False),
-        # Work that is no part of a conversation, although a model does it.
+        # Work outside a conversation, although a model does it.
         ("amoderation", GPT, False),
         ("create_agent", GPT, False),
     ],
 )
-def test_an_unknown_operation_is_filed_by_what_else_the_span_says(
+def test_an_unknown_operation_is_classified_by_other_attributes(
     exporter: Exporter, operation: str, attributes: dict[str, Any], is_run: bool
 ) -> None:
     exporter.send(Span(1, attributes={"gen_ai.operation.name": operation, **attributes}))
@@ -204,7 +204,7 @@ def test_unknown_operations_are_counted_for_each_key_and_are_not_rejected(export
 # --- Titles ---------------------------------------------------------------------------------------------------------
 
 
-def test_each_turn_of_a_conversation_has_its_own_title(exporter: Exporter) -> None:
+def test_each_turn_of_a_conversation_has_a_separate_title(exporter: Exporter) -> None:
     runs = [run_of(exporter, f"{TURNS}/turn-{number}.json") for number in (1, 2, 3)]
 
     assert [run.title for run in runs] == ["Plan my trip to Oslo", "Now book the hotel", "Cancel everything"]
@@ -218,19 +218,19 @@ HISTORY = [*said("user", "Plan my trip"), *said("assistant", "Sure."), *said("us
 @pytest.mark.parametrize(
     ("spans", "title"),
     [
-        # The last user message of what the first model call was sent.
+        # The last user message in the input of the first model call.
         ([chat(1, input=HISTORY)], "Book"),
         ([agent(1), chat(2, 1, input=HISTORY), chat(3, 1, at=2, input=said("user", "later"))], "Book"),
-        # What the outermost span was asked, whatever its kind.
+        # The input of the outermost span, whatever its kind.
         ([agent(1, more={"input.value": "Go"}), chat(2, 1, input=HISTORY)], "Go"),
         ([Span(1, attributes={"input.value": "Go"}), agent(2, 1), chat(3, 2, input=HISTORY)], "Go"),
-        # A form that is not known says nothing.
+        # An unknown form is ignored.
         ([agent(1, more={"input.value": '{"x": 1}'}), chat(2, 1, input=HISTORY)], "Book"),
-        # A name that the program gave.
+        # A name set by the program.
         ([agent(1, more={"langfuse.trace.name": "Trip", "input.value": "Go"}), chat(2, 1, input=HISTORY)], "Trip"),
     ],
 )
-def test_the_title_of_a_trace_is_what_it_was_asked(exporter: Exporter, spans: list[Span], title: str) -> None:
+def test_the_title_of_a_trace_is_its_input(exporter: Exporter, spans: list[Span], title: str) -> None:
     exporter.send(*spans)
     exporter.settle()
 
@@ -238,7 +238,7 @@ def test_the_title_of_a_trace_is_what_it_was_asked(exporter: Exporter, spans: li
     assert run.title == title
 
 
-def test_an_agent_within_a_trace_has_a_title_of_its_own(exporter: Exporter) -> None:
+def test_an_agent_within_a_trace_has_a_separate_title(exporter: Exporter) -> None:
     exporter.send(
         agent(1, more={"langfuse.trace.name": "Trip"}), chat(2, 1, input=HISTORY),
         agent(3, 1, at=1), chat(4, 3, at=1.1, input=said("user", "Find a room")),

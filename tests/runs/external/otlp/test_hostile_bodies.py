@@ -1,4 +1,4 @@
-"""What careless and hostile senders send: an answer in their encoding, no server error, and nothing half stored."""
+"""Careless and hostile senders get an answer in their encoding, no server error, and nothing is partially stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def exporter() -> Exporter:
 
 
 def status_of(answer: Any) -> tuple[int, int, str]:
-    """The status of HTTP and that of the body, which is a google.rpc.Status in the encoding of the answer."""
+    """Return the HTTP status and the status of the body, which is a google.rpc.Status in the encoding of the answer."""
     if answer["Content-Type"] == JSON:
         body = answer.json()
         return answer.status_code, body.get("code", 0), body.get("message", "")
@@ -50,7 +50,7 @@ def status_of(answer: Any) -> tuple[int, int, str]:
 # --- Callers --------------------------------------------------------------------------------------------------------
 
 
-def test_who_may_send(exporter: Exporter) -> None:
+def test_authentication_and_scopes(exporter: Exporter) -> None:
     key = exporter.headers["Authorization"].removeprefix("Bearer ")
     client = Client()
 
@@ -174,7 +174,7 @@ def length_prefixed(field: int, inner: bytes) -> bytes:
     return bytes([*prefix, size]) + inner
 
 
-#: Bodies that take long to make: each worker of the suite loads this module, and one of them sends them.
+#: Slow to build, and each worker of the suite loads this module, so only the test that sends one builds it.
 MADE = {
     "deep protobuf": deep_protobuf,
     "many empty spans": lambda: length_prefixed(1, length_prefixed(2, b"\x12\x00" * 500_000)),
@@ -202,7 +202,7 @@ def test_other_methods_are_refused(exporter: Exporter) -> None:
         assert (answer.status_code, answer["Allow"]) == (405, "POST")
 
 
-def test_an_empty_request_is_fine(exporter: Exporter) -> None:
+def test_an_empty_request_is_accepted(exporter: Exporter) -> None:
     assert exporter.post(b"{}", content_type=JSON).content == b"{}"
     assert exporter.post(gzip.compress(BODY), **{"Content-Encoding": "gzip"}).content == b""
 
@@ -210,7 +210,7 @@ def test_an_empty_request_is_fine(exporter: Exporter) -> None:
 # --- Spans ----------------------------------------------------------------------------------------------------------
 
 
-def test_spans_that_are_rejected_are_counted_and_named_and_the_others_stored(exporter: Exporter) -> None:
+def test_rejected_spans_are_counted_and_named_and_the_others_stored(exporter: Exporter) -> None:
     request = traces(agent(1), chat(2, 1), *(chat(number, 1) for number in range(3, 9)))
     spans = request.resource_spans[0].scope_spans[0].spans
     spans[2].trace_id, spans[3].trace_id = b"", b"\0" * 16
@@ -235,7 +235,7 @@ def test_spans_that_are_rejected_are_counted_and_named_and_the_others_stored(exp
     exporter.settle()
     [run] = exporter.runs()
     assert run.input_tokens == 10
-    # The ID is taken, also by what another request sends.
+    # The ID is taken, also for later requests.
     again = exporter.post(as_json(traces(agent(1, agent="changed"))), content_type=JSON).json()
     assert again["partialSuccess"]["rejectedSpans"] == "1"
 
@@ -293,8 +293,8 @@ def test_strange_spans_leave_consistent_runs(exporter: Exporter, case: str) -> N
     assert all(0 <= run.input_tokens <= 2**40 and summary(run) for run in runs)
 
 
-def test_no_secret_is_kept(exporter: Exporter) -> None:
-    """Neither in the runs nor in what waits for the rest of its trace."""
+def test_no_secret_is_stored(exporter: Exporter) -> None:
+    """Neither in runs nor in spans waiting for the rest of their trace."""
     secret = "ghp_" + "0a1B" * 9
     exporter.send(
         chat(2, 1, input=said("user", f"use {secret}"), more={"session.id": secret}), tool(3, 1, error=secret)
@@ -314,8 +314,8 @@ def test_no_secret_is_kept(exporter: Exporter) -> None:
     )
 
 
-def test_a_session_id_that_is_longer_without_its_secrets_holds_up_no_other_trace(exporter: Exporter) -> None:
-    """It is cut to the length of its column, which PostgreSQL demands; the filing of all traces would stop at it."""
+def test_a_session_id_made_longer_by_masking_blocks_no_other_trace(exporter: Exporter) -> None:
+    """It is cut to the length of its column, which PostgreSQL enforces; otherwise all later traces would wait."""
     other = Exporter(make_project("other"))
     keys = ",".join(f"AKIA{number:016d}".replace("0", "Q") for number in range(6))
     exporter.send(chat(2, 1))
@@ -332,8 +332,8 @@ def test_a_session_id_that_is_longer_without_its_secrets_holds_up_no_other_trace
 
 
 @pytest.mark.breaks_invariants("a counter is set by hand")
-def test_a_trace_that_the_database_refuses_holds_up_no_other(exporter: Exporter) -> None:
-    """On PostgreSQL: its counter of steps is at the end of its column, which SQLite does not mind."""
+def test_a_trace_refused_by_the_database_blocks_no_other(exporter: Exporter) -> None:
+    """On PostgreSQL: its step counter is at the maximum of its column, which SQLite does not enforce."""
     other = Exporter(make_project("other"))
     exporter.send(chat(2, 1))
     exporter.settle()
@@ -350,7 +350,7 @@ def test_a_trace_that_the_database_refuses_holds_up_no_other(exporter: Exporter)
 def test_each_project_has_its_own_redaction_rules(
     exporter: Exporter, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
-    """When spans are received, and when a worker files those of several projects one after the other."""
+    """When spans are received, and when a worker processes traces of several projects one after the other."""
     other = Exporter(make_project("other"))
     with django_capture_on_commit_callbacks(execute=True):
         add_secret(exporter.project, "harbour", "blue-harbour-77", actor="test")
@@ -366,8 +366,8 @@ def test_each_project_has_its_own_redaction_rules(
     assert (plain.prompt, plain.summary) == ("go to blue-harbour-77", "blue-harbour-77 it is")
 
 
-def test_changed_bodies_are_answered(exporter: Exporter) -> None:
-    """Bodies with random bytes changed: accepted or refused, and what was accepted can be filed."""
+def test_corrupted_bodies_get_an_answer(exporter: Exporter) -> None:
+    """Bodies with random bytes changed are accepted or refused, and accepted ones can be processed."""
     chance = random.Random(7)
     full = traces(agent(1), chat(2, 1, input=said("user", "x"), output=said("assistant", "y")), tool(3, 1))
     for body, content_type in ((full.SerializeToString(), PROTOBUF), (as_json(full), JSON)):
@@ -401,8 +401,8 @@ def test_a_key_in_the_address_is_no_key_and_in_no_log(exporter: Exporter, caplog
 
 
 @pytest.mark.slow
-def test_what_all_spans_share_is_not_stored_with_each(exporter: Exporter) -> None:
-    """A resource, a scope and a session of a MiB: 200 spans of a request do not make 600 MiB of them."""
+def test_attributes_shared_by_all_spans_are_not_stored_with_each(exporter: Exporter) -> None:
+    """A resource, a scope and a session of 1 MiB each: 200 spans must not store 600 MiB."""
     long = "x" * 1024 * 1024
     request = traces(agent(1), *(chat(number, 1) for number in range(2, 201)))
     [resource] = request.resource_spans

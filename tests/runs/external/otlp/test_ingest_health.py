@@ -1,4 +1,4 @@
-"""What the page about ingest counts of OTLP: each span and log record once, by what became of it."""
+"""The ingest page counts each OTLP span and log record once, by its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER = {"body": "x", "event.name": "something.else"}
 
 @pytest.fixture
 def project() -> Project:
-    """Without what other tests have counted in this process."""
+    """A project, with the counts of other tests in this process removed."""
     ingest_counts.flush()
     IngestCount.objects.all().delete()
     return make_project("alpha")
@@ -54,7 +54,7 @@ def send(exporter: Exporter, *spans: Span) -> int:
 
 
 @pytest.mark.every_database
-def test_each_entry_is_counted_once_by_what_became_of_it(exporter: Exporter, project: Project) -> None:
+def test_each_entry_is_counted_once_by_its_result(exporter: Exporter, project: Project) -> None:
     request = traces(agent(1), chat(2, 1), chat(3, 1), chat(4, 1))
     spans = request.resource_spans[0].scope_spans[0].spans
     spans[2].span_id = b"\1"
@@ -103,10 +103,10 @@ def test_a_refused_request_is_counted_once_if_its_key_is_known(
     }  # fmt: skip
 
 
-def test_what_was_stored_before_the_database_failed_is_counted(
+def test_items_stored_before_a_database_failure_are_counted(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exporter sends the whole request again, of which that part is then known."""
+    """The exporter sends the whole request again, whose stored part then counts as duplicate."""
     real = recording.store_items
 
     def store(sender: Any, key: str, items: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Requests and workers that have one trace at once: each span is stored once, and the trace is one run."""
+"""Concurrent requests and workers for one trace: each span is stored once, and the trace is one run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_databas
 POSTERS, TURNS, LATER = 6, 12, timedelta(minutes=1)
 
 
-def test_a_trace_that_is_sent_and_filed_by_many_at_once(transactional_db: None) -> None:
+def test_a_trace_sent_and_processed_concurrently(transactional_db: None) -> None:
     exporter = Exporter(make_project("otel"))
     spans = [agent(1), *(span for n in range(TURNS) for span in (chat(10 + 2 * n, 1), tool(11 + 2 * n, 1)))]
 
@@ -36,7 +36,7 @@ def test_a_trace_that_is_sent_and_filed_by_many_at_once(transactional_db: None) 
     assert OtlpGroup.objects.count() == 1
     assert OtlpItem.objects.count() == len(spans)
 
-    for _ in range(2):  # what is filed, and its end
+    for _ in range(2):  # first the spans, then the end of the run
         before = timezone.now() - LATER
         OtlpGroup.objects.update(due_at=before, received_at=before)
         OtlpItem.objects.update(received_at=before)
@@ -48,8 +48,8 @@ def test_a_trace_that_is_sent_and_filed_by_many_at_once(transactional_db: None) 
 
 
 @pytest.mark.postgres
-def test_spans_that_come_while_a_worker_deletes_their_trace_are_stored(transactional_db: None) -> None:
-    """A worker deletes a trace without an agent or a call, such as one whose first spans are of a web server."""
+def test_spans_arriving_while_a_worker_deletes_their_trace_are_stored(transactional_db: None) -> None:
+    """A worker deletes a trace without an agent or a call, for example if its first spans come from a web server."""
     exporter = Exporter(make_project("otel"))
     OtlpGroup.objects.create(project=exporter.project, key=TRACE, received_at=timezone.now())
     answers: list[int] = []

@@ -1,4 +1,4 @@
-"""What real exporters have sent becomes runs; recounted here straight from the bodies, sharing no code."""
+"""Bodies of real exporters become runs; recounted here directly from the bodies, sharing no code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.otlp.spans import JSON, PROTOBUF, TRACE, Span
 from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
-#: The scope whose spans have the tokens of all calls, and the names of its two counts.
+#: The scope whose spans hold the tokens of all calls, and the names of its two counts.
 GEN_AI = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
 COUNTED = {
     "traceloop-anthropic-openai.pb": ("opentelemetry.instrumentation", *GEN_AI),
@@ -34,7 +34,7 @@ def exporter() -> Exporter:
 
 
 def spans_in(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Scope and span, with plain attributes."""
+    """Return scope and span, with plain attributes."""
     if path.suffix == ".json":
         document = json.loads(path.read_text())
     else:
@@ -57,7 +57,7 @@ def recounted(path: Path) -> tuple[int, int]:
 
 
 def tools_in(path: Path) -> Counter[tuple[str, bool]]:
-    """The tools that ran, and whether they failed."""
+    """Count the tools that ran, by name and failure."""
     return Counter(
         (span["attributes"]["gen_ai.tool.name"], span.get("status", {}).get("code") in (2, "STATUS_CODE_ERROR"))
         for _, span in spans_in(path)
@@ -66,7 +66,7 @@ def tools_in(path: Path) -> Counter[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_tokens_tools_and_parents_are_those_of_the_body(exporter: Exporter, name: str) -> None:
+def test_tokens_tools_and_parents_match_the_body(exporter: Exporter, name: str) -> None:
     path = recording(f"otlp/captured/{name}")
     content_type = JSON if path.suffix == ".json" else PROTOBUF
     answer = exporter.post(path.read_bytes(), content_type=content_type)
@@ -82,7 +82,7 @@ def test_tokens_tools_and_parents_are_those_of_the_body(exporter: Exporter, name
     assert Counter((tool, status == "error") for tool, status in ended) == tools_in(path)
     assert OtlpItem.objects.filter(group__run=run, filed_under=run.pk).count() == len(spans_in(path))
     assert run.errors.count() == ("js" not in name)
-    # Sent again, also after the end, it changes nothing.
+    # Sending it again, even after the end, changes nothing.
     before = counts(exporter.project)
     for body in (path.read_bytes(), path.read_bytes()):
         assert exporter.post(body, content_type=content_type).status_code == 200
@@ -90,7 +90,7 @@ def test_tokens_tools_and_parents_are_those_of_the_body(exporter: Exporter, name
     assert counts(exporter.project) == before
 
 
-def test_the_messages_of_two_libraries_that_traced_the_same_calls_are_the_same(exporter: Exporter) -> None:
+def test_two_libraries_tracing_the_same_calls_give_the_same_messages(exporter: Exporter) -> None:
     for name in list(COUNTED)[:2]:
         exporter.post((recording(f"otlp/captured/{name}")).read_bytes())
     exporter.settle()
@@ -109,13 +109,13 @@ def test_the_messages_of_two_libraries_that_traced_the_same_calls_are_the_same(e
     assert list(inputs[:2]) == [{"city": "Zürich"}, {"tz": "Europe/Zurich"}]
 
 
-def test_what_the_sdk_of_langfuse_has_sent(exporter: Exporter) -> None:
+def test_a_body_of_the_langfuse_sdk(exporter: Exporter) -> None:
     body = (recording("otlp/captured/langfuse-sdk.pb")).read_bytes()
     exporter.post(body, "/api/public/otel/v1/traces")
     exporter.settle()
 
     [run] = exporter.runs()
-    # Its own sums count every count whose name has "input" in it.
+    # Langfuse sums every count with "input" in its name.
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens) == (110, 3, 100)
     assert (str(run.cost_usd), run.cost_source) == ("0.00100000", "reported")
     assert (run.agent_config["agent_id"], run.agent_config["model"]) == ("agent-run", "claude-sonnet-4-5")
@@ -125,7 +125,7 @@ def test_what_the_sdk_of_langfuse_has_sent(exporter: Exporter) -> None:
     assert (run.prompt, run.result) == ("hi", "done")
 
 
-def test_spans_of_other_work_become_no_run(exporter: Exporter) -> None:
+def test_spans_of_other_work_create_no_run(exporter: Exporter) -> None:
     examples = recording("otlp/json-examples")
     assert exporter.post((examples / "trace.json").read_bytes(), content_type=JSON).content == b"{}"
     exporter.settle()
@@ -140,7 +140,7 @@ def test_spans_of_other_work_become_no_run(exporter: Exporter) -> None:
         assert rejected["errorMessage"]
 
 
-def test_a_span_of_the_ai_sdk_counts(exporter: Exporter) -> None:
+def test_spans_of_the_ai_sdk_are_counted(exporter: Exporter) -> None:
     [recorded] = json.loads((recording("otlp/vercel-ai-v6-spans-by-operation.json")).read_text())
     exporter.send(Span(1, name=recorded["name"], trace=TRACE, attributes=recorded["attributes"]))
     exporter.settle()

@@ -1,7 +1,7 @@
 """The log events of coding agents become one run for each session.
 
-The attributes are those that the programs document: Claude Code under "Monitoring", Codex CLI in its `otel` crate,
-Gemini CLI under "Observability".
+The attributes are documented by the programs: Claude Code under "Monitoring", Codex CLI in its `otel` crate, Gemini
+CLI under "Observability".
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_a_session_becomes_a_run(exporter: Exporter, program: str, size: int) ->
         assert (str(run.cost_usd), run.cost_source) == (expected["cost"], "reported")
 
 
-def test_a_session_waits_when_it_is_silent_and_goes_on(exporter: Exporter) -> None:
+def test_a_silent_session_waits_and_continues_later(exporter: Exporter) -> None:
     exporter.post(logs(CLAUDE[:5], "claude-code").SerializeToString(), "/v1/logs")
     exporter.settle(700)
     [run] = exporter.runs()
@@ -150,7 +150,7 @@ def test_a_session_waits_when_it_is_silent_and_goes_on(exporter: Exporter) -> No
     exporter.post(logs(CLAUDE, "claude-code").SerializeToString(), "/v1/logs")
     exporter.settle()
     [run] = exporter.runs()
-    # The refused call came too late for the answer that asked for it.
+    # The refused call arrived too late for the answer that requested it.
     assert (run.status, run.step_count, run.input_tokens) == ("running", 3, 1065)
 
 
@@ -166,15 +166,15 @@ def test_other_log_records_are_rejected_and_named(exporter: Exporter) -> None:
     assert len(exporter.runs()) == 1
 
 
-def test_a_session_without_a_prompt_or_a_call_is_no_run(exporter: Exporter) -> None:
+def test_a_session_without_prompts_and_calls_creates_no_run(exporter: Exporter) -> None:
     exporter.post(logs(GEMINI[:1], "gemini-cli").SerializeToString(), "/v1/logs")
     exporter.settle(700)
 
     assert exporter.runs() == []
 
 
-def test_a_time_far_in_the_future_is_not_believed(exporter: Exporter) -> None:
-    """Runs are listed by time: one of the year 9999 would be the first for ever."""
+def test_a_time_far_in_the_future_is_ignored(exporter: Exporter) -> None:
+    """Runs are listed by time: a run of the year 9999 would always be first."""
     prompt = codex("user_prompt", prompt="x", event__timestamp="9999-12-31T23:00:00Z")
     exporter.post(logs([prompt], "codex").SerializeToString(), "/v1/logs")
     exporter.settle()

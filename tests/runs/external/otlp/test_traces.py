@@ -1,4 +1,4 @@
-"""A trace becomes the same runs in whatever order its spans come, and each model call counts once."""
+"""A trace becomes the same runs for every order of its spans, and each model call counts once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exporter() -> Exporter:
 
 
 def nested() -> list[Span]:
-    """An agent with two steps, whose tool starts another agent; a plain span stands between."""
+    """Return an agent with two steps, whose tool starts another agent below a plain span."""
     call = {"id": "c1", "name": "ask_helper", "arguments": {"q": 1}}
     return [
         agent(1, agent="lead", at=0, took=9, more={"gen_ai.conversation.id": "conv-ü"}),
@@ -74,7 +74,7 @@ def runs_of(exporter: Exporter) -> dict[str | None, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_and_the_batches_of_spans_do_not_matter(exporter: Exporter, seed: int) -> None:
-    """Seed 0: as exporters send them, each when it ends. Every batch is sent twice."""
+    """Seed 0: the order of exporters, each span when it ends. Every batch is sent twice."""
     spans = sorted(nested(), key=lambda span: span.at + span.took)
     if seed:
         random.Random(seed).shuffle(spans)
@@ -93,8 +93,8 @@ def test_the_order_and_the_batches_of_spans_do_not_matter(exporter: Exporter, se
     assert (lead.completed_at - lead.started_at).total_seconds() == 9
 
 
-def test_a_long_trace_is_shown_before_its_end(exporter: Exporter) -> None:
-    """What has waited ten seconds for the spans around it is filed; those heal the rest when they come."""
+def test_a_long_trace_is_visible_before_its_end(exporter: Exporter) -> None:
+    """Spans are processed after ten seconds even without their parents, which complete the runs later."""
     spans = {span.id: span for span in nested()}
     exporter.send(*(spans[number] for number in (3, 7, 6, 5, 4)))
     assert exporter.runs() == []
@@ -110,8 +110,8 @@ def test_a_long_trace_is_shown_before_its_end(exporter: Exporter) -> None:
     assert runs_of(exporter) == WHOLE
 
 
-def test_a_parent_that_never_comes(exporter: Exporter) -> None:
-    """The run waits after ten minutes of silence, and continues with what comes later."""
+def test_a_missing_parent_span(exporter: Exporter) -> None:
+    """The run waits after ten minutes of silence, and continues with later spans."""
     exporter.send(chat(2, 1, input=ASK), tool(3, 1, at=2), agent(5, 1, at=4), chat(6, 5, at=4.5))
     exporter.settle()
     assert {run["status"] for run in runs_of(exporter).values()} == {"running"}
@@ -119,7 +119,7 @@ def test_a_parent_that_never_comes(exporter: Exporter) -> None:
 
     [run, helper] = exporter.runs()
     assert (run.status, run.status_reason) == ("waiting", "input")
-    # Its parent calls models by itself, so it is an agent around this one.
+    # The parent calls models itself, so it is an agent around this one.
     assert helper.parent_run == run
     exporter.send(chat(7, 1, at=60))
     exporter.settle()
@@ -138,14 +138,14 @@ def test_an_agent_whose_enclosing_span_is_not_exported(exporter: Exporter) -> No
 
     [run] = exporter.runs()
     assert (run.status, run.agent_config["agent_id"], run.prompt) == ("completed", "only", "Do it")
-    # And one whose parent is in another process, which sends to somewhere else.
+    # Also an agent whose parent is in another process, which exports to another site.
     exporter.send(agent(5, 1, trace=TRACE[::-1], flags=0x301), chat(6, 5, trace=TRACE[::-1], at=0.5))
     exporter.settle()
     assert [run.status for run in exporter.runs()] == ["completed", "completed"]
 
 
 def test_a_run_without_contents_has_steps_with_their_calls(exporter: Exporter) -> None:
-    """As instrumentations send it unless contents are switched on."""
+    """The form of instrumentations whose content capture is off, the default."""
     exporter.send(
         agent(1, took=20),
         *(span for n in range(3) for span in (chat(10 + n, 1, at=1 + 4 * n), tool(20 + n, 1, at=3 + 4 * n))),
@@ -161,7 +161,7 @@ def test_a_run_without_contents_has_steps_with_their_calls(exporter: Exporter) -
     assert run.title == "invoke_agent agent-1"
 
 
-# --- One call, seen several times -----------------------------------------------------------------------------------
+# --- Several spans for one call -------------------------------------------------------------------------------------
 
 ID = {"gen_ai.response.id": "msg_1"}
 TWICE = {
@@ -187,14 +187,14 @@ def test_one_call_counts_once(exporter: Exporter, case: str) -> None:
     [run] = exporter.runs()
     assert (run.input_tokens, run.output_tokens, run.step_count) == (10, 1, 1)
     assert summary(run)["messages"] == [("assistant", ["hi"])]
-    # The twin that comes after the end of the wait counts no more either.
+    # A duplicate after the waiting period is not counted either.
     exporter.send(chat(9, 2, more=ID))
     exporter.settle()
     run.refresh_from_db()
     assert run.input_tokens == 10
 
 
-def test_a_wrapper_around_several_calls_is_none(exporter: Exporter) -> None:
+def test_a_wrapper_around_several_calls_is_not_a_call(exporter: Exporter) -> None:
     calls = [chat(10 + n, 2, at=n, output=said("assistant", f"answer {n}")) for n in range(3)]
     exporter.send(agent(1, took=9), chat(2, 1, took=8, tokens=(30, 3), output=said("assistant", "answer 2")), *calls)
     exporter.settle()
@@ -203,7 +203,7 @@ def test_a_wrapper_around_several_calls_is_none(exporter: Exporter) -> None:
     assert (run.input_tokens, run.output_tokens, run.step_count) == (30, 3, 3)
 
 
-def test_an_agent_that_traces_no_calls_counts_itself(exporter: Exporter) -> None:
+def test_an_agent_without_traced_calls_uses_its_own_counts(exporter: Exporter) -> None:
     total = {"gen_ai.usage.input_tokens": 70, "gen_ai.usage.output_tokens": 5, "gen_ai.usage.cost": 0.25}
     exporter.send(agent(1, more=total | {"input.value": "Do it", "output.value": "done"}))
     exporter.settle()
@@ -307,7 +307,7 @@ VOCABULARIES: dict[str, Span] = {
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_every_vocabulary_says_the_same(exporter: Exporter, vocabulary: str) -> None:
+def test_every_vocabulary_gives_the_same_run(exporter: Exporter, vocabulary: str) -> None:
     exporter.send(VOCABULARIES[vocabulary])
     exporter.settle()
 
@@ -365,8 +365,8 @@ def test_buckets_and_tiers_of_spans_are_priced(
     assert (run.cost_usd, run.unpriced_calls) == (None if cost is None else Decimal(cost), int(cost is None))
 
 
-def test_a_reference_that_another_run_has(exporter: Exporter) -> None:
-    """A runner has chosen it: its runs are not touched."""
+def test_a_reference_of_another_run_is_not_reused(exporter: Exporter) -> None:
+    """The reference was chosen by a runner, whose runs stay unchanged."""
     for reference in (ROOT_RUN, f"{ROOT_RUN}:0000000000000005"):
         with transaction.atomic():
             open_run(exporter.project, ReportedRun(external_id=reference, agent="of a runner"))
@@ -378,7 +378,7 @@ def test_a_reference_that_another_run_has(exporter: Exporter) -> None:
     assert (runs[2].external_id, runs[2].input_tokens) == (None, 320)
 
 
-# --- Whose it is ----------------------------------------------------------------------------------------------------
+# --- Projects -------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_trace_in_two_projects_is_two_runs(exporter: Exporter) -> None:

@@ -1,4 +1,4 @@
-"""Imports that are cancelled: before a worker takes them, while one reads or stores them, and too late."""
+"""Cancelled imports: before a worker takes them, while a worker reads or stores them, and too late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from timeline.models import Event
 
 JSON = "application/json"
 CHAT = json.dumps([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]).encode()
-#: Events that a worker may read after an import was cancelled: 1 MiB of text, or two chunks that are stored.
+#: Events that a worker may read after the cancellation: 1 MiB of text, or two chunks being stored.
 NOTICED_AFTER = 1100
 
 
@@ -52,7 +52,7 @@ def is_gone_without_a_trace(file_import: FileImport) -> bool:
 def test_a_waiting_import_is_cancelled_by_page_api_and_command(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each again changes nothing; what has ended is not cancelled; a key cancels its own only."""
+    """Cancelling again changes nothing; an ended import cannot be cancelled; a key cancels only its own imports."""
     operator, runner = Client(), Client(headers=with_key(project, "ingest"))
     operator.force_login(make_person(project, Role.OPERATOR))
     by_page, by_command = upload(project), upload(project)
@@ -91,7 +91,7 @@ def test_a_waiting_import_is_cancelled_by_page_api_and_command(
 
 
 class EndlessImporter:
-    """Yields events without end, and cancels its import during the first or the second reading."""
+    """An importer that yields endless events, and cancels its import during the first or the second pass."""
 
     name, title = "endless", "events without end"
 
@@ -109,7 +109,7 @@ class EndlessImporter:
             if self.readings == self.in_reading:
                 self.events += 1
                 if self.events == 250:
-                    # In another thread, which has a connection of its own, as a web process has.
+                    # In another thread, which has a separate connection, like a web process.
                     at_once(lambda _: cancelling.cancel("user:ada", self.file_import), 1)
             number += 1
             payload = MessageAdded(role="user", content="x" * 1000)
@@ -121,7 +121,7 @@ class EndlessImporter:
 def test_a_worker_notices_a_cancelled_import_within_a_bounded_amount_of_work(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it reads the file, and while it stores the events: nothing of them stays, and the next file is imported."""
+    """While it reads the file, and while it stores the events: none is kept, and the next file is imported."""
     for in_reading in (1, 2):
         stored = upload(project, b"x" * PREPARED_FROM)
         importer = EndlessImporter(stored, in_reading=in_reading)

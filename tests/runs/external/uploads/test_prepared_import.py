@@ -1,4 +1,4 @@
-"""Imports of large files: prepared while others write, stored at once, and the same as direct ones."""
+"""Imports of large files: prepared while other transactions write, stored at once, and equal to direct imports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def line(number: int, role: str, *blocks: dict[str, Any], **more: Any) -> dict[s
 
 
 def session(turns: int) -> list[dict[str, Any]]:
-    """Return lines of a session: in each turn a call of a tool and its result. The first call spawns a sub-agent."""
+    """Return lines of a session: each turn has a tool call and its result. The first call starts a sub-agent."""
     lines = []
     for turn in range(turns):
         call = {"type": "tool_use", "id": f"c{turn}", "name": "Task", "input": {"prompt": f"Look {turn}"}}
@@ -69,7 +69,7 @@ def bring(project: Project, file: ImportFile, **more: Any) -> ImportReport:
 
 
 def rows(project: Project) -> list[Any]:
-    """Return what an import has written, without IDs and times of storing."""
+    """Return the rows written by an import, without IDs and storage times."""
     events = Event.objects.filter(log__project=project).order_by("log__run__external_id", "seq")
     messages = AgentRunMessage.objects.filter(run__project=project).order_by("run__external_id", "position")
     calls = AgentRunToolCall.objects.filter(run__project=project).order_by("run__external_id", "call_id")
@@ -83,7 +83,7 @@ def rows(project: Project) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_prepared_import_writes_what_a_direct_one_writes(project: Project, tmp_path: Path) -> None:
+def test_a_prepared_import_writes_the_same_rows_as_a_direct_one(project: Project, tmp_path: Path) -> None:
     first, longer = session(50), session(60)
     for part in (first, longer, longer):
         report = bring(project, written(tmp_path / "s.jsonl", part))
@@ -99,7 +99,7 @@ def test_a_prepared_import_writes_what_a_direct_one_writes(project: Project, tmp
 
 
 @pytest.mark.slow
-def test_others_write_while_an_import_is_prepared_and_see_nothing_of_it(project: Project, tmp_path: Path) -> None:
+def test_others_can_write_during_preparation_and_see_nothing_of_the_import(project: Project, tmp_path: Path) -> None:
     seen: list[int] = []
 
     def write() -> None:
@@ -121,7 +121,7 @@ def test_others_write_while_an_import_is_prepared_and_see_nothing_of_it(project:
     assert counts(project)["runs"] == 2
 
 
-def test_an_import_that_fails_leaves_nothing_and_can_be_repeated(project: Project, tmp_path: Path) -> None:
+def test_a_failed_import_leaves_nothing_and_can_be_repeated(project: Project, tmp_path: Path) -> None:
     def fail(report: ImportReport) -> None:
         raise InterruptedError
 
@@ -136,7 +136,7 @@ def test_an_import_that_fails_leaves_nothing_and_can_be_repeated(project: Projec
     assert bring(project, file).new_runs == 2
 
 
-def test_a_run_that_changes_while_its_import_is_prepared_keeps_both(project: Project, tmp_path: Path) -> None:
+def test_a_run_changed_during_preparation_keeps_both_changes(project: Project, tmp_path: Path) -> None:
     [run, _] = bring(project, written(tmp_path / "s.jsonl", session(50))).runs
     longer = written(tmp_path / "s.jsonl", session(60))
 
@@ -152,7 +152,7 @@ def test_a_run_that_changes_while_its_import_is_prepared_keeps_both(project: Pro
     assert log.events_of(run.pk).filter(type="context.trimmed").count() == 1
 
 
-def test_a_large_session_is_the_parent_of_a_sub_agent_that_came_before(project: Project, tmp_path: Path) -> None:
+def test_a_large_session_is_the_parent_of_a_sub_agent_imported_before(project: Project, tmp_path: Path) -> None:
     early = tmp_path / "agent-a7.jsonl"
     asked = line(2000, "user", {"type": "text", "text": "One"}, isSidechain=True, agentId="a7")
     early.write_text(json.dumps(asked) + "\n")

@@ -1,4 +1,4 @@
-"""Uploaded files: what is stored, what becomes of them in a worker, and what is left of the content."""
+"""Uploaded files: their storage, their processing by a worker, and the deletion of their content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Store = Callable[..., FileImport]
 
 
 def chat(questions: int = 1, answer: str = "Hello") -> bytes:
-    """A list of messages as OpenAI's API has them: an event for each, and those of the turns."""
+    """Return a list of messages in the format of OpenAI's API: an event for each, plus the events of the turns."""
     messages = []
     for number in range(questions):
         messages += [{"role": "user", "content": f"Question {number}"}, {"role": "assistant", "content": answer}]
@@ -106,7 +106,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("content", "format_name", "error"), BAD, ids=["no format", "another format"])
-def test_an_invalid_file_is_refused_with_its_place(
+def test_an_invalid_file_is_refused_with_its_location(
     project: Project, store: Store, content: bytes, format_name: str, error: str
 ) -> None:
     stored = store(content, format_name=format_name)
@@ -120,7 +120,7 @@ def test_an_invalid_file_is_refused_with_its_place(
     assert not AgentRun.objects.exists()
 
 
-def test_content_that_is_not_what_was_uploaded_is_not_imported(project: Project, store: Store) -> None:
+def test_corrupted_content_is_not_imported(project: Project, store: Store) -> None:
     stored = store(chat())
     piece = FileImportPiece.objects.get(file_import=stored)
     FileImportPiece.objects.update(content=bytes(piece.content).replace(b"Hello", b"Jello"))
@@ -144,7 +144,7 @@ def test_errors_and_names_are_stored_without_secrets(store: Store) -> None:
     assert "REDACTED" in refused.file_name
 
 
-def test_what_cannot_be_stored_is_refused_and_nothing_is_stored(
+def test_invalid_uploads_are_refused_and_nothing_is_stored(
     project: Project, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENTOPS_UPLOAD_MIB = 1
@@ -167,7 +167,7 @@ def test_what_cannot_be_stored_is_refused_and_nothing_is_stored(
     assert FileImport.objects.count() == FileImportPiece.objects.count() == 2
 
 
-def test_the_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_for_each_other(
+def test_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_for_each_other(
     project: Project, store: Store
 ) -> None:
     first, second = store(chat(1)), store(chat(2))
@@ -184,7 +184,7 @@ def test_the_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_f
 
 
 @pytest.mark.every_database
-def test_the_import_of_a_dead_worker_is_taken_up_again(project: Project, store: Store) -> None:
+def test_the_import_of_a_dead_worker_is_repeated(project: Project, store: Store) -> None:
     stored = store(chat(2))
     dead = import_claims.take()
     assert dead is not None
@@ -199,10 +199,10 @@ def test_the_import_of_a_dead_worker_is_taken_up_again(project: Project, store: 
         import_claims.update(dead, state=ImportState.FAILED)
 
 
-def test_a_worker_that_has_lost_its_claim_stores_nothing(
+def test_a_worker_that_lost_its_claim_stores_nothing(
     project: Project, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of its events are written when it finds out; none of them stays."""
+    """It notices only after writing all its events; none of them is kept."""
     stored = store(chat(2))
     result = import_claims.update
 
@@ -223,7 +223,7 @@ def _is_over(calls: Iterator[int]) -> bool:
     return next(calls, None) is None
 
 
-def test_a_worker_that_stops_hands_the_import_back(project: Project, store: Store) -> None:
+def test_a_stopping_worker_releases_the_import(project: Project, store: Store) -> None:
     stored = store(chat(20))
     for calls_until_stop in (1, 41):
         assert execution.import_next(partial(_is_over, iter(range(calls_until_stop))))
@@ -234,7 +234,7 @@ def test_a_worker_that_stops_hands_the_import_back(project: Project, store: Stor
     assert fresh(stored).state == ImportState.DONE
 
 
-def test_an_import_that_ends_its_workers_fails(store: Store) -> None:
+def test_an_import_that_crashes_its_workers_fails(store: Store) -> None:
     stored = store(chat())
     FileImport.objects.update(attempts=execution.MAX_ATTEMPTS)
     assert execution.import_next()
@@ -255,7 +255,7 @@ class BrokenImporter:
         raise KeyError("a fault of the importer")
 
 
-def test_a_fault_of_an_importer_ends_one_import(
+def test_an_error_of_an_importer_ends_only_one_import(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = store(chat())
@@ -268,8 +268,8 @@ def test_a_fault_of_an_importer_ends_one_import(
     assert "a fault of the importer" not in failed.error
 
 
-def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each chunk, and at most twice a second."""
+def test_progress_is_reported_during_the_import(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each chunk, at most twice a second."""
     stored = store(chat(150))
     seen = []
     result = import_claims.update
@@ -293,7 +293,7 @@ def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_imports_all_files_that_wait(store: Store) -> None:
+def test_a_task_imports_all_waiting_files(store: Store) -> None:
     stored = [store(chat()), store(chat(2))]
 
     upkeep.import_uploads()
@@ -301,7 +301,7 @@ def test_a_task_imports_all_files_that_wait(store: Store) -> None:
     assert [fresh(each).state for each in stored] == [ImportState.DONE] * 2
 
 
-# --- What is kept, and how long ---------------------------------------------------------------------------------
+# --- Retention --------------------------------------------------------------------------------------------------
 
 
 def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_days(store: Store) -> None:
@@ -321,7 +321,7 @@ def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_d
     assert AgentRun.objects.count() == 1
 
 
-def test_what_an_import_has_added_is_listed_with_commas() -> None:
+def test_the_result_of_an_import_is_listed_with_commas() -> None:
     shown = FileImport(state=ImportState.DONE, new_runs=2, continued_runs=1, unchanged_runs=1, new_events=3)
     text = strip_tags(render_to_string("runs/_import_progress.html", {"import": shown}))
     assert " ".join(text.split()) == "2 new runs, 1 continued run, 1 unchanged run · 3 new events"

@@ -1,4 +1,4 @@
-"""A folder that is watched."""
+"""Fixtures for tests of `agentops watch`: a watched folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of Claude Code: what they tell of a session, and how they are installed."""
+"""The hooks of Claude Code: their events for a session, and their installation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tell(project: Project, document: Any) -> Any:
 
 
 @pytest.mark.django_db
-def test_what_hooks_tell_of_a_session(tmp_path: Path) -> None:
+def test_hooks_update_the_status_of_a_session(tmp_path: Path) -> None:
     project = make_project()
     growing = tmp_path / "session.jsonl"
     lines = SESSION.read_bytes().splitlines(keepends=True)
@@ -79,7 +79,7 @@ def test_what_hooks_tell_of_a_session(tmp_path: Path) -> None:
         "Sub-agent started: Explore (find it)",
         "Sub-agent stopped: Explore",
     ]
-    # The last lines of the file are read after the hook has told that the session waits.
+    # The last lines of the file are read after the hook has reported that the session waits.
     growing.write_bytes(b"".join(lines))
     before = events.filter(type="run.phase").count()
     import_path(project, growing)
@@ -136,7 +136,7 @@ def test_hooks_are_added_to_settings_once(tmp_path: Path, before: str | None) ->
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '{"a": 1, "a": 2}', "[" * 9_999]
 )
-def test_settings_that_are_none_are_left_as_they_are(tmp_path: Path, content: str) -> None:
+def test_invalid_settings_are_left_unchanged(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)
     with pytest.raises(BadSettings):
@@ -146,7 +146,7 @@ def test_settings_that_are_none_are_left_as_they_are(tmp_path: Path, content: st
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool) -> None:
+def test_the_script_succeeds_at_once_without_output(tmp_path: Path, answers: bool) -> None:
     if answers and shutil.which("curl") is None:
         missing("this machine has no curl")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -156,7 +156,8 @@ def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool)
         assert stat.S_IMODE(files.config.stat().st_mode) == 0o600
         if not answers:
             server.close()
-        # Were it to wait for an answer, it would wait for as long as curl does: here longer than a busy machine takes.
+        # If it waited for an answer, it would wait as long as curl does, which is longer here than a busy machine
+        # takes.
         script = files.script.read_text()
         assert script.count("--max-time 5 ") == 1
         files.script.write_text(script.replace("--max-time 5 ", "--max-time 250 "))
@@ -182,7 +183,7 @@ def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool)
 
 @pytest.fixture
 def with_curl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has curl: a bare one does not."""
+    """A fake curl on the PATH, because minimal machines lack one."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "curl").touch(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
@@ -202,7 +203,7 @@ def test_without_curl_nothing_is_installed(tmp_path: Path, settings: Any, monkey
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("with_curl")
-def test_the_command_shows_installs_and_keeps_its_key(
+def test_the_command_prints_installs_and_keeps_its_key(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project = make_project()

@@ -1,4 +1,4 @@
-"""The addresses to which `agentops watch --url` sends: what they accept, refuse, and tell."""
+"""The endpoints of `agentops watch --url`: accepted input, refusals, and responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def post(project: Project, path: str, body: Any, *, scope: str = "ingest", **hea
 
 
 def session() -> dict[str, Any]:
-    """The whole body for a real session with a sub-agent."""
+    """Return the whole body for a real session with a sub-agent."""
     file = ImportFile.open(SESSION)
     items = list(formats.find(file).read(file))
     heads = [dump_head(item) for item in items if isinstance(item, ImportedRun)]
@@ -48,7 +48,7 @@ def imported() -> ImportReport:
     return import_path(make_project("local"), SESSION)
 
 
-def test_what_is_sent_is_what_an_import_stores(project: Project) -> None:
+def test_a_posted_session_equals_an_import(project: Project) -> None:
     body = session()
     sent = gzip.compress(json.dumps(body).encode())
     first = post(project, "sessions", sent, **{"Content-Encoding": "gzip"})
@@ -64,7 +64,7 @@ def test_what_is_sent_is_what_an_import_stores(project: Project) -> None:
     assert post(foreign, "sessions/known", question).json() == {"event_ids": [], "open_id": None}
 
     root = {"runId": body["runs"][0]["runId"], "with_open_calls": True}
-    # Of another project's session: answered like an unknown one, and nothing is changed.
+    # A session of another project is answered like an unknown one, and nothing is changed.
     unknown = post(foreign, "sessions/wait", {**root, "runId": "unknown"})
     assert post(foreign, "sessions/wait", root).content == unknown.content
     assert counts(project) == before
@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(project: Project, name: str) -> None:
+def test_invalid_bodies_are_refused(project: Project, name: str) -> None:
     body, status, code, pointer = REFUSED[name]
     answer = post(project, "sessions", body)
     problem = answer.json()
@@ -125,7 +125,7 @@ def test_what_is_refused(project: Project, name: str) -> None:
     assert not AgentRun.objects.exists()
 
 
-def test_a_run_that_was_not_imported_and_who_may_send(project: Project) -> None:
+def test_a_run_that_was_not_imported_and_permissions(project: Project) -> None:
     AgentRun.objects.filter(pk=make_run().pk).update(project=project, external_id="r")
     refused = post(project, "sessions", {"runs": [RUN]})
     assert (refused.status_code, refused.json()["code"]) == (409, "run_not_imported")
@@ -134,7 +134,7 @@ def test_a_run_that_was_not_imported_and_who_may_send(project: Project) -> None:
         assert post(project, path, {"runId": "r", "event_ids": []}, scope="read").status_code == 403
 
 
-def test_long_texts_and_what_no_column_holds(project: Project) -> None:
+def test_long_texts_and_characters_that_no_column_can_store(project: Project) -> None:
     text = "a" * 1_000_000 + "\x00\ud800"
     message = {"kind": "response", "parts": [{"part_kind": "text", "content": text}]}
     answer = post(project, "sessions", event(message=message))
@@ -144,7 +144,7 @@ def test_long_texts_and_what_no_column_holds(project: Project) -> None:
     assert (stored[:1_000_000], "\x00" in stored, "\ud800" in stored) == ("a" * 1_000_000, False, False)
 
 
-def test_another_project_cannot_ask_about_a_session_or_let_it_wait(project: Project) -> None:
+def test_another_project_can_neither_query_a_session_nor_set_it_to_waiting(project: Project) -> None:
     body = session()
     post(project, "sessions", body)
     before = counts(project)
@@ -154,14 +154,14 @@ def test_another_project_cannot_ask_about_a_session_or_let_it_wait(project: Proj
     names = [event["event_id"] for event in body["events"][:5]]
     assert post(other, "sessions/known", {"runId": ref, "event_ids": names}).json()["event_ids"] == []
     answer = post(other, "sessions/wait", {"runId": ref, "with_open_calls": True})
-    # The same as for a session that nobody has.
+    # The same as for an unknown session.
     assert answer.json() == post(other, "sessions/wait", {"runId": "claude-code:none", "with_open_calls": True}).json()
     assert counts(project) == before
     assert counts(other)["runs"] == 0
 
 
-def test_runs_that_name_each_other_as_parents_do_not_become_their_own_ancestors(project: Project) -> None:
-    """Whoever climbs from such a run to the top would climb for ever."""
+def test_parent_links_never_form_a_cycle(project: Project) -> None:
+    """Code that follows the parents of such a run would never end."""
 
     def send(name: str, parent: str) -> Any:
         head = {"runId": name, "agent": "coder", "parentRunId": parent}
@@ -179,8 +179,8 @@ def test_runs_that_name_each_other_as_parents_do_not_become_their_own_ancestors(
         check_run(run)
 
 
-def test_the_ancestors_of_a_run_that_is_its_own_ancestor_are_told_once(project: Project) -> None:
-    """As earlier versions have stored some."""
+def test_the_ancestors_of_a_run_in_a_cycle_are_listed_once(project: Project) -> None:
+    """Earlier versions stored such cycles."""
     one, other = imported().runs[0], make_run()
     AgentRun.objects.filter(pk=one.pk).update(parent_run=other)
     AgentRun.objects.filter(pk=other.pk).update(parent_run=one)
@@ -192,8 +192,8 @@ def test_the_ancestors_of_a_run_that_is_its_own_ancestor_are_told_once(project: 
 
 @pytest.mark.parametrize("name", ["input_tokens", "cache_read_tokens", "output_reasoning_tokens"])
 @pytest.mark.parametrize("count", [2**62, -1])
-def test_tokens_that_no_answer_has_are_refused(project: Project, name: str, count: int) -> None:
-    """The tokens of a run are added up in columns, of which the sum of two such answers would not fit any."""
+def test_impossible_token_counts_are_refused(project: Project, name: str, count: int) -> None:
+    """The columns with the sums of a run would overflow with two such answers."""
     message = {"kind": "response", "parts": [{"part_kind": "text", "content": "x"}], "usage": {name: count}}
     answers = [post(project, "sessions", event(message=message, event_id=str(number))) for number in range(2)]
 
@@ -202,7 +202,7 @@ def test_tokens_that_no_answer_has_are_refused(project: Project, name: str, coun
 
 
 @pytest.mark.parametrize("content", [{"a": 1}, [1], 5, 1.5, True, None, {}])
-def test_an_exact_result_that_no_model_gets_is_refused(project: Project, content: Any) -> None:
+def test_an_exact_result_too_long_for_a_model_is_refused(project: Project, content: Any) -> None:
     part = {"part_kind": "tool-return", "tool_name": "read", "tool_call_id": "c", "content": content}
     call = {"part_kind": "tool-call", "tool_name": "read", "tool_call_id": "c", "args": {}}
     sent = event(message={"kind": "response", "parts": [call]})

@@ -1,4 +1,4 @@
-"""Session files that are followed while they grow leave the rows that a single import of them leaves."""
+"""Session files followed while they grow leave the same rows as a single import."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
 
-#: Sessions with sub-agents, parallel calls, thinking, a sub-agent's progress lines, and of other programs.
+#: Sessions with sub-agents, parallel calls, thinking, progress lines of a sub-agent, and of other programs.
 GROWING = [
     "claude-code-growing/768de5d6.1.jsonl",
     "claude-code/7e-d4051c8a85-0.jsonl",
@@ -36,7 +36,7 @@ def data(name: str) -> Path:
 
 
 def pieces(path: Path, seed: int) -> Iterator[bytes]:
-    """Yield the content in pieces of some lines, some of which are torn."""
+    """Yield the content in parts of several lines, some of which are torn."""
     content, rnd, start = path.read_bytes(), random.Random(seed), 0
     lines = content.count(b"\n")
     while start < len(content):
@@ -49,7 +49,7 @@ def pieces(path: Path, seed: int) -> Iterator[bytes]:
 
 
 def assert_as_imported(site: Site, path: Path) -> None:
-    """Assert that the project has what one import of the file leaves elsewhere, and that an import adds nothing."""
+    """Check that the project has the same rows as one import of the file, and that another import adds nothing."""
     other = Project.objects.create(slug="imported", name="Imported")
     once = sorted(import_path(other, path).runs, key=lambda run: run.external_id or "")
     watched = site.runs()
@@ -65,7 +65,7 @@ def assert_as_imported(site: Site, path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "is_remote"), [*((name, False) for name in GROWING), (GROWING[1], True)])
-def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str, is_remote: bool) -> None:
+def test_a_growing_session_is_visible_while_it_grows(site: Site, name: str, is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     path = site.folder / data(name).name
@@ -85,11 +85,11 @@ def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str, is_rem
     assert len(set(seen)) > len(seen) / 2
     assert_as_imported(site, data(name))
     assert "host:test" in site.runs()[0].labels
-    # A session that is found later has not lasted until then.
+    # The duration of a session discovered later does not extend to its discovery.
     assert all(run.log.last_event_at < timezone.now() - timedelta(days=1) for run in site.runs())
 
 
-def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
+def test_the_last_answer_is_visible_before_it_is_complete(site: Site) -> None:
     lines = data("claude-code-growing/768de5d6.0.jsonl").read_text().splitlines()
     answer = next(number for number, line in enumerate(lines) if '"type":"text"' in line and '"assistant"' in line)
     path = site.folder / "session.jsonl"
@@ -110,7 +110,7 @@ def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
 def test_a_large_file_is_read_from_disk_and_stored_in_batches(
     site: Site, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Its records are not kept, and events of a batch are not known to the next one."""
+    """Its records are not kept, and a batch does not know the events of the previous one."""
     monkeypatch.setattr(growing_file, "MAX_KEPT", 20_000)
     monkeypatch.setattr(followed_file, "BATCH", 7)
     path = site.folder / "session.jsonl"
@@ -126,7 +126,7 @@ def test_a_large_file_is_read_from_disk_and_stored_in_batches(
     assert_as_imported(site, data(name))
 
 
-def test_a_bad_line_is_told_once_and_loses_nothing_before_it(site: Site) -> None:
+def test_a_bad_line_is_reported_once_and_loses_nothing_before_it(site: Site) -> None:
     lines = data("claude-code-growing/768de5d6.0.jsonl").read_bytes().splitlines(keepends=True)
     path = site.folder / "session.jsonl"
     path.write_bytes(b"".join(lines[:12]) + b'{"type":"user",\n')
@@ -165,7 +165,7 @@ def test_documents_and_other_files(site: Site) -> None:
     shutil.copy(next(data("codex").glob("*.jsonl")), site.folder)
     (site.folder / "settings.json").write_text('{"theme": "dark"}')
     (site.folder / "empty.jsonl").write_text("")
-    # A copy, of /chat save.
+    # A copy saved with /chat save.
     saved = [{"role": role, "parts": [{"text": "Hello"}]} for role in ("user", "model")]
     (site.folder / "checkpoint-hello.json").write_text(json.dumps(saved))
     site.round()
@@ -176,8 +176,8 @@ def test_documents_and_other_files(site: Site) -> None:
         check_run(run)
 
 
-def test_an_answer_that_is_written_again_with_its_calls(site: Site) -> None:
-    """As by Gemini CLI: the text, then the tokens, and the calls once their tools have ended."""
+def test_an_answer_rewritten_with_its_calls(site: Site) -> None:
+    """As Gemini CLI does: first the text, then the tokens, and the calls once their tools have ended."""
     about = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
     answer = {"id": "2", "type": "gemini", "content": "I look.", "model": "gemini-3-pro"}
     output = [{"functionResponse": {"id": "c", "name": "ls", "response": {"output": "a.py"}}}]
@@ -190,7 +190,7 @@ def test_an_answer_that_is_written_again_with_its_calls(site: Site) -> None:
             file.write(json.dumps(line) + "\n")
         site.round()
         if line is counted:
-            site.settle()  # the tool takes longer than a session may be silent
+            site.settle()  # the tool runs longer than the silence limit of a session
     site.settle()
 
     [run] = site.runs()

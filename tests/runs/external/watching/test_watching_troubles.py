@@ -1,4 +1,4 @@
-"""What watched files, folders and sites may do: be killed amid a session, refuse it, vanish, or hold something else."""
+"""Failures of `agentops watch`: killed during a session, refused by the site, missing folders, and unusual files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Rounds(Event):
-    """Is set after so many waits, which take no time."""
+    """An event that is set after a number of waits, which return at once."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Rounds(Event):
 
 
 def short_session(folder: Path) -> Path:
-    """A session of a question and a whole answer."""
+    """Write a session with a question and a complete answer."""
     texts = [("user", "Hello", None), ("assistant", "Hi", "end_turn")]
     path = folder / "short.jsonl"
     with path.open("w") as file:
@@ -58,7 +58,7 @@ def short_session(folder: Path) -> Path:
     return path
 
 
-def test_a_session_waits_although_its_watcher_was_killed_before(site: Site) -> None:
+def test_a_session_of_a_killed_watcher_is_set_to_waiting(site: Site) -> None:
     short_session(site.folder)
     site.round()
     [run] = site.runs()
@@ -72,8 +72,8 @@ def test_a_session_waits_although_its_watcher_was_killed_before(site: Site) -> N
     check_run(run)
 
 
-def test_a_session_waits_that_nobody_follows_any_more(site: Site) -> None:
-    """Its watcher was killed, and a later one looks at newer files only. Its last answer is not complete."""
+def test_an_unfollowed_session_is_set_to_waiting(site: Site) -> None:
+    """Its watcher was killed, and a later one reads only newer files. Its last answer is incomplete."""
     path = short_session(site.folder)
     half = [{"type": "text", "text": "Half of it"}]
     message = {"role": "assistant", "id": "m2", "content": half, "stop_reason": None}
@@ -93,14 +93,14 @@ def test_a_session_waits_that_nobody_follows_any_more(site: Site) -> None:
     assert (run.status, run.status_reason) == ("waiting", "input")
     assert "Half of it" in json.dumps(run.messages.order_by("position").last().content)
     check_run(run)
-    # Whoever follows it again goes on.
+    # Following it again continues the session.
     site.restart()
     site.settle()
     check_run(run)
 
 
-def test_a_system_that_cannot_tell_of_changes_is_not_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As beyond the limit of watched folders, fs.inotify.max_user_watches."""
+def test_polling_replaces_file_system_notifications_that_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, beyond the limit of watched folders, fs.inotify.max_user_watches."""
 
     def refuse(*_: Any, **__: Any) -> Iterator[set[Any]]:
         raise OSError("OS file watch limit reached.")
@@ -115,12 +115,12 @@ def test_a_system_that_cannot_tell_of_changes_is_not_asked(site: Site, monkeypat
 
 
 @pytest.mark.postgres
-def test_what_the_database_does_not_take_is_refused_and_keeps_no_other_file_waiting(site: Site) -> None:
+def test_content_refused_by_the_database_delays_no_other_file(site: Site) -> None:
     with pytest.raises(SinkRefused, match="NUL"):
         site.watcher.sink.known("claude-code:\0", ["u1"])
 
 
-def test_what_is_told_of_a_file_names_it_once(site: Site) -> None:
+def test_a_message_about_a_file_names_it_once(site: Site) -> None:
     path = short_session(site.folder)
     record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
     site.round()
@@ -135,7 +135,7 @@ def test_what_is_told_of_a_file_names_it_once(site: Site) -> None:
     assert site.warned[1].count(str(site.folder)) == 1
 
 
-def test_a_folder_that_is_deleted_while_it_is_searched(tmp_path: Path) -> None:
+def test_a_folder_deleted_during_the_search(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
@@ -148,7 +148,7 @@ def test_a_folder_that_is_deleted_while_it_is_searched(tmp_path: Path) -> None:
     assert list(found) == []
 
 
-def test_a_site_that_cannot_be_reached_is_told_in_a_line(site: Site, settings: Any) -> None:
+def test_an_unreachable_site_is_a_one_line_error(site: Site, settings: Any) -> None:
     settings.AGENTOPS_API_KEY = "agp_key"
     short_session(site.folder)
     with pytest.raises(CommandError, match=r"http://127\.0\.0\.1:") as raised:
@@ -158,7 +158,7 @@ def test_a_site_that_cannot_be_reached_is_told_in_a_line(site: Site, settings: A
     assert raised.value.returncode == 6
 
 
-def test_what_is_refused_is_not_tried_again_until_the_file_changes(site: Site) -> None:
+def test_refused_files_are_not_retried_until_they_change(site: Site) -> None:
     refused = short_session(site.folder)
     record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
     empty, bad = site.folder / "empty.jsonl", site.folder / "bad.jsonl"
@@ -168,7 +168,7 @@ def test_what_is_refused_is_not_tried_again_until_the_file_changes(site: Site) -
     for path in (refused, empty, bad):
         site.watcher.files[path].quiet_s = 0.0
         assert site.watcher.files[path].is_at_work
-    for _ in range(2):  # what is refused, and the status
+    for _ in range(2):  # first the refusal, then the status
         site.round()
 
     assert not any(file.is_at_work for file in site.watcher.files.values())
@@ -177,7 +177,7 @@ def test_what_is_refused_is_not_tried_again_until_the_file_changes(site: Site) -
     assert [run.external_id for run in site.runs()] == ["claude-code:bad", "claude-code:s"]
 
 
-def test_files_of_something_else_are_not_kept_in_memory(site: Site) -> None:
+def test_unrelated_files_are_not_kept_in_memory(site: Site) -> None:
     (site.folder / "package.json").write_text('{"name": "something"}')
     (site.folder / "rows.jsonl").write_text('{"row": 1}\n{"row": 2}\n')
     site.round()
@@ -187,7 +187,7 @@ def test_files_of_something_else_are_not_kept_in_memory(site: Site) -> None:
 
 
 def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
-    """Named like sessions: pipes, devices, links, a folder, files that are too large or no text; and one that turns."""
+    """With names of sessions: pipes, devices, links, a folder, files too large or without text; one file changes."""
     good, turning = recording("claude-code-growing/768de5d6.0.jsonl"), site.folder / "turning.jsonl"
     os.mkfifo(site.folder / "pipe.jsonl")
     os.symlink("/dev/zero", site.folder / "device.jsonl")
@@ -201,7 +201,7 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
     Path(os.fsdecode(bytes(site.folder) + b"/\xff.jsonl")).write_bytes(b"\xff\xfe\n")
     shutil.copy(good, turning)
     site.round()
-    # The file that is followed is a pipe now, which nobody writes to. The system tells of it, and of all the others.
+    # The followed file is now a pipe without a writer. The system notifies about it and about all the others.
     turning.unlink()
     os.mkfifo(turning)
     site.watcher.note(path for path in site.folder.iterdir() if may_be_session(path))
@@ -225,7 +225,7 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
     ("name", "line"), [("two-records-on-one-line", 0), ("cut-line-in-the-middle", 3), ("nul-block", 3)]
 )
 def test_a_damaged_line_does_not_end_a_session(site: Site, is_remote: bool, name: str, line: int) -> None:
-    """The program goes on after it, line by line. The notice is of the run, and does not set it to running again."""
+    """The program continues after it, line by line. The notice belongs to the run but does not reopen it."""
     site.is_remote = is_remote
     site.restart()
     lines = recording(f"public-cases/03-damaged-line/{name}.jsonl").read_bytes().splitlines(keepends=True)

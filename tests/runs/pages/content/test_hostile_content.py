@@ -1,4 +1,4 @@
-"""Whatever a text contains, its form is inert, complete, and made in a time that grows with its length."""
+"""Test that formatted texts are inert and complete, and that the time to format them is bounded, for any content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.pages.parsed_page import Element, parse
 from timeline.display import Clip, clip
 
 KIB = 1024
-#: What a text of 8 KiB may take on a machine that does other things too. The slowest takes a twentieth of it.
+#: Limit in seconds of processor time for a text of 8 KiB on a busy machine. The slowest text takes a twentieth of this.
 LIMIT_S = 1.5
 
 FOREIGN_TAGS = {"script", "img", "svg", "iframe", "style", "base", "form", "math", "object", "meta", "link", "button"}
@@ -43,7 +43,7 @@ FORMS: dict[str, Callable[[str], ShownText | None]] = {
     "tree": lambda text: show_tree(clip(json.dumps({text: text}), 64 * KIB)),
     "edit": edits,
 }
-#: Texts that make parsers try again and again.
+#: Texts that make parsers backtrack.
 SLOW = [
     *("[", ">", "*", "_", "`", "~", "<", "&", "\\", "#", "|", "(", "{", "'", '"', "/", "-", ":", "=", "\n", " ", "\t"),
     *("![", "[a](", "[a][b", "*a ", "a**b", "_*", "a~~", "[](", "- ", "> ", "> - ", "1) ", "|a", "| a |\n", "<!--"),
@@ -96,8 +96,8 @@ def test_the_time_is_bounded(form: str) -> None:
     assert slow == {}
 
 
-def test_no_lexer_takes_long_for_one_step() -> None:
-    """Each language of the list, on texts that would show a lexer that goes back again and again."""
+def test_no_lexer_is_slow_for_a_single_token() -> None:
+    """Run each language of the list on texts that would reveal backtracking."""
     slow = {}
     for language in LANGUAGES:
         for text in SLOW:
@@ -109,14 +109,14 @@ def test_no_lexer_takes_long_for_one_step() -> None:
     assert slow == {}
 
 
-def test_a_whole_page_of_the_slowest_texts_is_bounded() -> None:
+def test_the_time_for_a_whole_page_of_the_slowest_texts_is_bounded() -> None:
     for text in ("[", "&", "[a](", "|x|y|\n|-|-|\n|\n", "x\n", "```\n"):
         start = time.thread_time()
         show_markdown(clip(text * (256 * KIB), 60 * KIB))
         assert time.thread_time() - start < 4 * LIMIT_S, text
 
 
-def test_markdown_is_what_people_expect() -> None:
+def test_markdown_is_rendered() -> None:
     text = (
         "# T\n\nSee [docs](https://x.test/a), ![p](https://evil.test/p.png?q=s), <script>.\n\n|a|b|\n|---|--:|\n|1|2|\n"
     )
@@ -131,13 +131,13 @@ def test_markdown_is_what_people_expect() -> None:
     assert root.all("table-scroll")[0].attributes["tabindex"] == "0"
 
 
-def test_what_is_neither_markdown_nor_long_is_the_same_without_the_parser() -> None:
+def test_short_text_without_markdown_is_the_same_without_the_parser() -> None:
     for text in ("Let me look.", "One:\n\nTwo, three\nfour.", "a & b", "x" * 8192):
         assert parse(str(show_markdown(Clip(text)).html)).words == " ".join(text.split())
 
 
-def test_what_people_paste_keeps_its_lines_and_their_indentation() -> None:
-    """A paragraph that is code, a list whose lines are broken, and indentation without an end."""
+def test_pasted_text_keeps_its_lines_and_indentation() -> None:
+    """Use a paragraph that is code, a list with broken lines, and very long indentation."""
     code = "Look at **this**:\ndef f(x):\n    if x:\n\treturn 1\n\n- one\n  more\n- two"
     root = parse(str(show_markdown(Clip(code)).html))
     far = parse(str(show_markdown(Clip("a_b_\n" + " " * 4000 + "c")).html))
@@ -166,7 +166,7 @@ PLAIN_BEGINNING = "Shown as plain text, without Markdown: "
         ("word " * 13_000, ""),
     ],
 )  # fmt: skip
-def test_a_text_that_stays_plain_says_why(text: str, note: str) -> None:
+def test_unformatted_text_shows_the_reason(text: str, note: str) -> None:
     shown = show_markdown(Clip(text))
 
     assert shown.note == note
@@ -174,7 +174,7 @@ def test_a_text_that_stays_plain_says_why(text: str, note: str) -> None:
     assert "".join((shown.text or parse(str(shown.html)).text).split()).count("a") == text.count("a")
 
 
-def test_code_and_output_that_stay_without_colours_say_why() -> None:
+def test_uncolored_code_and_output_show_the_reason() -> None:
     long, changes = "x = 1\n" * 11_000, "\x1b[31ma\x1b[0mb"
     without = "Shown without colours: it is longer than 65,536 characters."
     output = clip(changes * (MAX_SPANS + 10), 256 * KIB)
@@ -194,7 +194,7 @@ def test_code_loses_no_character() -> None:
         assert parse(coloured(text, language)).text == text, language
 
 
-def test_numbers_that_a_tool_wrote_are_no_part_of_the_code() -> None:
+def test_line_numbers_of_a_tool_are_not_part_of_the_code() -> None:
     shown = show_file(Clip("     1→def f():\n     2→    '''a\n     3→    b'''\n"), "python")
     root = parse(str(shown.html))
 
@@ -202,7 +202,7 @@ def test_numbers_that_a_tool_wrote_are_no_part_of_the_code() -> None:
     assert [element.text for element in root.all("hl-s")] == ["'''a", "    b'''"]
 
 
-def test_colours_follow_the_terminal_and_not_into_a_secret() -> None:
+def test_terminal_colors_are_applied_except_within_a_secret() -> None:
     raw = "a\x1b[1;31mb\x1b[22mc\x1b[38;5;33md\x1b[38;2;0;200;0me\x1b[41mf\x1b[0mg\x1b[2Kh"
     cut = clip(raw, KIB)
     spans = [(cut.text[span.start : span.end], span.classes) for span in colours_of(raw, cut.text)]
@@ -249,7 +249,7 @@ def test_edits_and_patches_are_diffs(arguments: dict[str, object], lines: list[s
     assert found == lines
 
 
-def test_the_sanitiser_lets_nothing_else_pass() -> None:
+def test_the_sanitizer_removes_everything_else() -> None:
     html = (
         '<p onclick="x" class="banner" id="head" hx-get="/x" style="x">a<a href="javascript:x" rel="opener">b</a></p>'
     )

@@ -1,4 +1,4 @@
-"""What the tests of the sandbox share: a root with its surroundings, and a shell in it."""
+"""Fixtures of the sandbox tests: a root, the directories around it, and a shell in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine that cannot confine commands runs none, and says why: to models, on pages, and in the checks at start."""
+"""A machine without sandbox support runs no commands, and tells models, pages and system checks the reason."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def tried_anew() -> Iterator[None]:
 
 @pytest.fixture
 def refusing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that knows no such namespaces."""
+    """Simulate a kernel without the required namespaces."""
     monkeypatch.setattr(confinement, "NAMESPACES", 1 << 30 | 1)
 
 
-def test_this_machine_has_a_sandbox(around: Outside) -> None:
+def test_this_machine_supports_the_sandbox(around: Outside) -> None:
     assert switches.why_unavailable() == ""
     assert why_off(SHELL) == ""
     assert [each for each in run_checks() if each.id == "agentops.W009"] == []
 
 
-def test_nothing_is_run_without_one(sh: Sh, around: Outside, refusing_kernel: None) -> None:
+def test_no_command_runs_without_a_sandbox(sh: Sh, around: Outside, refusing_kernel: None) -> None:
     with pytest.raises(ToolDenied) as denied:
         sh("touch done")
 
@@ -50,7 +50,9 @@ def test_nothing_is_run_without_one(sh: Sh, around: Outside, refusing_kernel: No
     assert not (around.root / "done").exists()
 
 
-def test_an_architecture_without_a_filter_has_none(sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_architecture_without_a_syscall_filter_has_no_sandbox(
+    sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     confinement.system_filter.cache_clear()
     monkeypatch.setattr(syscall_filter.platform, "machine", lambda: "sparc64")
     with pytest.raises(ToolDenied, match="there is no filter of system calls for 'sparc64'"):
@@ -58,7 +60,7 @@ def test_an_architecture_without_a_filter_has_none(sh: Sh, around: Outside, monk
 
 
 @pytest.mark.django_db
-def test_the_check_at_start_and_pages_and_commands_say_so(
+def test_system_checks_pages_and_commands_report_the_reason(
     around: Outside, refusing_kernel: None, settings, capsys
 ) -> None:
     [warning] = [each for each in run_checks() if each.id == "agentops.W009"]

@@ -1,6 +1,6 @@
-"""Attacks on the sandbox of commands: each reaches something without the sandbox, and nothing in it.
+"""Attacks on the command sandbox: each succeeds without the sandbox and fails inside it.
 
-Then one layer after the other is taken away, and the attacks that it alone holds off reach something again.
+Then each layer is removed in turn, and the attacks that only this layer stops succeed again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def without_limits(spec: Spec, around: Outside) -> None:
     spec["limits"] = {}
 
 
-#: Layers that are taken away together → the attacks that reach something then.
+#: Layers that are removed together → attacks that then succeed.
 LAYERS: dict[tuple[Change, ...], set[str]] = {
     (without_filter,): {
         "socket_below_the_root", "other_families", "tracing", "memory_of_another_process", "namespace_of_a_user",
@@ -75,7 +75,7 @@ LAYERS: dict[tuple[Change, ...], set[str]] = {
     (without(NEW_UTS),): {"name_of_the_machine"},
     (without_limits,): {"many_processes", "much_memory", "many_files"},
 }  # fmt: skip
-#: Text of the launcher, and what is in its place → the attacks that reach something then.
+#: Text of the launcher and its replacement → attacks that then succeed.
 EDITS = {
     ("LIBC.capset(", "(lambda *_: 0)("): {"privileges"},
     ("LIBC.prctl(_DUMPABLE, 0", "LIBC.prctl(_DUMPABLE, 1"): {"memory_of_the_first_process"},
@@ -95,7 +95,7 @@ def reached(results: dict[str, str]) -> set[str]:
 
 
 def missed(results: dict[str, str], expected: Set[str]) -> dict[str, str]:
-    """Return the attacks that should have reached something and have not, with what came of them."""
+    """Return the attacks that should have succeeded but did not, with their results."""
     return {name: results[name] for name in sorted(expected - reached(results))}
 
 
@@ -104,7 +104,7 @@ def test_every_attack_works_without_the_sandbox(around: Outside) -> None:
     assert missed(results, ATTACKS.keys() - ONLY_INSIDE - around.pointless) == {}
 
 
-def test_nothing_is_reached_from_the_sandbox(sh: Sh, around: Outside) -> None:
+def test_no_attack_succeeds_in_the_sandbox(sh: Sh, around: Outside) -> None:
     changed_at = os.stat(around.place / "secret.txt").st_ctime_ns
 
     assert reached(outcomes(sh, around)) == set()
@@ -113,7 +113,9 @@ def test_nothing_is_reached_from_the_sandbox(sh: Sh, around: Outside) -> None:
     assert around.victim.poll() is None
 
 
-def test_each_layer_holds_off_what_no_other_does(sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_layer_stops_attacks_that_no_other_layer_stops(
+    sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     specification = confinement.specification
     changes: tuple[Change, ...]
 
@@ -129,7 +131,9 @@ def test_each_layer_holds_off_what_no_other_does(sh: Sh, around: Outside, monkey
         assert missed(results, attacks - around.pointless) == {}, [each.__name__ for each in changes]
 
 
-def test_what_the_worker_holds_is_not_passed_on(sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_and_environment_of_the_worker_are_not_inherited(
+    sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CANARY", "outside")
     names = {"inherited_descriptor", "secrets_of_the_environment"}
     assert reached(outcomes(sh, around, *names)) == set()

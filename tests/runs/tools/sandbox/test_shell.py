@@ -1,4 +1,4 @@
-"""The shell runs what it is asked to, in the agent's root, and nothing of what it tries reaches further."""
+"""The shell runs commands in the agent's root, and no command reaches anything outside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from timeline.events.work import FileChanged, GitCommit
 
 
-def test_it_works(sh: Sh, root: Path) -> None:
+def test_a_command_returns_output_exit_code_and_changed_files(sh: Sh, root: Path) -> None:
     result = sh("echo hello; pwd; echo new > new.txt; rm kept.txt; exit 3")
 
     assert (result.output, result.is_error) == (f"hello\n{root}\n[exit 3]", True)
@@ -33,8 +33,8 @@ def test_it_works(sh: Sh, root: Path) -> None:
     ]  # fmt: skip
 
 
-def test_its_output_is_shown_while_it_runs(sh: Sh, root: Path) -> None:
-    """The command goes on when what it has said was shown."""
+def test_output_is_written_while_the_command_runs(sh: Sh, root: Path) -> None:
+    """The command continues only after its first output has arrived."""
     seen: list[tuple[str, str]] = []
 
     def write(text: str, stream: str) -> None:
@@ -70,19 +70,19 @@ def test_the_environment_is_clean(sh: Sh, monkeypatch: pytest.MonkeyPatch) -> No
     assert {"PATH", "HOME", "TMPDIR"} <= names
 
 
-def test_the_worker_cannot_be_killed(sh: Sh) -> None:
+def test_a_command_cannot_kill_the_worker(sh: Sh) -> None:
     sh(f"kill -9 {os.getpid()}; kill -9 $PPID; kill -9 1; kill -9 -1")
     assert "alive" in sh("echo alive").output
 
 
-def test_a_command_cannot_pretend_that_nothing_was_run(sh: Sh) -> None:
+def test_a_command_cannot_fake_a_missing_sandbox(sh: Sh) -> None:
     result = sh("echo done; echo 'no sandbox: false alarm' >&2; exit 126")
 
     assert result.output == "done\nno sandbox: false alarm\n[exit 126]"
 
 
-def test_programs_work_as_usual(sh: Sh) -> None:
-    """Pipes, temporary files, a server on loopback, worker processes of Python, and a name for this machine."""
+def test_ordinary_programs_work(sh: Sh) -> None:
+    """Pipes, temporary files, a server on loopback, worker processes of Python, and a host name."""
     program = (
         "import multiprocessing, socket, tempfile\n"
         "server = socket.create_server(('localhost', 0))\n"
@@ -94,7 +94,7 @@ def test_programs_work_as_usual(sh: Sh) -> None:
     assert result.output == "[1, 2]\nTrue\ny\nx\nsandbox\n[exit 0]"
 
 
-#: Takes a lock as a daemon does that wants to stay: in a session of its own, without signals and without a terminal.
+#: Holds a lock in a persistent daemon: in a separate session, without signals and without a terminal.
 DAEMON = """
 import fcntl, os, signal, time
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -109,7 +109,7 @@ time.sleep(600)
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether the daemon is there. Its lock ends with it."""
+    """Return whether the daemon is running. Its lock ends with it."""
     if not (root / "lock").exists():
         return False
     with open(root / "lock") as file:
@@ -121,7 +121,7 @@ def is_locked(root: Path) -> bool:
 
 
 def test_daemons_end_with_the_command(sh: Sh, root: Path) -> None:
-    """When it ends by itself, at its time limit, and when the run is stopped."""
+    """When the command exits, at its time limit, and when the run is stopped."""
     (root / "daemon.py").write_text(DAEMON)
     started = "rm -f locked; python3 -I daemon.py; until [ -e locked ]; do sleep 0.02; done"
     for command, options, end in (
@@ -131,14 +131,14 @@ def test_daemons_end_with_the_command(sh: Sh, root: Path) -> None:
     ):
         result = sh(command, **options)
         assert end in result.output
-        # On a busy machine the time may be over before the daemon has started.
+        # On a busy machine the time limit may come before the daemon starts.
         assert (root / "locked").exists() or "time" in end
         assert not is_locked(root)
 
 
-def test_a_command_ends_with_its_worker(root: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left that changes files when the worker is killed, and another one repeats or resolves the call."""
-    monkeypatch.setattr(tempfile, "tempdir", str(place))  # a killed worker leaves the scratch directory behind
+def test_a_command_ends_when_its_worker_dies(root: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a killed worker, no process may change files while another worker repeats or resolves the call."""
+    monkeypatch.setattr(tempfile, "tempdir", str(place))  # a killed worker leaves its scratch directory behind
     (root / "daemon.py").write_text(DAEMON)
     command = "python3 -I daemon.py; until [ -e locked ]; do sleep 0.02; done; sleep 600"
 
@@ -150,7 +150,9 @@ def test_a_command_ends_with_its_worker(root: Path, place: Path, monkeypatch: py
 
     worker = multiprocessing.get_context("fork").Process(target=work)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: there are other threads, but none is needed
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python 3.12 warns about other threads, which are harmless here
         worker.start()
     eventually((root / "locked").exists, why="the daemon does not start")
     worker.kill()
@@ -174,7 +176,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("case", LIMITED)
-def test_what_it_uses_is_limited(case: str, sh: Sh, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_are_limited(case: str, sh: Sh, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(confinement.LIMITS, "RLIMIT_FSIZE", confinement.MIB)
     command, timeout_s, expected = LIMITED[case]
     result = sh(command, timeout_s=timeout_s)
@@ -187,7 +189,7 @@ def test_what_it_uses_is_limited(case: str, sh: Sh, root: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("command", ["yes", "yes | head -c 10G"])
-def test_endless_output_is_cut_and_ended(command: str, sh: Sh) -> None:
+def test_endless_output_is_truncated_and_the_command_ends(command: str, sh: Sh) -> None:
     result = sh(f"echo begin; {command}", timeout_s=30)
 
     assert isinstance(result.output, str)
@@ -196,7 +198,7 @@ def test_endless_output_is_cut_and_ended(command: str, sh: Sh) -> None:
     assert len(result.output) < sandboxed_command.HEAD + sandboxed_command.TAIL + 200
 
 
-def test_a_stop_ends_it(sh: Sh) -> None:
+def test_a_stop_ends_the_command(sh: Sh) -> None:
     stopped = threading.Event()
     threading.Timer(0.3, stopped.set).start()
     result = sh("sleep 60", cancelled=stopped.is_set)
@@ -204,7 +206,7 @@ def test_a_stop_ends_it(sh: Sh) -> None:
     assert "[ended because the run was stopped]" in result.output
 
 
-def test_it_is_off_by_default(sh: Sh, settings, root: Path) -> None:
+def test_the_shell_is_off_by_default(sh: Sh, settings, root: Path) -> None:
     settings.AGENTOPS_SHELL_TOOL = False
     with pytest.raises(ToolDenied, match="tool_off: Nothing was done: AGENTOPS_SHELL_TOOL is not set"):
         sh("echo hello")
@@ -215,7 +217,7 @@ def test_it_is_off_by_default(sh: Sh, settings, root: Path) -> None:
 def test_a_root_with_files_of_the_site_is_refused(
     sh: Sh, settings, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A mapping of its own: the connection of the tests keeps the one that stands here.
+    # A separate dict: the tests' connection must keep its own settings.
     file = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(root / "data" / "db.sqlite3")}
     monkeypatch.setitem(settings.DATABASES, "default", settings.DATABASES["default"] | file)
     with pytest.raises(ToolDenied, match="contains files of this site"):
@@ -234,10 +236,10 @@ def test_a_root_with_a_kernel_file_system_is_refused(
     assert sh("echo hello").output == "hello\n[exit 0]"
 
 
-def test_a_root_that_is_replaced_by_a_link_meanwhile(
+def test_a_root_replaced_by_a_link_is_not_followed(
     sh: Sh, root: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command runs in the directory that was opened, wherever its path leads by then."""
+    """The command runs in the directory that was opened, even if the path now leads elsewhere."""
     started = subprocess.Popen
 
     def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -252,7 +254,7 @@ def test_a_root_that_is_replaced_by_a_link_meanwhile(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="about workers that run as root")
-def test_root_needs_a_root_of_somebody_else(sh: Sh, root: Path) -> None:
+def test_a_worker_running_as_root_requires_a_directory_of_an_ordinary_user(sh: Sh, root: Path) -> None:
     assert sh("id -u").output == f"{OWNER}\n[exit 0]"
     os.chown(root, 0, 0)
     with pytest.raises(ToolDenied, match="let it belong to an ordinary user"):

@@ -1,4 +1,4 @@
-"""The filter of system calls, on each architecture: executed here as the kernel executes it."""
+"""The system call filter for each architecture, executed here like in the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from runs.tools.sandbox.syscall_filter import DENIED, NEWEST, NoFilter, program
 from tests.support.services import missing
 
-#: Architecture → its number, the column of DENIED, and its numbers of clone, ioctl, socket, socketpair and read.
+#: Architecture → audit number, column of DENIED, and numbers of clone, ioctl, socket, socketpair and read.
 MACHINES = {
     "x86_64": (0xC000003E, 0, (56, 16, 41, 53, 0)),
     "aarch64": (0xC00000B7, 1, (220, 29, 198, 199, 63)),
@@ -25,7 +25,7 @@ def refused(code: int) -> int:
 
 
 def answer(code: bytes, architecture: int, number: int, *arguments: int) -> int:
-    """Execute a filter for one system call, and return its action."""
+    """Execute a filter for one system call and return its action."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
     instructions = list(struct.iter_unpack("<HBBI", code))
     position = value = 0
@@ -43,7 +43,7 @@ def answer(code: bytes, architecture: int, number: int, *arguments: int) -> int:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_it_refuses_what_leads_outside_and_nothing_else(machine: str) -> None:
+def test_only_dangerous_system_calls_are_refused(machine: str) -> None:
     architecture, column, (clone, ioctl, socket, socketpair, read) = MACHINES[machine]
     code = program(machine)
 
@@ -69,7 +69,7 @@ def test_it_refuses_what_leads_outside_and_nothing_else(machine: str) -> None:
     assert call(socket, 1 | 1 << 32) == refused(errno.EAFNOSUPPORT)
 
 
-def test_its_numbers_are_those_of_libseccomp() -> None:
+def test_the_numbers_equal_the_numbers_of_libseccomp() -> None:
     try:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:
@@ -77,10 +77,10 @@ def test_its_numbers_are_those_of_libseccomp() -> None:
     for name, numbers in DENIED.items():
         for architecture, column, _ in MACHINES.values():
             known = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture), name.encode())
-            if known != -1:  # it is older than the call
+            if known != -1:  # the library is older than the call
                 assert numbers[column] == (known if known >= 0 else None), name
 
 
-def test_an_unknown_architecture_has_none() -> None:
+def test_an_unknown_architecture_has_no_filter() -> None:
     with pytest.raises(NoFilter, match="'sparc64'"):
         program("sparc64")

@@ -1,4 +1,4 @@
-"""A database of clean rows, to be spoilt."""
+"""Fixtures for invariant tests: a database of clean rows, which tests corrupt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.upkeep.contradicting_rows import World, make_world
 
 @pytest.fixture(scope="module")
 def clean_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
-    """Written once for a module, in a transaction that is rolled back: writing them takes longer than any test."""
+    """Created once for a module, in a transaction that is rolled back: creating them takes longer than any test."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield make_world()
         transaction.set_rollback(True)
@@ -21,7 +21,7 @@ def clean_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]
 
 @pytest.fixture
 def world(clean_rows: World, django_db_blocker: Any) -> Iterator[World]:
-    """The clean rows; what the test does to them is rolled back."""
+    """The clean rows; changes of a test are rolled back."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield clean_rows
         transaction.set_rollback(True)

@@ -1,4 +1,4 @@
-"""What is allowed, what the answer tells, the command, and the time that it takes."""
+"""Invariants: allowed exceptions, the report, the command, and the time limit."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tests.support.upkeep.contradicting_rows import (
 )
 from timeline.models import Event
 
-# --- What is allowed --------------------------------------------------------------------------------------------
+# --- Allowed exceptions -----------------------------------------------------------------------------------------
 
 
-def test_it_allows_a_second_start_that_someone_chose(world: World) -> None:
+def test_a_second_start_chosen_by_a_user_is_allowed(world: World) -> None:
     world.spoil(
         CALL.format("effect = 'at_most_once', starts = 2"),
         STARTED.format("type = 'tool.start', ref_id = %(call)s"),
@@ -45,7 +45,7 @@ def test_it_allows_a_second_start_that_someone_chose(world: World) -> None:
     assert red() == {"E10"}
 
 
-def test_it_does_not_take_another_word_for_that_choice(world: World) -> None:
+def test_only_that_choice_allows_a_second_start(world: World) -> None:
     world.spoil(
         CALL.format("effect = 'at_most_once', starts = 2"),
         STARTED.format("type = 'tool.start', ref_id = %(call)s"),
@@ -56,7 +56,7 @@ def test_it_does_not_take_another_word_for_that_choice(world: World) -> None:
 
 
 @pytest.mark.parametrize("why", ["safety.block", "approval.resolved"])
-def test_it_allows_a_denial_that_is_explained(world: World, why: str) -> None:
+def test_an_explained_denial_is_allowed(world: World, why: str) -> None:
     world.spoil(
         CALL.format("status = 'denied', starts = 0"),
         OF_CALL.format("tool.start").replace("'error'", f"'{why}'"),
@@ -65,23 +65,23 @@ def test_it_allows_a_denial_that_is_explained(world: World, why: str) -> None:
     assert check() == []
 
 
-def test_it_lets_late_events_follow_the_end(world: World) -> None:
+def test_late_events_may_follow_the_end(world: World) -> None:
     late = [ONE_MORE_EVENT[0].replace(" late,", " NOT late,", 2).replace("NOT late,", "late,", 1), ONE_MORE_EVENT[1]]
     world.spoil(*late)
 
     assert check() == []
 
 
-def test_it_speaks_only_of_native_runs_where_it_must(world: World) -> None:
+def test_some_invariants_apply_only_to_native_runs(world: World) -> None:
     world.spoil(OUTSIDE.format("source = 'import', step_base = 1, max_steps = 1, step_count = step_count + 1"))
 
     assert check() == []
 
 
-# --- The answer -------------------------------------------------------------------------------------------------
+# --- The report -------------------------------------------------------------------------------------------------
 
 
-def test_it_names_the_rows(world: World) -> None:
+def test_the_report_names_the_rows(world: World) -> None:
     world.spoil(CALL.format("call_id = 'other'"), EVENT.format("epoch = 99"))
     run, asked_by = (UUID(str(world.ids[name])) for name in ("run", "asked_by"))
 
@@ -92,14 +92,14 @@ def test_it_names_the_rows(world: World) -> None:
     assert not found["L3"].more
 
 
-def test_it_looks_at_one_run_alone(world: World) -> None:
+def test_a_single_run_can_be_checked(world: World) -> None:
     world.spoil(CALL.format("call_id = 'other'"), NEW.format("root_run_id = id"), RUN.format("max_steps = 1"))
     run, new, old = (UUID(str(world.ids[name])) for name in ("run", "new", "old"))
 
     assert (red(run), red(new), red(old)) == ({"M8", "R2b"}, {"R5"}, set())
 
 
-def test_it_lists_so_many_and_says_that_there_are_more(db: None) -> None:
+def test_the_list_of_violations_is_limited_and_says_so(db: None) -> None:
     for _ in range(LISTED + 1):
         make_log()
     with connection.cursor() as cursor:
@@ -111,7 +111,7 @@ def test_it_lists_so_many_and_says_that_there_are_more(db: None) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_reads_one_state_and_keeps_nobody_from_writing() -> None:
+def test_the_check_reads_one_snapshot_and_blocks_no_writer() -> None:
     with snapshot():
         before = Event.objects.count()
         writer = threading.Thread(target=make_and_close)
@@ -141,12 +141,12 @@ def told(*args: str) -> tuple[str, int]:
     return out.getvalue(), 0
 
 
-def test_the_command_is_quiet_about_a_good_database(world: World) -> None:
+def test_the_command_accepts_a_good_database(world: World) -> None:
     assert told() == ("All invariants hold.\n", 0)
     assert told("--json") == ("[]\n", 0)
 
 
-def test_the_command_tells_what_is_broken(world: World) -> None:
+def test_the_command_prints_violations(world: World) -> None:
     world.spoil(RUN.format("max_steps = 1"))
     run = UUID(str(world.ids["run"]))
 
@@ -157,7 +157,7 @@ def test_the_command_tells_what_is_broken(world: World) -> None:
     assert str(run) in text
 
 
-def test_the_command_tells_programs_too(world: World) -> None:
+def test_the_command_prints_json(world: World) -> None:
     world.spoil(RUN.format("max_steps = 1"))
 
     text, code = told("--json")
@@ -166,7 +166,7 @@ def test_the_command_tells_programs_too(world: World) -> None:
     assert [(v["invariant"], v["ids"]) for v in json.loads(text)] == [("R2b", [str(UUID(str(world.ids["run"])))])]
 
 
-def test_the_command_ends_well_with_warnings(world: World) -> None:
+def test_the_command_succeeds_with_warnings(world: World) -> None:
     world.spoil("UPDATE agent_run_commands SET received_at = %(long_ago)s WHERE run_id = %(running)s")
 
     text, code = told()
@@ -174,8 +174,8 @@ def test_the_command_ends_well_with_warnings(world: World) -> None:
     assert (code, "(a warning)" in text) == (0, True)
 
 
-def test_an_upgrade_that_is_under_way_is_a_warning(world: World) -> None:
-    """Rows that a migration has yet to change violate nothing. The same holds for rows of a newer version."""
+def test_an_upgrade_in_progress_is_a_warning(world: World) -> None:
+    """Rows that a migration has yet to change violate nothing. The same applies to rows of a newer version."""
     world.spoil(RUN.format("step_count = 7"))
     recorder = MigrationRecorder(connection)
     newest = max(name for app, name in recorder.applied_migrations() if app == "runs")
@@ -196,11 +196,11 @@ def test_an_upgrade_that_is_under_way_is_a_warning(world: World) -> None:
         call_command("check_invariants", stdout=StringIO())
 
 
-def test_the_command_knows_what_it_does_not_know(db: None) -> None:
+def test_the_command_refuses_an_unknown_run(db: None) -> None:
     assert told("--run", str(uuid7()))[1] == 3
 
 
-def test_a_violation_says_what_should_be_true(world: World) -> None:
+def test_a_violation_states_the_expected_condition(world: World) -> None:
     world.spoil(RUN.format("max_steps = 1"))
 
     assert check() == [
@@ -212,10 +212,10 @@ def test_a_violation_says_what_should_be_true(world: World) -> None:
     ]
 
 
-# --- Within a time ----------------------------------------------------------------------------------------------
+# --- Time limit -------------------------------------------------------------------------------------------------
 
 
-def test_it_names_what_there_was_no_time_for(world: World) -> None:
+def test_invariants_skipped_by_the_time_limit_are_reported(world: World) -> None:
     world.spoil(RUN.format("max_steps = 1"))
 
     report = check_within(within_s=0)
@@ -226,14 +226,14 @@ def test_it_names_what_there_was_no_time_for(world: World) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_statement_that_takes_too_long_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the database itself; what was found before it is told, and the connection goes on."""
+def test_a_slow_query_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database cancels it; earlier results are reported, and the connection stays usable."""
     make_run(max_steps=3)
     AgentRun.objects.update(resumed_from=None, step_base=1, step_count=1)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
     broken = next(invariant for invariant in INVARIANTS if invariant.name == "R2b")
     others = [invariant for invariant in INVARIANTS if invariant is not broken]
-    # The first to be asked, so that its time is not up before.
+    # Checked first, so that its time limit has not passed before.
     asked = (broken, replace(others[0], sql=endless), *others[1:])
     monkeypatch.setattr(checker, "INVARIANTS", asked)
 

@@ -1,4 +1,4 @@
-"""Every invariant holds for what the engine leaves behind."""
+"""Every invariant holds for rows that the engine writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestItIsQuietAbout:
         assert check(run.pk) == []
 
     @pytest.mark.slow
-    def test_a_lineage_that_pauses_again_and_again(self) -> None:
+    def test_a_lineage_that_pauses_repeatedly(self) -> None:
         run = drive(make_run(make_agent(fixture=FIXTURE, max_steps=3)))
         while run.status == RunStatus.PAUSED:
             assert check() == []
@@ -57,7 +57,7 @@ class TestItIsQuietAbout:
         assert drive(new).status == RunStatus.PAUSED
         assert check() == []
 
-    def test_runs_that_were_stopped_and_paused_before_they_began(self) -> None:
+    def test_runs_stopped_and_paused_before_they_began(self) -> None:
         inbox.stop(make_run().pk, by="test")
         inbox.pause(make_run().pk, by="test")
 
@@ -75,7 +75,7 @@ class TestItIsQuietAbout:
             "checkpoint.before",
         ],
     )
-    def test_a_run_that_is_asked_to_end_in_the_middle(
+    def test_a_run_stopped_or_paused_in_the_middle(
         self, wish: Callable[..., object], point: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = make_run(make_agent(fixture=FIXTURE))
@@ -85,9 +85,7 @@ class TestItIsQuietAbout:
         assert [violation for violation in check() if not violation.warning_only] == []
 
     @pytest.mark.parametrize("wish", [inbox.stop, inbox.pause])
-    def test_a_run_that_was_ended_while_its_calls_were_open(
-        self, wish: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_run_ended_with_open_calls(self, wish: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
         run = with_open_calls(monkeypatch)
 
         wish(run.pk, by="test")
@@ -129,7 +127,7 @@ class TestItIsQuietAbout:
 
 
 def at_point(name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, hit: int = 1) -> None:
-    """Do `act` where a process of the crash tests would be killed: at the hit of that number."""
+    """Call `act` at the crash point, at its n-th hit."""
     hits = []
 
     def point(reached: str) -> None:
@@ -142,7 +140,7 @@ def at_point(name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPat
 
 
 def with_open_calls(monkeypatch: pytest.MonkeyPatch) -> AgentRun:
-    """A queued run in the middle of its turn: a worker handed it back between the start of a call and its end."""
+    """Return a queued run in the middle of its turn: a worker handed it back between the start and end of a call."""
     run = make_run(make_agent(fixture=FIXTURE))
 
     def let_go() -> None:

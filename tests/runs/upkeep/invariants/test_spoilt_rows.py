@@ -1,4 +1,4 @@
-"""Each invariant turns red where the rows are spoilt."""
+"""Each invariant fails for corrupted rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.upkeep.contradicting_rows import (
 
 
 class Spoilt(NamedTuple):
-    """What is done to the clean rows; the invariant that must find it, and the others that see it too."""
+    """A corruption of the clean rows; the invariant that must detect it, and others that detect it too."""
 
     name: str
     statements: tuple[str, ...]
@@ -208,7 +208,7 @@ SPOILT = [
     Spoilt("X2", (RUN.format("removed_at = %(long_ago)s"),)),
     Spoilt("O1", ("UPDATE agent_run_commands SET received_at = %(long_ago)s WHERE run_id = %(running)s",)),
     Spoilt("O2", ("UPDATE agent_run_commands SET run_id = %(run)s WHERE run_id = %(running)s",)),
-    # An open pause of a run that is paused: nobody carries it out any more.
+    # An open pause of a run that is already paused: no worker will execute it.
     Spoilt("O2", ("UPDATE agent_run_commands SET run_id = %(paused)s WHERE run_id = %(running)s",)),
     Spoilt("W6", ("UPDATE agent_run_messages SET content = (SELECT content FROM agent_run_messages WHERE id = "
                   "%(user)s) WHERE id = %(result)s",)),
@@ -216,14 +216,14 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=lambda spoilt: spoilt.name)
-def test_it_sees_what_was_spoilt(world: World, spoilt: Spoilt) -> None:
+def test_corrupted_rows_are_detected(world: World, spoilt: Spoilt) -> None:
     world.spoil(*spoilt.statements)
 
     assert red() == {spoilt.name, *spoilt.also.split()}
 
 
 class Refused(NamedTuple):
-    """What a constraint of the database keeps from happening, and the name of that constraint (or unique index)."""
+    """A corruption that a database constraint prevents, and the name of that constraint (or unique index)."""
 
     name: str
     statement: str
@@ -251,7 +251,7 @@ REFUSED = [
 
 @contextmanager
 def let_pass(refused: Refused) -> Iterator[bool]:
-    """Take the constraint away for the block, where the database can; false where it cannot."""
+    """Remove the constraint during the block, where the database supports it; yield False where it does not."""
     with connection.cursor() as cursor:
         about = connection.introspection.get_constraints(cursor, refused.table).get(refused.constraint, {})
         if connection.vendor == "sqlite":
@@ -274,7 +274,7 @@ def let_pass(refused: Refused) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.name)
-def test_it_sees_what_the_database_refuses(world: World, refused: Refused) -> None:
+def test_corruptions_refused_by_the_database_are_detected_too(world: World, refused: Refused) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         world.spoil(refused.statement)
     assert check() == []
@@ -285,6 +285,6 @@ def test_it_sees_what_the_database_refuses(world: World, refused: Refused) -> No
             assert refused.name in red()
 
 
-def test_each_invariant_was_seen_red() -> None:
+def test_each_invariant_has_failed_once() -> None:
     assert {invariant.name for invariant in INVARIANTS} == {case.name for case in [*SPOILT, *REFUSED]}
     assert len({invariant.name for invariant in INVARIANTS}) == len(INVARIANTS)

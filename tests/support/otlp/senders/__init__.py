@@ -1,1 +1,1 @@
-"""Programs that send OTLP with others' libraries; each runs in a process of its own."""
+"""Programs that send OTLP with third-party libraries. Each runs in a separate process."""

@@ -1,7 +1,7 @@
-"""An agent that is traced by others' libraries: `instrumented_agent.py LIBRARY COMPRESSION`.
+"""An agent that third-party libraries trace: `instrumented_agent.py LIBRARY COMPRESSION`.
 
-LIBRARY is `openllmetry` or `openinference`. Where the spans go, the environment says, as for every exporter: the
-variables OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS.
+LIBRARY is `openllmetry` or `openinference`. The variables OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS
+set the destination of the spans.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def instrument(library: str, provider: TracerProvider) -> None:
 
 
 def run_tool(tracer: trace.Tracer, call_id: str, name: str) -> str:
-    """The first tool works, the second fails."""
+    """Run a tool. The first works; the second fails."""
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id}
     with tracer.start_as_current_span(f"execute_tool {name}", attributes=attributes) as span:
         if name == "get_time":

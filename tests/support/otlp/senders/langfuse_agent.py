@@ -1,4 +1,4 @@
-"""An agent that Langfuse's SDK traces. Where to, its own variables say: LANGFUSE_BASE_URL and two keys."""
+"""An agent that Langfuse's SDK traces. LANGFUSE_BASE_URL and two keys set the destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent with many steps and some agents below it, whose spans are sent in batches of 64 before their parents end."""
+"""An agent with many steps and child agents. Its spans are sent in batches of 64 before their parents end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model provider on loopback, which answers the vendors' libraries: two tool calls at first, then a text."""
+"""A local model provider for the vendors' libraries. It answers first with two tool calls, then with a text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-#: Tokens of every answer: input, output.
+#: Input and output tokens of every answer.
 TOKENS = (120, 34)
 CALLS = (("call_a", "get_weather", {"city": "Zürich"}), ("call_b", "get_time", {"tz": "Europe/Zurich"}))
 TEXT = "Sunny, and 12 o'clock."
 
 
 class ModelHandler(BaseHTTPRequestHandler):
-    """Answers by the number of messages: the first request gets calls, the others a text."""
+    """Answers the first request with calls, and later requests with a text."""
 
     protocol_version = "HTTP/1.1"
     count = 0

@@ -1,4 +1,4 @@
-"""Counts what is in recordings of other programs straight from the facts of their formats, one module for each family.
+"""Counts the contents of other programs' recordings directly from their formats, with one module per family of formats.
 
-Shares no code with the importers: the modules import nothing of the site, and a test of the corpus checks that.
+Shares no code with the importers: the modules import nothing from the site, and a test of the corpus checks that.
 """

@@ -1,4 +1,4 @@
-"""Sessions of Codex CLI and Gemini CLI, and chats as OpenAI's API has them."""
+"""Sessions of Codex CLI and Gemini CLI, and chats in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Row = dict[str, Any]
 
 
 def codex(path: Path) -> list[Counted]:
-    """A rollout. An answer ends with the first output of a tool, or with a message of a person; a turn may have many.
+    """Count a rollout. An answer ends at the first tool output or user message after it; a turn may have many answers.
 
-    Input tokens include cached ones, and output tokens reasoning. The count of a turn is `last_token_usage`.
+    Input tokens include cached ones, and output tokens include reasoning. The usage of a turn is `last_token_usage`.
     """
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     items = [row["payload"] for row in rows if row["type"] == "response_item"]
@@ -37,7 +37,7 @@ def codex(path: Path) -> list[Counted]:
             assistant=answers,
             results=len(results),
             calls=len(asked),
-            errors=0,  # both commands ended with 0
+            errors=0,  # Both commands exited with 0.
             unanswered=len(asked - results),
             model_calls=answers,
             tokens=total(counts),
@@ -57,7 +57,7 @@ def _turn(usage: Row) -> Tokens:
 
 
 def gemini_cli(path: Path) -> list[Counted]:
-    """A chat: thoughts count beside the output, and the input includes cached tokens."""
+    """Count a chat. The output excludes thoughts, and the input includes cached tokens."""
     document = json.loads(path.read_text())
     answers = [row for row in document["messages"] if row["type"] == "gemini"]
     counts = [
@@ -87,9 +87,9 @@ def gemini_cli(path: Path) -> list[Counted]:
 
 
 def tau_bench(path: Path) -> list[Counted]:
-    """Records with a chat. A tool message has no mark of failure, so none is counted, whatever its text says.
+    """Count records with a chat. A tool message has no failure flag, so no failure is counted, whatever its text says.
 
-    An ID that a model gives to a later call again is another call.
+    If a model reuses an ID for a later call, that call counts separately.
     """
     found = []
     for record in json.loads(path.read_text()):

@@ -1,6 +1,6 @@
-"""Sessions of Claude Code and messages of the Claude Agent SDK, whose messages are those of Anthropic's API.
+"""Sessions of Claude Code and messages of the Claude Agent SDK, whose messages have the format of Anthropic's API.
 
-An answer is one model call, however many lines it has: they share `message.id`, and the last one has its final usage.
+An answer is one model call, even if it has several lines. The lines share `message.id`; the last has the final usage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VENDOR = "anthropic"
 
 
 def sessions(path: Path) -> list[Counted]:
-    """A session file: the session, then its sub-agents whose messages are in the progress of the call."""
+    """Count a session file: the session, then the sub-agents whose messages are in the progress of a call."""
     rows = list(_rows(path))
     talk = [row for row in rows if row["type"] in ("user", "assistant")]
     agents: dict[str, list[Row]] = {}
@@ -28,7 +28,7 @@ def sessions(path: Path) -> list[Counted]:
 
 
 def sdk_messages(path: Path) -> list[Counted]:
-    """Recorded messages of the SDK, in the wrappings that the recordings have: each list is a run."""
+    """Count recorded messages of the SDK, in each layout of the recordings. Each list is a run."""
     document = json.loads(path.read_text())
     asked = [each["input"]["prompt"] for each in document.get("calls", ())] or [document.get("prompt")]
     lists = [each["events"] for each in document.get("calls", ())] or [document["messages"]]
@@ -36,7 +36,7 @@ def sdk_messages(path: Path) -> list[Counted]:
 
 
 def _sdk_run(prompt: str | None, wrapped: list[Row]) -> Counted:
-    """The cost is what the program reports: it includes calls of other models that are no messages."""
+    """Count one run. The cost is the program's report, which includes model calls without a message."""
     rows = [row["message"] if "relativeTimestamp" in row else row for row in wrapped]
     streamed: dict[str, Row] = {}
     answer = ""
@@ -53,7 +53,7 @@ def _sdk_run(prompt: str | None, wrapped: list[Row]) -> Counted:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The lines of a session, without those that no program of the vendor writes."""
+    """Yield the lines of a session, except lines that no program of the vendor writes."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
         yield from json.loads(text)["loglines"]
@@ -84,7 +84,7 @@ def _conversation(rows: list[Row], streamed: dict[str, Row] | None = None) -> Co
         content = [{"type": "text", "text": content}] if isinstance(content, str) else content
         blocks += content
         if row["type"] == "assistant":
-            answers[message.get("id", f"line {place}")] = message  # the last line wins
+            answers[message.get("id", f"line {place}")] = message  # The last line wins.
         else:
             users += any(block["type"] != "tool_result" for block in content)
     real = {name: message for name, message in answers.items() if message.get("model") != "<synthetic>"}
@@ -107,7 +107,7 @@ def _conversation(rows: list[Row], streamed: dict[str, Row] | None = None) -> Co
 
 
 def _tokens(usage: Row) -> Tokens:
-    """Anthropic counts what is read from the cache and written to it beside the input tokens."""
+    """Convert usage. Anthropic's input tokens exclude cache reads and writes."""
     cached, written = usage.get("cache_read_input_tokens", 0), usage.get("cache_creation_input_tokens", 0)
     return Tokens(
         input=usage.get("input_tokens", 0) + cached + written,

@@ -1,4 +1,4 @@
-"""What is counted in a run of a recording, and what its tokens cost by the published prices."""
+"""The counts of a recorded run, and the cost of its tokens at published prices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACES = Decimal("0.00000001")
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Tokens in the convention of the API: `input` includes cached ones, `written` those for one hour."""
+    """Tokens in the convention of the API: `input` includes cached ones, and `written` includes `written_1h`."""
 
     input: int = 0
     cached: int = 0
@@ -28,7 +28,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """A run: its messages by role, its tool calls and how they ended, its model calls, their tokens, and US dollars."""
+    """A run: its messages by role, tool calls and their results, model calls, tokens, and cost in US dollars."""
 
     system: int = 0
     user: int = 0
@@ -40,7 +40,7 @@ class Counted:
     unanswered: int = 0
     model_calls: int = 0
     tokens: Tokens = Tokens()
-    #: None: nobody reports or publishes a price.
+    #: None if no cost is reported and no price is published.
     cost: Decimal | None = None
     unpriced: int = 0
 
@@ -55,9 +55,9 @@ def dollars(amount: float | None) -> Decimal | None:
 
 
 def published(tokens: Tokens, model: str, vendor: str) -> Decimal | None:
-    """Return what a call costs by the published prices. None: the model has none.
+    """Return the cost of a call at the published prices, or None if the model has no price.
 
-    One-hour cache writes of Anthropic cost twice the input, which the list of prices does not have.
+    Anthropic's one-hour cache writes cost twice the input, which the price list lacks.
     """
     if not any(vars(tokens).values()):
         return None
@@ -76,7 +76,7 @@ def published(tokens: Tokens, model: str, vendor: str) -> Decimal | None:
 
 
 def priced(calls: Iterable[tuple[Tokens, str]], vendor: str) -> tuple[Decimal | None, int]:
-    """Return the sum of what calls of models cost, and how many have no price."""
+    """Return the total cost of model calls, and the number of calls without a price."""
     costs = [published(tokens, model, vendor) for tokens, model in calls]
     known = [cost for cost in costs if cost is not None]
     return (sum(known, Decimal()) if known else None), len(costs) - len(known)

@@ -1,4 +1,4 @@
-"""Traces that Langfuse exports: observations of the type GENERATION are model calls."""
+"""Traces exported by Langfuse. Observations of the type GENERATION are model calls."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 from tests.support.recordings.counters.counted import Counted, Tokens, dollars, total
 
 Row = dict[str, Any]
-#: What the libraries name the senders.
+#: Role names of the tracing libraries → roles of the API.
 ROLES = {"developer": "system", "system": "system", "user": "user", "tool": "tool"}
 
 
 def langfuse(path: Path) -> list[Counted]:
-    """A trace. Langfuse computes the cost of each generation, so it is a reported one.
+    """Count a trace. Langfuse computes the cost of each generation, so the cost counts as reported.
 
-    Two libraries may trace the same call, one within the other: the inner one is the request. In the recording of agno
-    its counts are those of the raw response; the outer ones are those of no response. A request repeats those before
-    it, so each of its messages counts once. A finished run gets a result "outcome unknown" for a call without one.
+    Two libraries may trace the same call, one inside the other; the inner observation is the request. In the recording
+    of agno, the inner counts match the raw responses, and the outer ones match none. A request repeats earlier
+    messages, so each message counts once. A call without a result in a completed run gets the result "outcome unknown".
     """
     observations = json.loads(path.read_text())["observations"]
     generations = [row for row in observations if row["type"] == "GENERATION"]
     outer = {row["parentObservationId"] for row in generations}
     calls = [row for row in generations if row["id"] not in outer]
     sent = {one for row in calls for one in _sent(row)}
-    # The inner span of agno does not have the calls that the outer one has.
+    # Outer spans are included, because agno's inner span lacks their calls.
     asked = {name for row in generations for name in _asked(row["output"])}
     answered = [one for one in sent if one[0] == "tool"]
     costs = [dollars(row["totalCost"]) for row in calls]
@@ -48,20 +48,20 @@ def langfuse(path: Path) -> list[Counted]:
 
 
 def _sent(row: Row) -> Iterator[tuple[str, str]]:
-    """The messages of a request, other than answers: who sent them, and what tells them apart."""
+    """Yield the messages of a request that are not answers, as role and identifying text."""
     sent, answer = row["input"], row["output"]
-    if isinstance(answer, dict) and answer.get("instructions"):  # OpenAI's Responses API
+    if isinstance(answer, dict) and answer.get("instructions"):  # The Responses API of OpenAI.
         yield "system", answer["instructions"]
-    if isinstance(sent, str):  # OpenLLMetry's text, a paragraph for each message
+    if isinstance(sent, str):  # OpenLLMetry's text, with a paragraph per message.
         found = re.findall(r"^(developer|system|user|tool): (.*)", sent, re.MULTILINE)
         yield from ((ROLES[role], text) for role, text in found)
     elif isinstance(sent, list):  # the chats of OpenAI and pydantic-ai
         yield from (one for message in sent for one in _chat_message(message))
-    elif "contents" in sent:  # the vendor of Gemini
+    elif "contents" in sent:  # Gemini's format.
         yield "system", sent["config"]["system_instruction"]
         parts = [part for message in sent["contents"] if message["role"] == "user" for part in message["parts"]]
         yield from (("tool" if "function_response" in part else "user", json.dumps(part)) for part in parts)
-    else:  # the positional arguments of a completion
+    else:  # The positional arguments of a completion.
         yield from (("user", text) for text in sent["args"])
 
 
@@ -76,7 +76,7 @@ def _chat_message(message: Row) -> Iterator[tuple[str, str]]:
 
 
 def _asked(answer: Any) -> Iterator[str]:
-    """The tool calls of an answer, wherever its vendor has them."""
+    """Yield the IDs of the tool calls in an answer, in any vendor's format."""
     if isinstance(answer, list):
         for each in answer:
             yield from _asked(each)

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def atif(path: Path) -> list[Counted]:
-    """Steps: one of the agent is a model call, and its observation has the results of its calls."""
+    """Count a file of steps. Each agent step is a model call, and its observation has the results of its tool calls."""
     document = json.loads(path.read_text())
     steps = [step for step in document["steps"] if step["source"] == "agent"]
     results = [one for step in steps for one in step.get("observation", {}).get("results", ())]
@@ -33,9 +33,9 @@ def atif(path: Path) -> list[Counted]:
 
 
 def swe_agent(path: Path) -> list[Counted]:
-    """The history of the main agent. Only the whole run has tokens, of which none are said to be cached.
+    """Count the history of the main agent. Only the run as a whole has token counts, without cached ones.
 
-    A step that only the trajectory has is an answer and what its command printed, both without a call.
+    A step that only the trajectory has is an answer and the output of its command, both without a call.
     """
     document = json.loads(path.read_text())
     history = document["history"]
@@ -61,9 +61,9 @@ def swe_agent(path: Path) -> list[Counted]:
 
 
 def mini_swe_agent(path: Path) -> list[Counted]:
-    """A chat whose answers have the whole response of the model beside them; commands are in the texts."""
+    """Count a chat that stores the model's whole response with each answer. Commands are part of the texts."""
     document = json.loads(path.read_text())
-    if isinstance(document, list):  # the first versions
+    if isinstance(document, list):  # The format of the first versions.
         document = {"messages": document, "info": {}}
     roles = [message["role"] for message in document["messages"]]
     responses = [one["extra"]["response"] for one in document["messages"] if "response" in one.get("extra", {})]
@@ -83,7 +83,7 @@ def mini_swe_agent(path: Path) -> list[Counted]:
 
 
 def _openai(usage: Row) -> Tokens:
-    """LiteLLM adds the names of Anthropic, whose counts `prompt_tokens` includes."""
+    """Convert usage. LiteLLM adds Anthropic's names; `prompt_tokens` includes their counts."""
     prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return Tokens(
         input=usage["prompt_tokens"],
@@ -94,12 +94,12 @@ def _openai(usage: Row) -> Tokens:
     )
 
 
-#: Actions of an agent that are messages, not calls.
+#: Actions of an agent that are messages instead of calls.
 _TALK = ("message", "system")
 
 
 def openhands(path: Path) -> list[Counted]:
-    """Lists of events, or lines with one; an action of the agent is a call, and the observation after it its result."""
+    """Count lists of events, or lines with one list each. A call is an agent's action, followed by its result."""
     if path.suffix == ".jsonl":
         records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
         return [_events(record["history"], record["metrics"]["accumulated_cost"]) for record in records]
@@ -107,7 +107,7 @@ def openhands(path: Path) -> list[Counted]:
 
 
 def _events(events: list[Row], reported: float | None) -> Counted:
-    """The first action is the task, and each one of the agent an answer.
+    """Count a list of events. The first action is the task, and each action of the agent is an answer.
 
     The call `finish` ends the run without an observation. The importer gives it an empty result, because it succeeded.
     """
@@ -139,12 +139,12 @@ def _events(events: list[Row], reported: float | None) -> Counted:
 
 
 def _is_call(event: Row) -> bool:
-    """An agent that writes no tool calls finishes by an action without one."""
+    """Return whether an action is a call. An agent that writes no tool calls finishes with a plain action."""
     return event["action"] != "finish" or bool(event.get("tool_call_metadata"))
 
 
 def inspect(path: Path) -> list[Counted]:
-    """A log: each sample is a run, by their ID and epoch; cached tokens are part of the input."""
+    """Count a log. Each sample is a run, identified by ID and epoch. The input includes cached tokens."""
     if path.suffix == ".eval":
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.startswith("samples/")]
@@ -159,7 +159,7 @@ def inspect(path: Path) -> list[Counted]:
 
 
 def _sample(sample: Row, model: str) -> Counted:
-    """A tool message whose call no answer requests gets one, as the site has no result without a call."""
+    """Count a sample. A tool message without a call gets one, because the site has no result without a call."""
     roles = [message["role"] for message in sample["messages"]]
     tools = [message for message in sample["messages"] if message["role"] == "tool"]
     asked = {call["id"] for message in sample["messages"] for call in message.get("tool_calls") or ()}
@@ -184,7 +184,7 @@ def _sample(sample: Row, model: str) -> Counted:
 
 
 def _transcript(events: list[Row]) -> Counted:
-    """Events alone: what was sent to each model call is a conversation; each text of it is counted once."""
+    """Count a log with only events. The inputs of the model calls form a conversation. Each text counts once."""
     models = [event for event in events if event["event"] == "model"]
     tools = [event for event in events if event["event"] == "tool"]
     sent = {(message["role"], str(message["content"])) for event in models for message in event["input"]}

@@ -1,7 +1,7 @@
-"""Attempts to leave the sandbox: a program that runs inside. It needs the standard library only.
+"""Attempts to leave the sandbox, as a program that runs inside it. Needs only the standard library.
 
-Each attack is a function that returns whether it has reached something; an error means that it has not. What there is
-outside it knows from `facts.json`.
+Each attack is a function that returns whether it reached something. An error means that it failed. `facts.json`
+describes the resources outside.
 """
 
 from __future__ import annotations

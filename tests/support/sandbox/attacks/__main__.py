@@ -14,7 +14,7 @@ MODULES = (files, kernel, processes, sockets)
 
 
 def outcome(name: str, facts: SimpleNamespace) -> str:
-    """Run an attack in a process of its own."""
+    """Run an attack in a separate process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

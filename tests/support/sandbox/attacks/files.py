@@ -1,4 +1,4 @@
-"""Attacks on files outside: their content, their metadata, their names."""
+"""Attacks on the content, metadata and names of files outside."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def content_truncated_outside(facts: SimpleNamespace) -> bool:
 
 @attack
 def file_made_outside(facts: SimpleNamespace) -> bool:
-    """Also in the parent of the root, which the sandbox has to have."""
+    """Also try the parent of the root, which must exist inside the sandbox."""
     for path in ("../made", f"{facts.outside}/made"):
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL))
@@ -105,7 +105,7 @@ def secrets_of_the_environment(facts: SimpleNamespace) -> bool:
 
 @attack
 def system_directories(facts: SimpleNamespace) -> bool:
-    """Directories and devices that no program needs."""
+    """Find directories and devices that no program needs."""
     allowed = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "tmp", "usr"}
     allowed |= {"fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero"}
     allowed |= {
@@ -125,7 +125,7 @@ def system_directories(facts: SimpleNamespace) -> bool:
 
 @attack
 def changed_programs(facts: SimpleNamespace) -> bool:
-    """The system's directories, or the root directory, can be changed."""
+    """Find a writable system directory, or a writable root directory."""
     for directory in ("/", "/dev", "/etc", "/usr", "/usr/lib", "/etc/ssl/certs"):
         with open("/proc/self/mountinfo") as file:
             mounts = {line.split()[4]: line.split()[5].split(",") for line in file}
@@ -137,5 +137,5 @@ def changed_programs(facts: SimpleNamespace) -> bool:
 
 @attack
 def device_of_the_machine(facts: SimpleNamespace) -> bool:
-    """A node of a device below the root, which root made before."""
+    """Read a device node below the root that the root user created earlier."""
     return os.path.exists("zero-device") and os.read(os.open("zero-device", os.O_RDONLY), 1) == b"\0"

@@ -1,4 +1,4 @@
-"""Attacks by system calls: namespaces, mounts, terminals, keys; and the use of more than there should be."""
+"""Attacks by system calls (namespaces, mounts, terminals, keys), and excessive use of resources."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def mount(facts: SimpleNamespace) -> bool:
 
 @attack
 def removed_mount(facts: SimpleNamespace) -> bool:
-    """Any answer but a refusal says that the kernel has looked at the mount."""
+    """Any answer except a refusal means that the kernel has looked up the mount."""
     return LIBC.umount2(b"/no/such/mount", 2) < 0 and ctypes.get_errno() == 2
 
 
 @attack
 def terminal_input(facts: SimpleNamespace) -> bool:
-    """TIOCSTI and TIOCLINUX, also with bits that the kernel ignores: any answer but EPERM comes from the device."""
+    """Try TIOCSTI and TIOCLINUX, also with bits that the kernel ignores. Only EPERM proves that a filter refused."""
     for request in (0x5412, 0x541C, 0x5412 | 1 << 32, 0x541C | 1 << 32):
         number = 16 if os.uname().machine == "x86_64" else 29
         LIBC.syscall(number, 0, ctypes.c_ulong(request), b"x")
@@ -86,7 +86,7 @@ def new_key(facts: SimpleNamespace) -> bool:
 
 @attack
 def denied_system_calls(facts: SimpleNamespace) -> bool:
-    """Any answer but EPERM: some calls find their arguments wrong, or do not exist."""
+    """Any answer except EPERM is a breach. Some calls report wrong arguments, or do not exist."""
     for number in facts.denied:
         LIBC.syscall(number, -1, -1, -1, -1, -1, -1)
         if ctypes.get_errno() != 1:
@@ -96,14 +96,14 @@ def denied_system_calls(facts: SimpleNamespace) -> bool:
 
 @attack
 def newer_system_call(facts: SimpleNamespace) -> bool:
-    """The first call that the filter does not know: any answer but ENOSYS."""
+    """Make the first call that the filter does not know. Any answer except ENOSYS is a breach."""
     LIBC.syscall(facts.newest + 1, -1, -1, -1, -1, -1)
     return ctypes.get_errno() != 38
 
 
 @attack
 def system_call_of_32_bits(facts: SimpleNamespace) -> bool:
-    """Enter the kernel as 32-bit programs do, whose calls have other numbers."""
+    """Enter the kernel like a 32-bit program, whose calls have other numbers."""
     memory = LIBC.mmap(None, mmap.PAGESIZE, 7, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     ctypes.memmove(memory, b"\xb8\x14\x00\x00\x00\xcd\x80\xc3", 8)  # mov eax, 20 (getpid); int 0x80; ret
     return ctypes.CFUNCTYPE(ctypes.c_int)(memory)() == os.getpid()
@@ -111,14 +111,14 @@ def system_call_of_32_bits(facts: SimpleNamespace) -> bool:
 
 @attack
 def system_call_of_x32(facts: SimpleNamespace) -> bool:
-    """The numbers of x32 have a bit more: any answer but ENOSYS, also "no such process"."""
+    """Set the extra bit of x32 call numbers. Any answer except ENOSYS is a breach, also "no such process"."""
     LIBC.syscall(101 | 0x40000000, 16, -1, 0, 0)
     return ctypes.get_errno() != 38
 
 
 @attack
 def many_processes(facts: SimpleNamespace) -> bool:
-    """More than the limit, but not so many that the machine suffers where nothing limits them."""
+    """Start more processes than the limit, but few enough for a machine without a limit."""
     children = []
     try:
         for _ in range(facts.processes + 20):

@@ -1,4 +1,4 @@
-"""Attacks on other processes, and on the rights of the attack itself."""
+"""Attacks on other processes, and on the privileges of the attack itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.sandbox.attacks import LIBC, attack, checked
 
 
 def others() -> list[str]:
-    """Directories of all processes that there are."""
+    """Return the /proc directories of all processes."""
     return [f"/proc/{name}" for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -63,7 +63,7 @@ def tracing(facts: SimpleNamespace) -> bool:
 
 @attack
 def memory_of_another_process(facts: SimpleNamespace) -> bool:
-    """A child of its own, which a process may read where nothing forbids it."""
+    """Read the memory of a child process, which is allowed unless something forbids it."""
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -84,7 +84,7 @@ def memory_of_the_first_process(facts: SimpleNamespace) -> bool:
 
 @attack
 def privileges(facts: SimpleNamespace) -> bool:
-    """Capabilities, or a process here that may get some, or is not filtered."""
+    """Find capabilities, or a process here that may gain some or has no filter."""
     for process in ("/proc/1", "/proc/self"):
         with open(f"{process}/status") as file:
             lines = dict(line.rstrip("\n").split(":\t", 1) for line in file)

@@ -1,4 +1,4 @@
-"""Attacks by sockets: of files, of names, of networks."""
+"""Attacks through sockets: file-based, abstract and network sockets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def udp(facts: SimpleNamespace) -> bool:
 
 @attack
 def other_families(facts: SimpleNamespace) -> bool:
-    """A socket of any family but IPv4 and IPv6, or a pair of any but Unix."""
+    """Open a socket of a family other than IPv4 and IPv6, or a pair of a family other than Unix."""
     for family in range(1, 46):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
             if family not in (socket.AF_INET, socket.AF_INET6):

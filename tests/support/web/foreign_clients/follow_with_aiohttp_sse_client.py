@@ -1,7 +1,7 @@
 """Follows a stream with aiohttp-sse-client, in several connections: python follow_with_aiohttp_sse_client.py URL COUNT.
 
-The library reconnects after the end of an answer, but not after one that was cut off: then this opens it again with
-the last ID. The environment variable COOKIE is sent along. Prints each connection's IDs as JSON.
+The library reconnects after a complete response, but not after a cut one. Then this program reconnects with the last
+ID. The environment variable COOKIE is sent along. Prints each connection's IDs as JSON.
 """
 
 from __future__ import annotations

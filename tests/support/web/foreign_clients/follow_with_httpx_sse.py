@@ -1,7 +1,7 @@
 """Follows a stream with httpx-sse, in several connections: python follow_with_httpx_sse.py URL COUNT.
 
-The library does not reconnect: this does, with the last ID, as its documentation shows. The environment variable
-COOKIE is sent along. Prints each connection's IDs as JSON.
+The library does not reconnect. This program does, with the last ID, as the library's documentation shows. The
+environment variable COOKIE is sent along. Prints each connection's IDs as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def follow(client: httpx.AsyncClient, url: str) -> None:
                     if event.event == "end":
                         print(json.dumps(ids), flush=True)
                         return
-                    # Also an event without data, which would be one too many.
+                    # Includes events without data, which should not arrive.
                     ids.append(int(event.id) if event.event == "message" and event.data else event.event)
         except httpx.TransportError:
             pass
