@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import landed_migrations
+from tests.support import landed_migrations, wording
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agentops", "timeline", "runs")
@@ -133,6 +133,12 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
 
 #: Product modules that migrations may import, because the parts they use never change.
 USED_BY_MIGRATIONS = {"agentops.base.database.vendor_sql", "runs.conversation.long_outputs"}
+
+
+@pytest.mark.parametrize("roots", [PACKAGES, ("tests",), ("bench", "examples")], ids=["product", "tests", "bench"])
+def test_docstrings_and_comments_are_plain_english(roots: tuple[str, ...]) -> None:
+    """`python -m tests.support.wording DIRECTORY --worst 20` lists the files with most of what counts."""
+    assert wording.Count(*(ROOT / root for root in roots)).total <= wording.LIMIT
 
 
 def test_released_migrations_are_not_edited() -> None:

@@ -26,7 +26,7 @@ TURNS = {
     "all the same, beside, apart from": r"\b(all the same|beside|apart from|amid)\b",
     "those that, one that": r"\b(those|one|ones|that) (that|which|of)\b",
 }
-LIMIT = 30
+LIMIT = 10
 _PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in TURNS.items()}
 
 
