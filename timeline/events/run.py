@@ -170,9 +170,9 @@ class RunRolledBack(Payload):
 
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
-    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues. `lost`:
-    the run has earlier answers, but no transcript of them can be continued here, so the session is new. `cause`: the
-    reason, if known: `earlier_checkpoint`, because a fork omits what its origin did after the checkpoint.
+    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
+    `lost`: the run has earlier answers, but no transcript of them can be continued here, so the session is new.
+    `cause`: the reason, if known: `earlier_checkpoint`, because a fork omits what its origin did after the checkpoint.
     """
 
     session_id: str
