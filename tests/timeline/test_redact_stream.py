@@ -91,6 +91,13 @@ def test_the_joined_output_equals_the_cleaned_text_for_every_split(text: str, si
     assert streamed(text, sizes, NAMED) == NAMED.clean_text(text)
 
 
+def test_a_word_directly_before_a_registered_secret_is_masked_as_in_the_whole_text() -> None:
+    """Before a secret, a word is part of a password. `Password: required` alone says that a password is required."""
+    text = 'Password: requiredp&ss/w0rd "x" +\xe4=\\n1'
+
+    assert streamed(text, [1], NAMED) == NAMED.clean_text(text)
+
+
 def test_every_sample_gives_the_same_output_streamed_and_whole() -> None:
     filler = "The agent reads the next file and thinks about it, step by step. " * 10  # longer than CONTEXT
     for text in RNG.sample(TEXTS, 60) + RNG.sample(FALSE, 60):

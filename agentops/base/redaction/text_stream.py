@@ -133,8 +133,8 @@ def _final_length(redactor: Redactor, whole: str, spans: list[SecretSpan], texts
     """Return the length of the prefix that further text cannot change."""
     cut = _before(spans, min(map(redactor.unfinished, texts)))
     for _ in range(ROUNDS if cut < len(whole) else 0):
-        # If the following text becomes a secret, a preceding token ends there.
-        earlier = _before(redactor.search(whole[:cut])[0], cut)
+        # If the following text becomes a secret, a preceding token ends there, before the NUL that replaces the secret.
+        earlier = _before(redactor.search(f"{whole[:cut]}\0")[0], cut)
         if earlier == cut:
             break
         cut = _before(spans, earlier)
