@@ -11,8 +11,8 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops import checks
-        from agentops.base.database import migration_timeouts
         from agentops.base.env import BadSetting
+        from agentops.base.postgresql import migration_timeouts
 
         # Management commands skip the checks, and when a person runs the checks, the cache has already been read.
         for problem in (*checks.cache_reads_no_code(None), *checks.messages_and_sessions_are_no_code(None)):

@@ -21,6 +21,7 @@ import pydantic_ai.models
 import pytest
 import redis
 from django.conf import settings as django_settings
+from django.db import connection
 from django.db.backends.signals import connection_created
 from whitenoise.middleware import WhiteNoiseMiddleware
 
@@ -175,8 +176,7 @@ def redis_answers() -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    engine = django_settings.DATABASES["default"]["ENGINE"]
-    if item.get_closest_marker("postgres") and not engine.endswith("postgresql"):
+    if item.get_closest_marker("postgres") and connection.vendor != "postgresql":
         pytest.skip("the database under test is not PostgreSQL")
     if item.get_closest_marker("redis") and not redis_answers():
         missing("Redis does not answer")

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.signals import pre_migrate
 
-from agentops.base.database import migration_timeouts
+from agentops.base.postgresql import migration_timeouts
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 

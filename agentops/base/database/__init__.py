@@ -1,1 +1,1 @@
-"""The database: a PostgreSQL backend with a pool that works right after a server restart, bulk SQL, and migrations."""
+"""The database: its settings, bulk SQL, SQL for one vendor, what follows a commit, and the check of migrations."""

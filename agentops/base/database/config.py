@@ -59,4 +59,4 @@ def _postgresql(
     # The client library would read the password from the environment, which workers clear (runs/environment.py).
     password = config.get("PASSWORD") or os.environ.get("PGPASSWORD", "")
     # After a restart of the server every pooled connection is dead; this backend checks each before use.
-    return {"ENGINE": "agentops.base.database", "PASSWORD": password, "OPTIONS": options}
+    return {"ENGINE": "agentops.base.postgresql", "PASSWORD": password, "OPTIONS": options}

@@ -46,7 +46,7 @@ LIBRARIES = [
     "dj_database_url",
     "django.core.handlers.asgi",
     "django.core.management",
-    "agentops.base.database.base",
+    "agentops.base.postgresql.base",
     "django.db.backends.sqlite3.base",
     "django.db.models",
     "kombu.transport.memory",
