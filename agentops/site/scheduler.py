@@ -93,7 +93,8 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         # Entries have the names of their tasks. Other entries do not belong to the site.
         PeriodicTask.objects.filter(name=F("task"), name__startswith="runs.").exclude(name__in=entries).delete()
         super().setup_schedule()
-        # An entry that could not be written is only logged there.
+        # An entry that could not be written is only logged there, and missing in memory even if another clock wrote it.
+        self._initial_read = True
         self._is_set_up = PeriodicTask.objects.filter(name__in=entries).count() == len(entries)
         return self._is_set_up
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from kombu import Connection
 
 from agentops.celery import app
 from agentops.site.bootstep import ClockThread
-from agentops.site.scheduler import SiteScheduler
+from agentops.site.scheduler import ClockEntry, SiteScheduler
 from tests.support.celery_messages import messages, task_names
 from tests.support.waiting import eventually
 
@@ -177,6 +177,21 @@ def test_database_failure_does_not_end_the_clock(caplog: pytest.LogCaptureFixtur
     while scheduler.tick() == 0:
         pass
     assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
+
+
+def test_entry_that_only_another_clock_could_write_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise this worker would have no sweep for five minutes."""
+    write = ClockEntry.from_entry.__func__
+
+    def fail_for_the_sweep(cls: type[ClockEntry], name: str, **options: Any) -> Any:
+        entry = write(cls, name, **options)  # as another clock does at the same time
+        if name == "runs.sweep":
+            raise OperationalError("server closed the connection unexpectedly")
+        return entry
+
+    monkeypatch.setattr(ClockEntry, "from_entry", classmethod(fail_for_the_sweep))
+
+    assert set(ticked().schedule) == SITE
 
 
 def test_unreachable_broker_does_not_block_the_clock(caplog: pytest.LogCaptureFixture) -> None:
