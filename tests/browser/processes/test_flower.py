@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,10 +77,16 @@ def test_flower_shows_the_worker_and_its_named_tasks(
     expect(row).to_contain_text("Online", timeout=PATIENCE_MS)
     expect(page.locator("#workers-online")).to_have_text("1")
 
-    page.goto(f"{flower}/tasks")
-    page.locator("input[type=search]").first.fill("runs.advance")
     task = page.locator("#tasks-table tbody tr").first
-    expect(task).to_contain_text(f"runs.advance {run.agent.slug}", timeout=PATIENCE_MS)
+
+    def is_listed() -> bool:
+        # The table shows the tasks of the moment at which the page was loaded.
+        page.goto(f"{flower}/tasks")
+        page.locator("input[type=search]").first.fill("runs.advance")
+        expect(task).to_contain_text(re.compile("runs.advance|No tasks match"))
+        return f"runs.advance {run.agent.slug}" in task.inner_text()
+
+    eventually(is_listed, within_s=PATIENCE_MS / 1000, why="Flower lists the task")
     expect(task).to_contain_text("STARTED")
 
     # Flower may query workers, except for their settings, and may not control them.
