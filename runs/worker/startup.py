@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, cast
 
 from celery import bootsteps, signals
+from celery.platforms import set_pdeathsig
 from django.conf import settings
 from django.db import connection, connections
 
@@ -37,6 +38,8 @@ END_OF_CHILD = signal.SIGUSR2
 _controller: Any = None
 #: The process that forks the children of this pool, if the pool forks.
 _forking_parent: int | None = None
+#: Whether this process is such a child, or a process that one has forked.
+_is_forked = False
 
 
 def connect_signals() -> None:
@@ -68,6 +71,7 @@ def _prepare(sender: Any, **_: Any) -> None:
     gc.freeze()
     if "prefork" in pool:
         _forking_parent = os.getpid()
+        os.register_at_fork(after_in_child=_die_with_parent)
         _close_pool()
     else:
         wake.expect_worker()
@@ -144,13 +148,20 @@ def _touch_alive_file() -> None:
         log.warning("AGENTOPS_ALIVE_FILE cannot be touched: %s", error.strerror)
 
 
+def _die_with_parent() -> None:
+    # Celery does this too, but later. A child that waits until then, for a lock that another thread of its parent held
+    # at the fork, would survive its parent.
+    global _is_forked
+    if not _is_forked:
+        _is_forked = True
+        set_pdeathsig("SIGKILL")
+        if os.getppid() != _forking_parent:
+            os._exit(1)  # the parent died before the call
+
+
 def _start_child(**_: Any) -> None:
     if _forking_parent is None or os.getpid() == _forking_parent:
         return  # a pool without processes also announces itself
-    # Celery has Linux kill a child whose parent dies, but only from a moment after the fork. If the parent dies in that
-    # moment, its child keeps running.
-    if os.getppid() != _forking_parent:
-        os._exit(1)
     _forget_pool()
     signal.signal(END_OF_CHILD, _end_child)
     worker.current()
