@@ -116,7 +116,7 @@ class ActionView(ApiView):
             raise RunMismatch(f"the body refers to run {echo(min(others))}, the URL to run {run_id}")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
-        """Return the run in the form of its own URL; for a new run, with a Location header."""
+        """Return the run as `GET` of its URL does; for a new run, with a Location header."""
         body = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
         headers = {"Location": self._address(run.pk)} if status == 201 else {}
         return Response({**body, **also}, status, headers=headers)

@@ -250,7 +250,7 @@ class AlertRuleTest(ActionView):
 
 
 class AlertsQuery(PageQuery):
-    state = Choice(choices=[OPEN, CLOSED], required=False, help_text="`open`: those that are not over.")
+    state = Choice(choices=[OPEN, CLOSED], required=False, help_text="`open`: alerts that have not ended.")
     rule_id = IdField(required=False, help_text="Filter by rule.")
 
 

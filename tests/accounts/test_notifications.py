@@ -223,7 +223,7 @@ def test_the_page_shows_who_gets_mail(role: Role, email: str, said: str, project
 
 
 def test_the_page_promises_no_mail_to_a_superuser_who_is_not_a_member(project: Project, settings: Any) -> None:
-    """A superuser may operate every project, but mail goes only to members."""
+    """Mail about a project goes to its members, and not to a superuser who is no member."""
     settings.AGENTOPS_EMAIL = True
     root = make_person()
     root.is_superuser, root.email = True, "root@b.test"

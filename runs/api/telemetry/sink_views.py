@@ -75,7 +75,7 @@ class SinkApi(ApiView):
         return delivery
 
     def row_of(self, sink_id: UUID) -> dict[str, Any]:
-        """Return a sink in the form of its own URL."""
+        """Return a sink as `GET` of its URL does."""
         sink = sink_health.with_health(Sink.objects.filter(pk=sink_id)).get()
         row: dict[str, Any] = (WebhookRow if self.of_webhooks else SinkRow)(sink).data
         return row

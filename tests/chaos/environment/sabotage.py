@@ -180,7 +180,7 @@ def every_restart_counts() -> None:
 
 @sabotage
 def at_most_once_retried() -> None:
-    """Start every call of a dead worker again, whatever its effect."""
+    """Start every call of a dead worker again, also calls that must not be repeated."""
     from runs.engine.turns import tool_turn
     from runs.statuses import ToolStatus
 

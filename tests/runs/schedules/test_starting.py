@@ -17,11 +17,11 @@ from agentops.accounts.models import AuditEntry, Project
 from runs import tasks
 from runs.actions import flow_definitions, run_actions
 from runs.actions.schedules import schedule_changes
-from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now
+from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now, run_prepared
 from runs.actions.schedules.schedule_definition import ScheduleDefinition
 from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
-from runs.actions.schedules.starting import due_schedules, start_due, start_due_schedules
+from runs.actions.schedules.starting import ScheduleChanged, due_schedules, prepare, start_due, start_due_schedules
 from runs.errors import InvalidAgent
 from runs.lifecycle import flow_creation
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
@@ -244,6 +244,20 @@ def test_flow_inputs_are_checked_outside_of_transactions(project: Project, monke
     assert Client().post(path, {}, content_type="application/json", headers=headers).status_code == 201
 
     assert in_transaction == [False, False]
+
+
+def test_inputs_that_changed_after_their_check_start_nothing(project: Project) -> None:
+    make_flow({"flow_id": "sample", "nodes": [{"id": "only", "type": "constant", "value": 1}]}, project)
+    schedule = make_schedule(project, flow="sample", is_enabled=False)
+    checked = prepare(schedule.pk)
+    change_schedule(project, schedule.pk, {"inputs": {"day": "Monday"}}, by=SYSTEM)
+
+    with pytest.raises(ScheduleChanged):
+        run_prepared(project, schedule.pk, checked, by=SYSTEM)
+
+    assert not FlowRun.objects.exists()
+    assert not AuditEntry.objects.filter(action="schedule.started").exists()
+    assert run_now(project, schedule.pk, by=SYSTEM).inputs == {"day": "Monday"}
 
 
 def test_due_times_while_disabled_are_not_missed(project: Project, clock: SetClock) -> None:

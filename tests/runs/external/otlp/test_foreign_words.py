@@ -221,7 +221,7 @@ HISTORY = [*said("user", "Plan my trip"), *said("assistant", "Sure."), *said("us
         # The last user message in the input of the first model call.
         ([chat(1, input=HISTORY)], "Book"),
         ([agent(1), chat(2, 1, input=HISTORY), chat(3, 1, at=2, input=said("user", "later"))], "Book"),
-        # The input of the outermost span, whatever its kind.
+        # The input of the outermost span, of any kind.
         ([agent(1, more={"input.value": "Go"}), chat(2, 1, input=HISTORY)], "Go"),
         ([Span(1, attributes={"input.value": "Go"}), agent(2, 1), chat(3, 2, input=HISTORY)], "Go"),
         # An unknown form is ignored.
