@@ -13,7 +13,7 @@ from agentops.base.database_clock import Now
 from runs.lifecycle import suspicion, transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun, Attempt
-from runs.statuses import DIED_ALONE, RunStatus, WaitReason
+from runs.statuses import DEATHS, DIED_ALONE, RunStatus, WaitReason
 from timeline import log
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunWaiting
@@ -26,8 +26,11 @@ FIRST_PAUSE, DOUBLINGS = 0.25, 3
 
 def waiting(limit: int) -> list[AgentRun]:
     """Return the first suspected runs that may be claimed now."""
-    runs = AgentRun.objects.runnable().annotate(died=suspicion.deaths_in_step())
-    return list(runs.filter(Q(died__gt=0) | Q(status=RunStatus.RUNNING))[:limit])
+    is_lapsed = Q(status=RunStatus.RUNNING)
+    # Read once, so that the deaths of each queued run need not be counted: that takes seconds with thousands of them.
+    died = Attempt.objects.filter(end_reason__in=DEATHS, ended_at__isnull=False).values("run__root_run")
+    runs = AgentRun.objects.runnable().filter(is_lapsed | Q(root_run__in=died))
+    return list(runs.annotate(died=suspicion.deaths_in_step()).filter(is_lapsed | Q(died__gt=0))[:limit])
 
 
 def pause_s(deaths: int) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 from uuid_utils.compat import uuid7
 
 from runs.models.run import AgentRun, CostSource
 from runs.providers.price_tiers import MAX_TIER
+from runs.statuses import DEATHS
 
 MAX_COST_NOTE = 200
 
@@ -47,6 +49,8 @@ class Attempt(models.Model):
     class Meta:
         db_table = "agent_run_attempts"
         constraints = [models.UniqueConstraint(fields=["run", "epoch"], name="attempt_once_per_epoch")]
+        # Deaths are few. See runs.lifecycle.suspects.waiting.
+        indexes = [models.Index(fields=["run"], name="attempt_deaths", condition=Q(end_reason__in=DEATHS))]
 
     def __str__(self) -> str:
         return f"{self.run_id} epoch {self.epoch}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from runs import chaos, tasks
@@ -156,6 +158,26 @@ def test_the_order_is_read_from_its_index(scripted: MakeScripted) -> None:
         assert "run_order" in plan
         assert "Sort" not in plan
         assert "run_wait_end" in AgentRun.objects.due_waits()[:50].explain()
+
+
+@pytest.mark.postgres
+def test_the_search_for_suspects_reads_the_deaths_once(scripted: MakeScripted) -> None:
+    """With thousands of queued runs, it took seconds to count the deaths of each of them."""
+    suspect = scripted()
+    dies_with_its_worker(suspect)
+    for _ in range(20):
+        scripted()
+
+    with CaptureQueriesContext(connection) as captured:
+        assert [run.pk for run in suspects.waiting(2)] == [suspect.pk]
+    [sql] = [query["sql"] for query in captured]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN ANALYZE {sql}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+
+    scans = re.findall(r"agent_run_attempts.*loops=(\d+)", plan)
+    assert scans, plan
+    assert max(map(int, scans)) <= 2, plan
 
 
 def test_the_second_message_for_the_same_claim_does_nothing(
