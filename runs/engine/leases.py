@@ -22,6 +22,8 @@ from timeline.errors import LeaseLost
 log = logging.getLogger(__name__)
 #: The fraction of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
 PROOF_PART = 1 / 80
+#: Locks for claims, shared by the runs: a claim takes milliseconds.
+CLAIM_LOCKS = 64
 
 
 @dataclass(eq=False)
@@ -60,9 +62,23 @@ class LeaseKeeper:
         self._on_period = on_period
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
+        self._claims = [threading.Lock() for _ in range(CLAIM_LOCKS)]
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
         self._thread.start()
+
+    def one_claim(self, run_id: UUID) -> threading.Lock:
+        """Return the lock under which a thread claims a run and begins to keep its lease.
+
+        Two messages may name one run, and all threads claim in the name of this process. A thread whose claim got no
+        answer must see whether another thread's claim was committed.
+        """
+        return self._claims[hash(run_id) % CLAIM_LOCKS]
+
+    def holds(self, run_id: UUID, epoch: int) -> bool:
+        """Return whether a thread of this process keeps the lease."""
+        with self._lock:
+            return any((lease.run_id, lease.epoch) == (run_id, epoch) for lease in self._leases)
 
     @contextmanager
     def keep(self, run_id: UUID, epoch: int, claimed_at: float) -> Iterator[Lease]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -67,16 +68,14 @@ def drive_run(
     Returns False if there was nothing to claim. Raises `Suspected`, see runs.lifecycle.suspicion. `on_progress` is
     called once the first step of a suspected run is committed.
     """
-    began, failure = clock(), None
-    try:
-        claimed = _claim(run_id, owner, expected)
-    except Suspected:
-        raise
-    except Exception as error:
-        claimed, failure = _claim_before(error, run_id, owner), error
-    if claimed is None:
-        return failure is not None
-    with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
+    with ExitStack() as kept:
+        with keeper.one_claim(run_id):
+            began = clock()
+            claimed, failure = _claim_or_failure(run_id, owner, keeper, expected)
+            if claimed is None:
+                return failure is not None
+            kept.enter_context(project_scope.limited_to())
+            lease = kept.enter_context(keeper.keep(run_id, claimed.epoch, began))
         claim = _ClaimContext(
             claimed.run, lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown,
             on_progress if claimed.is_suspected else do_nothing,
@@ -111,7 +110,19 @@ def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
             return None
 
 
-def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> ClaimedRun | None:
+def _claim_or_failure(
+    run_id: UUID, owner: str, keeper: LeaseKeeper, expected: Mapping[str, Any] | None
+) -> tuple[ClaimedRun | None, Exception | None]:
+    """Claim the run. Returns the claim, if it was committed, and the error in it, if there was one."""
+    try:
+        return _claim(run_id, owner, keeper, expected), None
+    except Suspected:
+        raise
+    except Exception as error:
+        return _claim_before(error, run_id, owner, keeper), error
+
+
+def _claim(run_id: UUID, owner: str, keeper: LeaseKeeper, expected: Mapping[str, Any] | None) -> ClaimedRun | None:
     """Claim the run. If the answer to the claim was lost, look it up; otherwise the run would be idle for a whole
     lease.
     """
@@ -121,7 +132,7 @@ def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> Clai
         raise_unless_storage_error(error)
         connection.close()
     try:
-        return transitions.committed_claim(run_id, owner)
+        return _committed_claim(run_id, owner, keeper)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
         # If the claim succeeded, its lease expires.
@@ -130,11 +141,17 @@ def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> Clai
         return None
 
 
-def _claim_before(error: Exception, run_id: UUID, owner: str) -> ClaimedRun | None:
+def _committed_claim(run_id: UUID, owner: str, keeper: LeaseKeeper) -> ClaimedRun | None:
+    """Return the claim whose answer was lost, if it was committed. Another thread's claim of the same run is none."""
+    claimed = transitions.committed_claim(run_id, owner)
+    return None if claimed is None or keeper.holds(run_id, claimed.epoch) else claimed
+
+
+def _claim_before(error: Exception, run_id: UUID, owner: str, keeper: LeaseKeeper) -> ClaimedRun | None:
     """Return the claim that was committed before its error, if any; else record the error."""
     claimed = None
     try:
-        claimed = transitions.committed_claim(run_id, owner)
+        claimed = _committed_claim(run_id, owner, keeper)
     except Error:
         connection.close()
     if claimed is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
@@ -20,7 +20,7 @@ from runs.statuses import RunStatus
 from runs.worker.sweep import end_waits
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.run_checks import check
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -192,6 +192,30 @@ def test_the_second_message_for_the_same_claim_does_nothing(
     assert worker.drive(run.pk, {"lease_epoch": 1})
 
     assert Attempt.objects.filter(run=run).count() == 2
+
+
+def test_a_claim_without_an_answer_is_not_mistaken_for_the_claim_of_another_thread(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two messages name one run, and the database goes away in the second claim: the run is still driven once."""
+    run = scripted(calls=[["ledger_idempotent"]])
+    driven: list[bool | None] = []
+
+    def point(passed: str) -> None:
+        if passed == "model.before_call" and not driven:
+            driven.append(None)
+            driven[0] = worker.drive(run.pk)
+        elif passed == "claim.before" and driven == [None]:
+            raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(chaos, "point", point)
+
+    assert worker.drive(run.pk)
+
+    assert driven == [False]
+    check(run)
+    assert Attempt.objects.get(run=run).end_reason != "died"
+    assert [event.type for event in events(run)].count("llm.turn.start") == 2
 
 
 def test_a_message_in_a_queue_that_the_run_left_does_nothing(
