@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,10 @@ class Debounce:
         self._called: dict[str, float] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        # A child has no thread that would release the locks which `send` holds at the fork, such as those of the pool
+        # of connections to the broker. So this process forks only between two calls.
+        self._sending = lock = threading.Lock()
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
     def request(self, name: str, countdown_s: float = 0.0) -> None:
         """Schedule a call of `send(name)` in `countdown_s` seconds, or up to INTERVAL_S later."""
@@ -70,7 +75,8 @@ class Debounce:
                         return
                     self._changed.wait(wait_s)
                     due = self._take_due()
-            self._send(due)
+            with self._sending:
+                self._send(due)
 
     def _take_due(self) -> str | None:
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from itertools import pairwise
@@ -121,3 +122,23 @@ def test_chains_under_constant_load_do_not_multiply() -> None:
     chained.clear()
     assert len(calls) <= (time.monotonic() - began) / INTERVAL_S + 2
     requests.flush(60)
+
+
+def test_a_process_forks_only_between_two_calls() -> None:
+    """A lock that the thread of a call held at the fork would never be released in the child."""
+    pool_lock, is_sending, may_end = threading.Lock(), threading.Event(), threading.Event()
+
+    def send(_: str) -> None:
+        with pool_lock:
+            is_sending.set()
+            may_end.wait(5)
+
+    Debounce(send).request("sweep")
+    assert is_sending.wait(5)
+    threading.Timer(0.1, may_end.set).start()
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if pool_lock.acquire(timeout=5) else 1)
+
+    assert os.waitpid(pid, 0)[1] == 0
