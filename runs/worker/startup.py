@@ -71,6 +71,8 @@ def _prepare(sender: Any, **_: Any) -> None:
     gc.freeze()
     if "prefork" in pool:
         _forking_parent = os.getpid()
+        # A child inherits this, and gets a signal that came before it was ready once it is: see `_start_child`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [END_OF_CHILD])
         os.register_at_fork(after_in_child=_die_with_parent)
         _close_pool()
     else:
@@ -164,6 +166,7 @@ def _start_child(**_: Any) -> None:
         return  # a pool without processes also announces itself
     _forget_pool()
     signal.signal(END_OF_CHILD, _end_child)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [END_OF_CHILD])
     worker.current()
 
 
@@ -179,7 +182,11 @@ def _stop_all() -> None:
     if _forking_parent is None:
         worker.current().ask_to_stop()
         return
-    for pid in _controller.pool.info.get("processes", ()):
+    try:
+        children = _controller.pool.info.get("processes", ())
+    except AttributeError:
+        return  # Celery's pool has not started yet, or has ended
+    for pid in children:
         with suppress(ProcessLookupError):
             os.kill(pid, END_OF_CHILD)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -13,6 +15,7 @@ from celery.app.control import Inspect
 
 from runs.models import AgentRun, Attempt, WorkerProcess
 from runs.statuses import RunStatus
+from runs.worker import startup
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
@@ -147,6 +150,32 @@ def test_sigterm_requeues_runs_at_once(stage: Stage, own_redis: OwnRedis, active
     start(stage, pool, 2)
     eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work again")
     assert not Attempt.objects.filter(run=run, end_reason="died").exists()
+
+
+def test_a_stop_survives_the_birth_of_a_child(stage: Stage, own_redis: OwnRedis) -> None:
+    """A child that is told to stop before it is ready hands back its runs like the others, and the worker exits with 0.
+
+    A child that the signal had killed at birth would end the worker with an error.
+    """
+    worker = stage.spawn(["-A", "agentops", "worker", "--pool", "prefork", "-c", "4"], **LONG_LEASE)
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+    told: set[str] = set()
+
+    until = time.monotonic() + 60
+    # Without a pause, because a child is ready within milliseconds.
+    while len(told) < 4:
+        assert time.monotonic() < until, worker.said()
+        for pid in set(children.read_text().split()) - told:
+            told.add(pid)
+            os.kill(int(pid), startup.END_OF_CHILD)
+    with Celery("operator", broker=own_redis.url) as app:
+        eventually(
+            lambda: not worker.alive or Inspect(app=app, timeout=1).ping(), why="the worker is ready, or has ended"
+        )
+    assert worker.alive, worker.said()
+    worker.signal(stage.TERM)
+
+    assert worker.wait(within_s=60, why="ended by SIGTERM") == 0
 
 
 def test_prefork_without_redis_is_refused(stage: Stage) -> None:
