@@ -1,108 +1,111 @@
-"""The pages in Chromium: from a commit to the row, from Start to the first step (G12), and long runs (G13, G19).
+"""Runs of 1,000, 10,000 and 50,000 events of real sessions in Chromium: opening, jumping to a step, scrolling back, and
+following live at 50 events per second (G13, G19).
 
-The figures are compared with goals, because no peer exists. Prints idle memory too (G15).
+The figures are compared with goals, because no peer exists.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from pathlib import Path
 from uuid import UUID
 
-from bench import long_pages
-from bench.following import long_page
-from bench.page_reader import PageReader, Start, chromium, reading
+from bench.page_reader import PageReader, Visit, chromium, reading
 from bench.publishing import PublisherProcess
 from bench.report import Row, heading, mid, note, percentile, show
-from bench.stacks import Stack, embedded, scaled
+from bench.stacks import Stack, scaled
 from bench.stream_servers import fresh_run, own_publisher
-from bench.workspace import Workspace
+from bench.workspace import Options, Workspace
 
-EMBEDDED_MS, SCALED_MS = 150, 250
-EMBEDDED_MIB, SCALED_MIB = 200, 500
-#: Relative to the time in which the same browser shows the page of a completed run.
-START_GOAL = 2.0
-#: The first clicks include one-time work of the process and the browser.
-WARM_UP = 2
-#: Below this number of --steps, all sizes are smaller.
-WHOLE = 1000
+#: Recorded sessions outside the repository. Without them, the events are those of the package's recordings.
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+SIZES = (1_000, 10_000, 50_000)
+#: A session whose repetition, up to the longest run, stays within the size limit of an import.
+SESSION = SHARED / "claude-code" / "5c-1039ad85f4-0.jsonl"
+PAINT_MS, STEP_MS, TASK_MS, EVENT_MS, WEIGHT_KB = 1500, 500, 100, 4, 300
+MOST_ROWS = 600
+VISITS, JUMPS, PAGES = 5, 5, 12
+RATE = 50.0
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading("browser: headless Chromium on an idle machine")
+def run(workspace: Workspace, options: Options) -> None:
+    heading("browser: runs of 1,000 to 50,000 events in headless Chromium, on an idle machine")
     if chromium() is None:
         show(Row("all browser benchmarks", "-", "Chromium is not installed"))
         return
-    small = steps < WHOLE
-    clicks = 1 if small else 4 if quick else 25
-    with embedded(workspace) as stack:
-        idle_memory("embedded", stack, EMBEDDED_MIB)
-        starts("embedded", stack, clicks, EMBEDDED_MS)
-    with scaled(workspace) as stack:
-        idle_memory("web, worker and clock", stack, SCALED_MIB)
-        starts("scaled", stack, clicks, SCALED_MS)
-    events, seconds = (1_000, 1) if small else (5_000, 5) if quick else (50_000, 60)
-    sizes = long_pages.SIZES[:1] if small else long_pages.SIZES
+    sizes = SIZES[:1] if options.is_small else SIZES
     with scaled(workspace, workers=0) as stack:
-        rows(workspace, stack, 2 if small else 10 if quick else 60)
-        long_page(workspace, stack, events=events, seconds=seconds)
-        long_pages.measure(workspace, stack, sizes, seconds=4 if quick else 20)
+        for size in sizes:
+            _measure(workspace, stack, size, seconds=4 if options.quick else 20)
 
 
-def idle_memory(what: str, stack: Stack, limit: float) -> None:
-    used = stack.rss_mib()
-    show(Row(f"idle memory, {what}", f"{used:.0f} MiB", f"the goal: {limit} MiB", used / limit, at_most=1))
+def _measure(workspace: Workspace, stack: Stack, size: int, *, seconds: int) -> None:
+    from bench import long_run
+
+    read = _imported(workspace, size)
+    live, opening = fresh_run()
+    long_run.fill(live, size)
+    with own_publisher(workspace, "steps") as publisher, reading(stack) as reader:
+        publisher.skip(str(live), size)
+        _read(reader, str(read or live), f"{size:,} events")
+        _follow(reader, publisher, str(live), f"{size:,} events", seconds)
+        behind = opening + publisher.published(str(live)) - reader.newest()
+    if behind > long_run.PER_STEP:
+        raise RuntimeError(f"the page is {behind} events behind")
 
 
-def starts(what: str, stack: Stack, clicks: int, limit: float) -> None:
-    """Click Start repeatedly, each time after the previous run has ended."""
-    with reading(stack) as reader:
-        for _ in range(WARM_UP):
-            reader.start_a_run()
-        made, opened = [], []
-        for _ in range(clicks):
-            made.append(reader.start_a_run())
-            opened.append(reader.open_again())
-    seen = [start.seen for start in made]
-    p95 = percentile(seen, 95)
-    show(Row(f"Start to visible step, p95, {what}", f"{p95:.0f} ms", f"the goal: {limit} ms", p95 / limit, at_most=1))
-    ratio, ended = mid(seen) / mid(opened), f"page of an ended run: {mid(opened):.0f} ms"
-    show(Row(f"Start to visible step, p50, {what}", f"{mid(seen):.0f} ms", ended, ratio, at_most=START_GOAL))
-    note(f"longest {max(seen):.0f} ms, {clicks} clicks; {_parts(made)}")
+def _imported(workspace: Workspace, size: int) -> UUID | None:
+    """Import a run of the recorded session. Return None if it is not on this machine."""
+    from bench import long_run
+
+    if SESSION.is_file():
+        return long_run.imported(workspace, SESSION, size)
+    note(f"no recording at {SESSION}: the run has events of the package's recordings")
+    return None
 
 
-def rows(workspace: Workspace, stack: Stack, samples: int) -> None:
-    """Measure the time from the commit of an event in another process to its row in an open page."""
-    run_id, before = fresh_run()
-    with own_publisher(workspace) as publisher, reading(stack) as reader:
-        reader.open_run(str(run_id))
-        waits = _waits(reader, publisher, run_id, before, samples)
-    if len(waits) < samples:
-        raise RuntimeError(f"{samples - len(waits)} of {samples} rows did not come")
-    p95 = percentile(waits, 95)
-    show(Row("commit to row in the page, p95", f"{p95:.1f} ms", f"p50: {percentile(waits, 50):.1f} ms"))
+def _read(reader: PageReader, run_id: str, what: str) -> None:
+    visits = [reader.open_run(run_id, live=False) for _ in range(VISITS)]
+    _judge_visits(what, visits)
+    last = reader.last_step()
+    steps = [max(last * part // JUMPS, 1) for part in range(1, JUMPS + 1)]
+    took = [reader.go_to_step(run_id, step) for step in steps]
+    _judge(f"go to a step, p95, {what}", percentile(took, 95), STEP_MS, "ms")
+    note(f"steps {', '.join(map(str, steps))}: {', '.join(f'{each:.0f}' for each in took)} ms")
+    reader.open_run(run_id, live=False)
+    back, rows = reader.scroll_back(PAGES)
+    _judge(f"scroll back, longest task, {what}", back.longest_ms, TASK_MS, "ms")
+    _judge(f"scroll back, rows kept, {what}", rows, MOST_ROWS, "rows")
+    memory = reader.memory()
+    note(f"after {PAGES} pages: {memory.heap_mb:.1f} MB, {memory.nodes:,} nodes; layout shift {back.shift:.3f}")
 
 
-def _waits(reader: PageReader, publisher: PublisherProcess, run_id: UUID, before: int, samples: int) -> list[float]:
-    publisher.publish(str(run_id), bursts=WARM_UP, rate=4)
-    # Not a divisor of any interval in the page, so that each event meets the page at another moment.
-    stamps = publisher.publish(str(run_id), bursts=samples, rate=4.37)
-    reader.page.wait_for_timeout(1500)
-    came = reader.rows()
-    ahead = time.time() - time.monotonic()
-    return [
-        (came[before + number] - (committed / 1e9 + ahead)) * 1000
-        for number, (_, committed) in stamps.items()
-        if before + number in came
-    ]
+def _follow(reader: PageReader, publisher: PublisherProcess, run_id: str, what: str, seconds: int) -> None:
+    reader.open_run(run_id)
+    reader.page.wait_for_timeout(1000)
+    before = reader.memory()
+    events = int(RATE * seconds)
+    with reader.busy() as so_far:
+        publisher.publish(run_id, bursts=events, rate=RATE)
+        reader.page.wait_for_timeout(500)
+        busy = so_far()
+    reader.page.wait_for_timeout(4000)  # Wait until the digest is stable.
+    after = reader.memory()
+    _judge(f"main thread per live event, {what}", busy.cpu_ms / events, EVENT_MS, "ms")
+    _judge(f"longest task while live, {what}", busy.longest_ms, TASK_MS, "ms")
+    note(
+        f"{RATE:.0f} events/s for {seconds} s; layout shift {busy.shift:.3f}; tab {before.heap_mb:.1f} MB, "
+        f"then {after.heap_mb:.1f} MB and {after.nodes:,} nodes"
+    )
 
 
-def _parts(made: Sequence[Start]) -> str:
-    """Return the medians of the parts of the time, as text."""
-    parts = {
-        "form answered": mid([start.posted for start in made]),
-        "page answered": mid([start.answered for start in made]),
-        "painted": mid([start.painted for start in made]),
-        "step in the page": mid([start.in_page for start in made]),
-    }
-    return ", ".join(f"{name} {ms:.0f}" for name, ms in parts.items())
+def _judge_visits(what: str, visits: list[Visit]) -> None:
+    _judge(f"first paint, {what}", mid([visit.painted for visit in visits]), PAINT_MS, "ms")
+    _judge(f"page weight, {what}", mid([visit.size / 1000 for visit in visits]), WEIGHT_KB, "kB")
+    answered, ready = mid([visit.answered for visit in visits]), mid([visit.ready for visit in visits])
+    parts = f"first byte {answered:.0f} ms, ready {ready:.0f} ms"
+    note(f"{parts}; {visits[0].files} files, cache empty; {len(visits)} visits")
+
+
+def _judge(what: str, value: float, limit: float, unit: str) -> None:
+    figure = f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    show(Row(what, figure, f"the goal: {limit:,} {unit}", value / limit, at_most=1))

@@ -7,31 +7,20 @@ of the first run to the end of the last.
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bench import payload, peers
-from bench.processes import Program, running
+from bench.processes import Program
 from bench.report import Row, heading, mid, note, rate, show
-from bench.workspace import Workspace, redis_url, sending_to_redis, vacuum
+from bench.workers import wait_until, working
+from bench.workspace import Options, Workspace, vacuum
 
 RUNS = 32
 PEER_GOAL = 4.0
 CPU_GOAL_MS = 2.0
 TWO_GOAL = 1.3
-READY_S = 40
 ROUND_S = 600
-_LANGGRAPH, _DBOS = peers.LANGGRAPH, peers.DBOS
-PEERS = (
-    peers.Peer("langgraph (delta)", "langgraph", _LANGGRAPH.requirements, "langgraph_runs.py", ("delta",)),
-    peers.Peer("dbos", "dbos", _DBOS.requirements, "dbos_runs.py"),
-    peers.Peer("langgraph (list)", "langgraph", _LANGGRAPH.requirements, "langgraph_runs.py", ("list",)),
-)
 
 
 @dataclass
@@ -45,9 +34,14 @@ class Rounds:
 
     def turn(self) -> float:
         before = self._cpu_s()
-        self.seconds.append(_all_driven(self.steps))
+        self.seconds.append(_drive_all(self.steps))
         self.cpu_ms.append((self._cpu_s() - before) / (RUNS * self.steps) * 1000)
         return self.seconds[-1]
+
+    def forget(self) -> None:
+        """Forget the rounds so far, which included one-time work of the processes."""
+        self.seconds.clear()
+        self.cpu_ms.clear()
 
     @property
     def rate(self) -> float:
@@ -57,96 +51,55 @@ class Rounds:
         return sum(program.cpu_s() for program in self.programs)
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
-    length, rounds = max(steps // 10, 5), 2 if quick else 4
+def run(workspace: Workspace, options: Options) -> None:
+    length, rounds = max(options.steps // 10, 5), 2 if options.quick else 4
     heading(f"concurrent: {RUNS} runs of {length} steps at once, ~1 KB text, one tool call and ~1 KB result per step")
     turns = payload.steps(length)
     payload.write_fixture(workspace.fixtures(), "concurrent", turns)
-    with _workers(workspace, 1) as programs:
+    with working(workspace, 1, slots=RUNS) as programs:
         one = Rounds(programs, length)
-        one.turn()  # One-time work of the process.
-        one = Rounds(programs, length)
-        for peer in PEERS if with_peers else ():
-            _against(workspace, one, peer, turns, rounds)
+        one.turn()
+        one.forget()
+        for peer in peers.RUNNING if options.with_peers else ():
+            _compare(workspace, one, peer, turns, rounds)
         while len(one.seconds) < rounds:
             one.turn()
     # The processes of a pair would disturb each other, so the two setups take turns as a whole.
-    with _workers(workspace, 2) as programs:
+    with working(workspace, 2, slots=RUNS // 2) as programs:
         two = Rounds(programs, length)
         two.turn()
-        two = Rounds(programs, length)
+        two.forget()
         for _ in range(rounds):
             two.turn()
     cpu = mid(one.cpu_ms)
-    show(
-        Row(
-            "processor time of the worker per step",
-            f"{cpu:.2f} ms",
-            f"goal: {CPU_GOAL_MS:g} ms",
-            cpu / CPU_GOAL_MS,
-            at_most=1.0,
-        )
-    )
+    figures = (f"{cpu:.2f} ms", f"goal: {CPU_GOAL_MS:g} ms")
+    show(Row("processor time of the worker per step", *figures, cpu / CPU_GOAL_MS, at_most=1.0))
     figures = (rate(two.rate, "steps/s"), f"one process: {rate(one.rate, '/s')}")
     show(Row("two worker processes", *figures, two.rate / one.rate, at_least=TWO_GOAL))
     note(f"two processes: {mid(two.cpu_ms):.2f} ms of processor time per step")
 
 
-def _against(
+def _compare(
     workspace: Workspace, own: Rounds, peer: peers.Peer, turns: Sequence[payload.PayloadStep], rounds: int
 ) -> None:
-    what = f"{RUNS} runs at once"
+    what, steps = f"{RUNS} runs at once", RUNS * len(turns)
     vacuum(workspace)
     own_s, theirs = [], []
     try:
-        with peer.started(workspace, turns, window=RUNS * len(turns), runs=RUNS) as maker:
-            maker.steps(RUNS * len(turns))
+        with peer.started(workspace, turns, window=steps, runs=RUNS) as maker:
+            maker.steps(steps)
             for _ in range(rounds):
                 own_s.append(own.turn())
-                theirs.append(maker.steps(RUNS * len(turns)))
+                theirs.append(maker.steps(steps))
             title = maker.title
     except peers.PeerUnusable as error:
         show(Row(what, "-", f"{peer.title}: {error}"))
         return
-    steps = RUNS * len(turns)
     figures = (rate(steps / mid(own_s), "steps/s"), f"{title}: {rate(steps / mid(theirs), '/s')}")
     show(Row(what, *figures, mid(theirs) / mid(own_s), at_least=PEER_GOAL))
 
 
-@contextmanager
-def _workers(workspace: Workspace, count: int) -> Iterator[list[Program]]:
-    """Start worker processes as in production. They share the slots."""
-    command: list[str | Path] = [
-        Path(sys.executable).with_name("agentops"),
-        "worker",
-        "--concurrency",
-        str(RUNS // count),
-        "--beat",
-    ]
-    with ExitStack() as stack, sending_to_redis():
-        programs = []
-        for number in range(count):
-            alive = workspace.folder / f"alive-{count}-{number}"
-            environment = os.environ | {
-                "AGENTOPS_ALIVE_FILE": str(alive),
-                "AGENTOPS_DB_POOL": str(RUNS + 8),
-                "REDIS_URL": redis_url(),
-            }
-            log = workspace.folder / f"worker-{count}-{number}.log"
-            programs.append(stack.enter_context(running(command, environment, log)))
-            _wait_for(alive.exists, READY_S, programs[-1])
-        yield programs
-
-
-def _wait_for(is_done: Callable[[], bool], within_s: float, program: Program) -> None:
-    until = time.monotonic() + within_s
-    while not is_done():
-        if time.monotonic() > until or not program.alive():
-            raise RuntimeError(program.last_line())
-        time.sleep(0.02)
-
-
-def _all_driven(steps: int) -> float:
+def _drive_all(steps: int) -> float:
     """Queue the runs together, and return the seconds from the first claim to the last end."""
     from django.db import transaction
     from django.db.models import Max, Min
@@ -157,13 +110,9 @@ def _all_driven(steps: int) -> float:
     with transaction.atomic():
         ids = [created("concurrent", steps).pk for _ in range(RUNS)]
     runs = AgentRun.objects.filter(pk__in=ids)
-    until = time.monotonic() + ROUND_S
-    while runs.filter(completed_at=None).exists():
-        if time.monotonic() > until:
-            raise RuntimeError(f"not ended: {list(runs.values_list('status', 'step_count'))}")
-        time.sleep(0.2)
+    wait_until(lambda: not runs.filter(completed_at=None).exists(), ROUND_S)
     bad = [run for run in runs if run.status != "completed" or run.step_count != steps]
     if bad:
-        raise RuntimeError(f"{len(bad)} runs are not as they should be: {bad[0].status} {bad[0].status_reason}")
+        raise RuntimeError(f"{len(bad)} runs have not completed: {bad[0].status} {bad[0].status_reason}")
     span = runs.aggregate(first=Min("started_at"), last=Max("completed_at"))
     return float((span["last"] - span["first"]).total_seconds())

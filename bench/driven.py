@@ -84,7 +84,8 @@ def working() -> Iterator[Worker]:
         worker.close(5)
 
 
-def created(fixture: str, steps: int) -> AgentRun:
+def created(fixture: str, steps: int, *, pace_s: float = 0) -> AgentRun:
+    """Queue a run of the fixture. With `pace_s`, each model call takes as many seconds."""
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     agent, _ = Agent.objects.get_or_create(
         project=project,
@@ -94,7 +95,7 @@ def created(fixture: str, steps: int) -> AgentRun:
             "model": fixture,
             "tools": ["recorded"],
             "max_steps": steps + 1,
-            "settings": {"tool_output_limit": None},
+            "settings": {"tool_output_limit": None} | ({"pace": pace_s} if pace_s else {}),
         },
     )
     return creation.create(project, agent, payload.PROMPT, by="bench")

@@ -9,6 +9,7 @@ extrapolated from the last runs.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections import Counter
 from contextlib import closing
@@ -17,21 +18,21 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.growth_clock import WARM_UP, ProcessorClock, TurnTimes, own_backend
-from bench.growth_sizes import TableSizes, free_bytes, show_sizes, table_sizes
-from bench.growth_writer import PacedWriter, appending_to
-from bench.list_requests import PAGE, RUNS, HttpClient, served
+from bench.growth_meters import WARM_UP, ProcessorClock, TableSizes, TurnTimes, free_bytes, own_backend, table_sizes
+from bench.http_client import SiteReader
 from bench.list_rows import APART_S
+from bench.lists import PAGE, RUNS
+from bench.processes import served
 from bench.report import Row, heading, mid, note, percentile, show
 from bench.sweep import counting
-from bench.workspace import Workspace
+from bench.workspace import Options, Workspace
 
 if TYPE_CHECKING:
     from bench.growth_rows import GrowingSite
 
 SIZES, QUICK_SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), (1_000, 2_000)
 TURNS, QUICK_TURNS = 30, 3
-#: Seconds of appending without other work, and of retention.
+#: Seconds of retention.
 WINDOW_S, QUICK_WINDOW_S = 15.0, 1.0
 GOAL, GOAL_AT = 1.5, 10_000_000
 #: The share of the free disk for the largest site, and the bytes of a run before they are measured.
@@ -56,55 +57,59 @@ class SizeResult:
         show(Row(what, f"CPU: {took.cpu_ms:.2f} ms", figures))
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size: int = 1_000_000) -> None:
+def run(workspace: Workspace, options: Options) -> None:
     from bench.growth_rows import GrowingSite
 
-    sizes = QUICK_SIZES if quick else (*(one for one in SIZES if one < size), size)
+    sizes = QUICK_SIZES if options.quick else (*(one for one in SIZES if one < options.size), options.size)
     free = free_bytes(workspace)
     site = GrowingSite.create(workspace)
     results: list[SizeResult] = []
-    with appending_to(site.open_run) as writer:
-        for count in sizes:
-            expected = count * (results[-1].sizes.total / results[-1].runs if results else RUN_BYTES)
-            if expected > DISK_SHARE * free:
-                note(f"{count:,} runs would take {expected / 1e9:.0f} GB of {free / 1e9:.0f} GB free: not measured")
-                break
-            results.append(_measure(site, writer, count, quick=quick))
+    for count in sizes:
+        expected = count * (results[-1].sizes.total / results[-1].runs if results else RUN_BYTES)
+        if expected > DISK_SHARE * free:
+            note(f"{count:,} runs would take {expected / 1e9:.0f} GB of {free / 1e9:.0f} GB free: not measured")
+            break
+        results.append(_measure(site, count, quick=options.quick))
     if results:
         _compare(results)
 
 
-def _measure(site: GrowingSite, writer: PacedWriter, count: int, *, quick: bool) -> SizeResult:
-    from bench.growth_rows import EVENTS
-
+def _measure(site: GrowingSite, count: int, *, quick: bool) -> SizeResult:
     turns, window_s = (QUICK_TURNS, QUICK_WINDOW_S) if quick else (TURNS, WINDOW_S)
     began = time.monotonic()
     site.grow(count)
     heading(f"growth: {count:,} runs, {turns} turns each")
     result = SizeResult(count, table_sizes(site.workspace))
     note(f"generated in {time.monotonic() - began:.0f} s")
-    show_sizes(result.sizes, count, count * EVENTS)
+    _show_sizes(result)
     _measure_requests(site, result, turns)
     _measure_worker(site, result, turns)
-    _measure_retention(site, writer, result, window_s)
+    _measure_retention(site, result, window_s)
     return result
 
 
+def _show_sizes(result: SizeResult) -> None:
+    from bench.growth_rows import EVENTS
+
+    sizes, events = result.sizes, result.runs * EVENTS
+    show(Row("all tables and indexes", f"{sizes.total / 1e9:.2f} GB", f"{sizes.total / result.runs:,.0f} B per run"))
+    event, index = sizes.rows["agent_run_events"] / events, sizes.indexes["agent_run_events"] / events
+    show(Row("an event", f"{event:.0f} B", f"its indexes: {index:.0f} B"))
+
+
 def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None:
-    filled = site.filled()
     middle = _iso(site, result.runs // 2)
-    with served(site.workspace, "bench.wsgi_site:application") as product:
-        client = HttpClient(product, filled)
-        deep = client.json(f"{RUNS}?created_before={middle}")["next"]
+    with served(site.workspace) as product:
+        reader = SiteReader(product, site.filled())
+        deep = reader.json(f"{RUNS}?created_before={middle}")["next"]
         clock = ProcessorClock(site.workspace, product.pids())
         for name, url in _urls(site, middle, deep).items():
-            result.add(name, clock.turns(partial(client.get, url), turns))
+            result.add(name, clock.turns(partial(reader.get, url), turns))
 
 
 def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
     """Return the URLs to request, by their content."""
-    from bench.growth_rows import run_id
-    from bench.search_rows import SEARCH, own_word
+    from bench.search_rows import SEARCH, own_word, run_id
 
     page, in_the_middle = "/p/bench/runs", run_id(site.count // 2)
     word = own_word(site.entry_count // 2)
@@ -130,7 +135,8 @@ def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
 
 
 def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
-    """Measure the queries of a worker: a sweep that finds nothing, and a claim of one queued run."""
+    """Measure the queries of a worker: a sweep that finds nothing, a claim of one queued run, and an append."""
+    from bench import writers
     from runs.lifecycle import transitions
     from runs.models import AgentRun
     from runs.worker.sweep import sweep
@@ -149,35 +155,25 @@ def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
     waiting = list(AgentRun.objects.runnable().values_list("pk", flat=True))
     result.add("claim", clock.turns(claim, turns))
     site.end(claimed)
+    result.add("append", clock.turns(lambda: writers.append(site.open_run, [secrets.token_hex(16)]), turns))
 
 
-def _measure_retention(site: GrowingSite, writer: PacedWriter, result: SizeResult, window_s: float) -> None:
-    clock = ProcessorClock(site.workspace, [writer.pid])
-    before_s = clock.spent_s()
-    alone = writer.idle_ms(window_s / 3)
-    result.add("append", TurnTimes(alone, (clock.spent_s() - before_s) / len(alone) * 1000))
-    removal_clock = ProcessorClock(site.workspace, [os.getpid()], only=own_backend())
-    began, before_s = time.monotonic(), removal_clock.spent_s()
-    with writer.appending(), counting() as statements:
+def _measure_retention(site: GrowingSite, result: SizeResult, window_s: float) -> None:
+    clock = ProcessorClock(site.workspace, [os.getpid()], only=own_backend())
+    began, before_s = time.monotonic(), clock.spent_s()
+    with counting() as statements:
         removed = _remove_for(site, window_s)
         took_s = time.monotonic() - began
     runs = removed["agent_runs"]
-    result.cpu_ms["retention, a run"] = (removal_clock.spent_s() - before_s) / max(runs, 1) * 1000
+    cpu_ms = (clock.spent_s() - before_s) / max(runs, 1) * 1000
+    result.cpu_ms["retention, a run"] = cpu_ms
     figures = f"{runs / took_s:.1f} runs/s: {runs:,} in {took_s:.0f} s"
     show(Row("retention", f"{removed.total() / took_s:,.0f} rows/s", figures))
-    beside = writer.took_ms
-    show(Row("append beside retention", f"{min(beside):.2f} ms",
-             f"p50 {mid(beside):.2f}, p99 {percentile(beside, 99):.2f} ms"))  # fmt: skip
-    cpu_ms = result.cpu_ms["retention, a run"]
     note(f"retention, a run: {statements.count / max(runs, 1):.0f} statements, CPU: {cpu_ms:.1f} ms")
-    note(f"append alone: p50 {mid(alone):.2f}, p99 {percentile(alone, 99):.2f} ms")
-    _measure_vacuum(site.workspace)
 
 
 def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
     """Apply the project's retention for some time. Return the number of removed rows by table."""
-    from django.db import connection
-
     from agentops.accounts.access import SYSTEM
     from runs.upkeep import retention
 
@@ -187,19 +183,7 @@ def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
         for _ in removal:
             if time.monotonic() > until:
                 break
-    with connection.cursor() as cursor:
-        # Make PostgreSQL count the dead rows now.
-        cursor.execute("SELECT pg_stat_force_next_flush()")
     return report.rows
-
-
-def _measure_vacuum(workspace: Workspace) -> None:
-    dead = {table: count for table, count in table_sizes(workspace).dead.items() if count}
-    with workspace.connect() as connection:
-        for table in ("agent_run_events", "agent_run_messages", "agent_runs"):
-            began = time.monotonic()
-            connection.execute(f"VACUUM {table}")
-            note(f"vacuum of {table}: {time.monotonic() - began:.2f} s, {dead.get(table, 0):,} dead rows")
 
 
 def _compare(results: list[SizeResult]) -> None:
@@ -209,7 +193,7 @@ def _compare(results: list[SizeResult]) -> None:
     for what, took in large.cpu_ms.items():
         first = small.cpu_ms[what]
         show(Row(what, f"CPU: {took:.2f} ms", f"{first:.2f} ms", took / first if first else None, at_most=GOAL))
-    before = results[-2] if len(results) > 1 else SizeResult(0, TableSizes({}, {}, {}))
+    before = results[-2] if len(results) > 1 else SizeResult(0, TableSizes({}, {}))
     per_run = (large.sizes.total - before.sizes.total) / (large.runs - before.runs)
     total = large.sizes.total + per_run * (GOAL_AT - large.runs)
     note(f"{per_run:,.0f} bytes for each further run; {GOAL_AT:,} runs: {total / 1e9:,.0f} GB")

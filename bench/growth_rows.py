@@ -20,7 +20,7 @@ from agentops.accounts.models import Project
 from bench import payload
 from bench.list_rows import AT, ID, LOGS, PER_STEP, RUNS, FilledSite, events_as_columns, session_of_superuser
 from bench.search import without_text_index
-from bench.search_rows import COLUMNS, PER_RUN, entries
+from bench.search_rows import COLUMNS, PER_RUN, entries, run_id
 from bench.workspace import Workspace, vacuum
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
@@ -144,7 +144,7 @@ class GrowingSite:
 
     def filled(self) -> FilledSite:
         """Return the data that a reader of the site needs."""
-        return FilledSite(self.count, self.project.pk, self.open_run, self.read_key, self.session)
+        return FilledSite(self.count, self.begin, self.project.pk, self.open_run, self.read_key, self.session)
 
     def _index(self, entry_count: int) -> None:
         """Add entries to the search index until there are `entry_count`."""
@@ -160,11 +160,6 @@ class GrowingSite:
     def _write(self, statement: str, values: list[Any]) -> None:
         with self.workspace.connect() as connection:
             connection.execute(statement, values)
-
-
-def run_id(number: int) -> UUID:
-    """Return the ID of the run with this number, counted from 1."""
-    return UUID(f"{number:012x}70008000{number:012x}")
 
 
 def _messages() -> dict[str, Any]:

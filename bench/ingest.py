@@ -1,7 +1,8 @@
-"""Ingest over HTTP, compared with PostgreSQL's storage limit and with tracing servers (G5).
+"""Events of external programs, compared with PostgreSQL's storage limit (G5, G6).
 
-Eight clients, each with a separate run and connection. An event is committed and readable when its request is answered.
-All requests are prepared in advance, and the limits use prepared values.
+First the append alone: eight writers to one log, and to fifty. Then over HTTP: eight clients, each with a separate run
+and connection. An event is committed and readable when its request is answered. All requests are prepared in advance,
+and the limits use prepared values.
 """
 
 from __future__ import annotations
@@ -11,30 +12,26 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bench import payload, peers
-from bench.append import BARE, TWIN, create_logs
-from bench.in_flight import Clients, PostClient, Sent
-from bench.ingest_limits import append, append_values, copy, copy_block, insert, limits, now, rows
-from bench.peers.tracing import TRACING, RunningPeer, TracingPeer
+from bench import twin
+from bench.http_client import Clients, PostClient, Sent
 from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, rate, show
-from bench.workspace import Workspace, vacuum
-from bench.writers import EVENT_TYPE, body
+from bench.workspace import Options, Workspace, vacuum
+from bench.writers import WriteOrder, Writers, writing
 
 CLIENTS, PROCESSES = 8, 2
 BATCH = 100
-APPEND_GOAL, MLFLOW_GOAL, PHOENIX_GOAL = 0.5, 50.0, 100.0
-#: Events per turn: in batches, and one by one.
+HOT_GOAL, APPEND_GOAL = 0.7, 0.5
+LOGS, TURN_S = 50, 0.8
+#: Events per turn over HTTP: in batches, and one by one.
 BATCHED, SINGLE = 16_000, 480
-#: Requests with one span that a peer receives per turn.
-PEER_SINGLE = 80
-ROUNDS, QUICK_ROUNDS, PEER_ROUNDS = 7, 2, 4
+ROUNDS, QUICK_ROUNDS = 7, 2
 PATH = "/api/internal/agent-events"
-#: The number of different texts for a runner's events.
-TEXTS = 500
 
 
 @dataclass
@@ -64,123 +61,79 @@ class Case:
         return sum(program.cpu_s() for program in self.programs)
 
 
-Posting = Callable[[Callable[[int, list[str]], bytes]], Case]
+@dataclass(frozen=True)
+class Load:
+    """What each turn sends over HTTP, or to these logs directly."""
+
+    logs: list[UUID]
+    batch: int
+    events: int
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading(f"ingest: events of ~300 B with event IDs, {CLIENTS} clients, {PROCESSES} web processes")
-    with workspace.connect() as connection:
-        connection.execute(TWIN)
-        connection.execute(BARE)
-    logs = create_logs(workspace, CLIENTS)
-    with workspace.connect() as connection:
-        connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log")
-    rounds = QUICK_ROUNDS if quick else ROUNDS
-    scale = min(steps / 1000, 1)
+def run(workspace: Workspace, options: Options) -> None:
+    rounds, scale = QUICK_ROUNDS if options.quick else ROUNDS, min(options.steps / 1000, 1)
+    twin.create_tables(workspace)
+    heading("ingest: appends of ~300 B with event IDs, one commit per batch, 8 writers")
+    with writing() as writers:
+        for batch in (1, BATCH):
+            _compare_logs(workspace, writers, batch, rounds, TURN_S * scale)
+    heading(f"ingest: the same events over HTTP, {CLIENTS} clients, {PROCESSES} web processes")
+    logs = twin.create_logs(workspace, CLIENTS)
     with _web(workspace) as programs:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {_key()}"}
         clients = [PostClient(programs[number % PROCESSES].url + PATH, headers) for number in range(CLIENTS)]
-        _open_runs(clients[0])
-
-        def posting(prepare: Callable[[int, list[str]], bytes]) -> Case:
-            return Case(Clients([client.post for client in clients]), prepare, programs)
-
-        batched = _batched(workspace, posting, logs, rounds, int(BATCHED * scale))
-        single = _single(workspace, posting, logs, rounds, int(SINGLE * scale))
-        for peer in TRACING if with_peers else ():
-            _against(workspace, peer, batched, single, quick=quick)
+        opened = [{"runId": _run(number), "type": "run.started", "payload": {}} for number in range(CLIENTS)]
+        clients[0].post(json.dumps({"events": opened}).encode())
+        senders: Clients[bytes] = Clients([client.post for client in clients])
+        batched, single = Case(senders, _batch, programs), Case(senders, _single, programs)
+        _compare(workspace, batched, Load(logs, BATCH, int(BATCHED * scale)), rounds, APPEND_GOAL)
+        _compare(workspace, single, Load(logs, 1, int(SINGLE * scale)), rounds)
 
 
-def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
-    cases = {
-        "plain": posting(_plain_batch),
-        "turns": posting(_turns_batch),
-        "append": Case(Clients(limits(workspace, CLIENTS, append)), lambda turn, ids: append_values(logs, turn, ids)),
-        "copy": Case(Clients(limits(workspace, CLIENTS, copy)), lambda turn, ids: copy_block(logs, turn, ids)),
-    }
-    _measure(workspace, cases, BATCH, events, rounds)
-    plain, turns = cases["plain"], cases["turns"]
-    _compare(f"batches of {BATCH}", plain, "bare plpgsql append", cases["append"], at_least=APPEND_GOAL)
-    _compare(f"batches of {BATCH}", plain, "COPY, no counter", cases["copy"])
-    _compare(f"batches of {BATCH}, a runner's turns", turns, "bare plpgsql append", cases["append"])
-    for name, case in (("plain", plain), ("turns", turns)):
-        assert case.last is not None
-        took = f"a batch takes {case.last.percentile(50):.0f} ms, p99 {case.last.percentile(99):.0f} ms"
-        note(f"{name}: {took}; {mid(case.cpu_us):.0f} us of CPU time of the web processes per event")
-    return plain
+def _compare_logs(workspace: Workspace, writers: Writers, batch: int, rounds: int, seconds: float) -> None:
+    """Compare 8 writers on one log, which wait for its row lock, with 8 writers on 50 logs."""
+    logs = twin.create_logs(workspace, LOGS)
+    vacuum(workspace)
+    kinds = {(name, bare): WriteOrder(some, batch, seconds, bare=bare)
+             for bare in (False, True) for name, some in (("hot", logs[:1]), ("spread", logs))}  # fmt: skip
+    rates: dict[tuple[str, bool], list[float]] = {kind: [] for kind in kinds}
+    for turn in range(rounds + 1):
+        for kind, order in kinds.items():
+            measured = writers.rate(order)
+            if turn:  # The first turn is a warm-up.
+                rates[kind].append(measured)
+    for bare in (False, True):
+        hot, spread = rates["hot", bare], rates["spread", bare]
+        ratio = mid([one / many for one, many in zip(hot, spread, strict=True)])
+        figures = (f"hot: {rate(mid(hot), '/s')}", f"{LOGS} logs: {rate(mid(spread), '/s')}")
+        what = f"8 writers, batches of {batch}{', bare plpgsql' if bare else ''}"
+        show(Row(what, *figures, ratio, at_least=None if bare else HOT_GOAL))
 
 
-def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
-    cases = {
-        "plain": posting(_plain_event),
-        "append": Case(Clients(limits(workspace, CLIENTS, append)), lambda turn, ids: append_values(logs, turn, ids)),
-        "insert": Case(Clients(limits(workspace, CLIENTS, insert)), lambda turn, ids: rows(logs, turn, ids)[0]),
-    }
-    _measure(workspace, cases, 1, events, rounds)
-    _compare("one by one", cases["plain"], "bare plpgsql append", cases["append"])
-    _compare("one by one", cases["plain"], "INSERT, no counter", cases["insert"])
-    note(f"one by one: {mid(cases['plain'].cpu_us):.0f} us of CPU time of the web processes per event")
-    return cases["plain"]
-
-
-def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: int, rounds: int) -> None:
+def _compare(workspace: Workspace, own: Case, load: Load, rounds: int, goal: float | None = None) -> None:
+    """Take turns with the bare append. The first turn is a warm-up."""
+    limit, what = _bare_case(workspace, load.logs), f"requests with {load.batch} events"
     vacuum(workspace)
     for turn in range(rounds + 1):
-        for name, case in cases.items():
-            case.measure(batch, events, f"{name}{batch}-{turn}")
+        for name, case in (("http", own), ("append", limit)):
+            case.measure(load.batch, load.events, f"{name}{load.batch}-{turn}")
             if not turn:
-                case.rates.clear()  # Drop the warm-up.
+                case.rates.clear()
                 case.cpu_us.clear()
-
-
-def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | None = None) -> None:
     ratio = mid([mine / theirs for mine, theirs in zip(own.rates, limit.rates, strict=True)])
-    show(Row(what, rate(mid(own.rates), "/s"), f"{name}: {rate(mid(limit.rates), '/s')}", ratio, at_least=at_least))
+    figures = (rate(mid(own.rates), "/s"), f"bare plpgsql append: {rate(mid(limit.rates), '/s')}")
+    show(Row(what, *figures, ratio, at_least=goal))
+    assert own.last is not None
+    took = f"a request takes {own.last.percentile(50):.0f} ms, p99 {own.last.percentile(99):.0f} ms"
+    note(f"{what}: {took}; {mid(own.cpu_us):.0f} us of CPU time of the web processes per event")
 
 
-def _against(workspace: Workspace, peer: TracingPeer, batched: Case, single: Case, *, quick: bool) -> None:
-    """Take turns with a tracing server. Each turn starts when the other server has stored its events."""
-    rounds = QUICK_ROUNDS if quick else PEER_ROUNDS
-    goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
-    sizes = (
-        _Turns(f"batches of {BATCH}, stored", batched, BATCH, CLIENTS, BATCHED // 4, goal),
-        _Turns("one by one, stored", single, 1, PEER_SINGLE, SINGLE),
-    )
-    try:
-        with peer.started(workspace, CLIENTS) as server:
-            for turns in sizes:
-                _take_turns(turns, peer, server, peer.requests(workspace, (rounds + 1) * turns.requests, turns.batch))
-    except peers.PeerUnusable as error:
-        show(Row("stored", "-", f"{peer.title}: {error}"))
+def _bare_case(workspace: Workspace, logs: list[UUID]) -> Case:
+    def sender() -> Callable[[list[Any]], None]:
+        return partial(twin.append, workspace.connect())
 
-
-@dataclass(frozen=True)
-class _Turns:
-    """The load of each turn: `requests` of `batch` spans to a peer, then `events` of the own case."""
-
-    what: str
-    own: Case
-    batch: int
-    requests: int
-    events: int
-    goal: float | None = None
-
-
-def _take_turns(turns: _Turns, peer: TracingPeer, server: RunningPeer, requests: list[bytes]) -> None:
-    accepted, stored, ratios = [], [], []
-    for turn, begin in enumerate(range(0, len(requests), turns.requests)):
-        rates = server.spans_per_s(requests[begin : begin + turns.requests], turns.batch)
-        turns.own.measure(turns.batch, turns.events, f"beside-{peer.title}-{turns.batch}-{turn}")
-        if turn:  # the first turn warms up
-            accepted.append(rates[0])
-            stored.append(rates[1])
-            ratios.append(turns.own.rates[-1] / rates[1])
-    figures = (rate(mid(turns.own.rates[-len(ratios) :]), "/s"), f"{peer.title}: {rate(mid(stored), '/s')}")
-    show(Row(turns.what, *figures, mid(ratios), at_least=turns.goal))
-    note(f"{peer.title} accepted {rate(mid(accepted), '/s')}; a span has about 300 B")
-
-
-# --- The product ------------------------------------------------------------------------------------------------
+    clients: Clients[list[Any]] = Clients([sender() for _ in range(CLIENTS)])
+    return Case(clients, lambda turn, ids: twin.append_values(logs[turn % CLIENTS], ids))
 
 
 @contextmanager
@@ -205,60 +158,18 @@ def _key() -> str:
     return create_key(Project.objects.get(slug="bench"), name="bench", scopes=["ingest"], actor=SYSTEM).plain
 
 
-def _open_runs(client: PostClient) -> None:
-    opened = [{"runId": _run(number), "type": "run.started", "payload": {}} for number in range(CLIENTS)]
-    client.post(json.dumps({"events": opened}).encode())
-
-
 def _run(turn: int) -> str:
     return f"bench-{turn % CLIENTS}"
 
 
-def _plain_batch(turn: int, ids: list[str]) -> bytes:
-    return json.dumps({"events": [_plain(turn, event_id) for event_id in ids]}).encode()
+def _batch(turn: int, ids: list[str]) -> bytes:
+    return json.dumps({"events": [_event(turn, event_id) for event_id in ids]}).encode()
 
 
-def _plain_event(turn: int, ids: list[str]) -> bytes:
-    return json.dumps(_plain(turn, ids[0])).encode()
+def _single(turn: int, ids: list[str]) -> bytes:
+    return json.dumps(_event(turn, ids[0])).encode()
 
 
-def _plain(turn: int, event_id: str) -> dict[str, Any]:
-    return {
-        "event_id": event_id,
-        "runId": _run(turn),
-        "type": EVENT_TYPE,
-        "ts": now(),
-        "payload": body(event_id),
-    }
-
-
-def _turns_batch(turn: int, ids: list[str]) -> bytes:
-    """Return the events of model calls with one tool each, as a streaming runner sends them."""
-    said = _texts()
-    events = []
-    for number, event_id in enumerate(ids):
-        text, call = said[(turn * BATCH + number) % TEXTS], f"{ids[0]}-{number // 10}"
-        type_, data = _event_of_turn(number % 10, text, call)
-        events.append({"event_id": event_id, "runId": _run(turn), "type": type_, "ts": now(), "payload": data})
-    return json.dumps({"events": events}).encode()
-
-
-def _event_of_turn(place: int, text: str, call_id: str) -> tuple[str, dict[str, Any]]:
-    arguments = {"path": "src/views.py", "offset": 200, "limit": 100}
-    calls = [{"id": call_id, "name": "read_file", "arguments": arguments}]
-    return {
-        0: ("llm.turn.start", {"model": "m-1"}),
-        7: ("llm.turn.end", {"text": text * 2, "toolCalls": calls, "usage": {"inputTokens": 1800, "outputTokens": 90}}),
-        8: ("tool.start", {"callId": call_id, "toolName": "read_file"}),
-        9: ("tool.end", {"callId": call_id, "output": text * 3, "durationMs": 12}),
-    }.get(place, ("llm.text.delta", {"text": text}))
-
-
-_made: list[str] = []
-
-
-def _texts() -> list[str]:
-    if not _made:
-        prose = payload.Prose(7)
-        _made.extend(prose.text(200) for _ in range(TEXTS))
-    return _made
+def _event(turn: int, event_id: str) -> dict[str, Any]:
+    event = {"event_id": event_id, "runId": _run(turn), "type": twin.EVENT_TYPE, "ts": datetime.now(UTC).isoformat()}
+    return event | {"payload": twin.body(event_id)}

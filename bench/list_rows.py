@@ -6,6 +6,7 @@ Import it after `workspace.prepare_workspace` has set up Django, because it impo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from bench.workspace import Workspace, vacuum
 PER_STEP = 10
 #: Seconds between two runs.
 APART_S = 5
-BEGIN = "2026-01-01 00:00:00+00"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 #: Statements for runs `first` to `last`, formatted with ID and AT. bench.growth_rows uses them too.
 LOGS = """
@@ -56,6 +57,8 @@ AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
 @dataclass(frozen=True)
 class FilledSite:
     count: int
+    #: The time of the oldest run.
+    begin: datetime
     project_id: UUID
     #: The ID of the run with as many events as there are runs.
     long_run: UUID
@@ -64,10 +67,10 @@ class FilledSite:
     session: str
 
 
-def fill(workspace: Workspace, count: int, *, begin: str = BEGIN, event_count: int | None = None) -> FilledSite:
+def fill(workspace: Workspace, count: int, *, begin: datetime = BEGIN, event_count: int | None = None) -> FilledSite:
     """Generate the rows of a project, without foreign key checks and without synchronous commits.
 
-    `begin` is the time of the oldest run; the others follow, `APART_S` apart. The newest one gets `event_count` events,
+    The oldest run is of the time `begin`; the others follow, `APART_S` apart. The newest one gets `event_count` events,
     by default as many as there are runs.
     """
     from agentops.accounts.access import SYSTEM
@@ -89,7 +92,7 @@ def fill(workspace: Workspace, count: int, *, begin: str = BEGIN, event_count: i
         connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [events["count"], newest.pk])
     vacuum(workspace)
     key = create_key(project, name="bench", scopes=["read"], actor=SYSTEM).plain
-    return FilledSite(count, project.pk, newest.pk, key, session_of_superuser())
+    return FilledSite(count, begin, project.pk, newest.pk, key, session_of_superuser())
 
 
 def events_as_columns() -> dict[str, Any]:

@@ -9,14 +9,15 @@ Import it after Django is set up, because it imports the product.
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
+import re
+from functools import cache, lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
-from bench.importing import write_grown
 from bench.payload import PayloadStep
 from bench.stacks import PROJECT
 from bench.workspace import Workspace
@@ -31,6 +32,8 @@ DELTAS = 3
 PER_STEP = 3 + DELTAS + 4
 #: The package contains these recorded sessions.
 RECORDINGS = Path(__file__).resolve().parent.parent / "runs" / "fixtures" / "data"
+_UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ID = re.compile(_UUID.pattern + rb"|\b(?:toolu|msg|req|call)_(?=[A-Za-z]*[0-9])[A-Za-z0-9]+")
 SESSIONS = ("claude-code-5c", "claude-code-7e", "claude-code-b6")
 
 
@@ -110,7 +113,7 @@ def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
 
     project, _ = Project.objects.get_or_create(slug=PROJECT, defaults={"name": PROJECT})
     path = workspace.folder / f"session-{copies}.jsonl"
-    write_grown(session, path, 1, copies, salt=f"long-{copies}")
+    _write_repeated(session, path, copies)
     file = ImportFile.open(path)
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -119,3 +122,26 @@ def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
         report = import_file(project, file, formats.find(file, ""), by="bench")
     path.unlink()
     return max(report.runs, key=lambda run: report.events_of[run.pk]).pk
+
+
+def _write_repeated(recorded: Path, file: Path, copies: int) -> None:
+    """Write one session that repeats the lines of a recorded one with new IDs, so that no line is a duplicate."""
+    lines = [line + b"\n" for line in recorded.read_bytes().splitlines()]
+    session = _UUID.search(b"".join(line for line in lines if b"session" in line))
+    same = {session[0]: _other_id(str(copies), session)} if session else {}
+    with file.open("wb") as target:
+        for turn in range(copies):
+            known, salt = dict(same), f"{copies}-{turn}"
+            target.writelines(_ID.sub(partial(_renamed, known, salt), line) for line in lines)
+
+
+def _renamed(known: dict[bytes, bytes], salt: str, match: re.Match[bytes]) -> bytes:
+    return known.setdefault(match[0], _other_id(salt, match))
+
+
+def _other_id(salt: str, match: re.Match[bytes]) -> bytes:
+    """Return another ID in the same form."""
+    digest = sha256(salt.encode() + match[0]).hexdigest().encode()
+    if _UUID.fullmatch(match[0]):
+        return b"-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+    return match[0].partition(b"_")[0] + b"_" + digest[:24]

@@ -6,7 +6,6 @@ Uses only URLs and element IDs of the pages.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,28 +15,11 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
-from bench.stacks import AGENT, PROJECT, Stack
+from bench.stacks import PASSWORD, USERNAME, Stack
 
 SCRIPT = Path(__file__).with_name("observe.js")
-RUN_PAGE = re.compile(r"/runs/[0-9a-f]{8}-")
 PATIENCE_MS = 15_000
 WIDTH, HEIGHT = 1280, 900
-
-
-@dataclass(frozen=True)
-class Start:
-    """Milliseconds from the click on Start to the stages of the run."""
-
-    #: … the request for the run's page, which starts after the form's response.
-    posted: float
-    #: … the first byte of that page.
-    answered: float
-    #: … the first paint of that page.
-    painted: float
-    #: … the first step in the page.
-    in_page: float
-    #: … the frame that shows it.
-    seen: float
 
 
 @dataclass(frozen=True)
@@ -76,42 +58,10 @@ class PageReader:
         self._stack = stack
         page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{stack.url}/login")
-        page.fill("#id_username", stack.name)
-        page.fill("#id_password", stack.password)
+        page.fill("#id_username", USERNAME)
+        page.fill("#id_password", PASSWORD)
         page.click("main button[type=submit]")
         page.wait_for_url(lambda url: "/login" not in url)
-
-    def start_a_run(self) -> Start:
-        """Fill in the form, click Start and wait for the end of the run."""
-        page = self.page
-        page.goto(f"{self._stack.url}/p/{PROJECT}/runs/new?agent={AGENT}")
-        page.fill("#start-prompt", "Look at the whole list.")
-        page.wait_for_timeout(200)
-        page.click("main form[method=post] button[type=submit]")
-        page.wait_for_url(RUN_PAGE, wait_until="commit")
-        # Not a function: the page's Content-Security-Policy forbids evaluating code later.
-        page.wait_for_selector("html[data-bench-seen]")
-        noted = page.evaluate(
-            """() => {
-                const [nav] = performance.getEntriesByType("navigation");
-                const began = performance.timeOrigin;
-                const at = {
-                    posted: began + nav.fetchStart, answered: began + nav.responseStart, painted: bench.painted,
-                    in_page: bench.stepInPage, seen: bench.stepSeen,
-                };
-                return Object.fromEntries(Object.entries(at).map(([name, when]) => [name, when - bench.clicked]));
-            }"""
-        )
-        page.wait_for_selector("#head .status-completed")
-        return Start(**noted)
-
-    def open_again(self) -> float:
-        """Reload the page of a run with a warm cache. Return the milliseconds until its steps are visible."""
-        page = self.page
-        page.goto(page.url)
-        page.wait_for_selector("html[data-bench-seen]")
-        shown: float = page.evaluate("() => bench.stepSeen - performance.timeOrigin")
-        return shown
 
     def open_run(self, run_id: str, *, live: bool = True) -> Visit:
         page = self.page
@@ -137,11 +87,6 @@ class PageReader:
             }"""
         )
         return Visit(**noted)
-
-    def rows(self) -> dict[int, float]:
-        """Return when the row of each event appeared in the page, in seconds since the epoch."""
-        noted: dict[str, float] = self.page.evaluate("() => bench.rows")
-        return {int(seq): at / 1000 for seq, at in noted.items()}
 
     def newest(self) -> int:
         """Return the sequence number of the last event in the page."""

@@ -4,19 +4,13 @@ worker when another worker is busy.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from uuid import UUID
 
 from bench import payload
-from bench.processes import running
 from bench.report import Row, heading, note, percentile, show
-from bench.workspace import Workspace, redis_url, sending_to_redis, truncate_tables
+from bench.workers import wait_until_claimed, working
+from bench.workspace import Options, Workspace, truncate_tables
 
 #: The number of runs that wait for one slot, and of runs that arrive one by one at an idle worker.
 WAITING, QUICK_WAITING = 100, 20
@@ -25,21 +19,21 @@ COMING, QUICK_COMING, APART_S = 40, 10, 0.3
 SHORT, LONG = 1, 400
 #: Limits in milliseconds.
 FREED_MS, IDLE_MS = 50, 200
-MOST_S = 120
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, options: Options) -> None:
+    from bench.driven import created
+
     heading("places: from a place that becomes free to the claim of the next run, and to an idle worker")
     payload.write_fixture(workspace.fixtures(), "short", payload.steps(SHORT))
     payload.write_fixture(workspace.fixtures(), "long", payload.steps(LONG))
-    with sending_to_redis(), _worker(workspace, "one"):
-        _show("a place that becomes free", _freed_ms(QUICK_WAITING if quick else WAITING), FREED_MS)
+    with working(workspace, 1, slots=1):
+        _show("a place that becomes free", _freed_ms(QUICK_WAITING if options.quick else WAITING), FREED_MS)
     truncate_tables(workspace)
-    with sending_to_redis(), _worker(workspace, "busy"):
-        busy = _queue("long", pace_s=1)
-        _wait_until_claimed([busy])
-        with _worker(workspace, "idle"):
-            _show("an idle worker beside a busy one", _idle_ms(QUICK_COMING if quick else COMING), IDLE_MS)
+    with working(workspace, 1, slots=1, name="busy"):
+        wait_until_claimed([created("long", LONG, pace_s=1).pk])
+        with working(workspace, 1, slots=1, name="idle"):
+            _show("an idle worker beside a busy one", _idle_ms(QUICK_COMING if options.quick else COMING), IDLE_MS)
     note("milliseconds by the database's clock; the limit is for the 95th percentile")
 
 
@@ -51,10 +45,11 @@ def _show(what: str, values: list[float], limit_ms: float) -> None:
 
 def _freed_ms(count: int) -> list[float]:
     """Return the milliseconds from the end of each run to the claim of the next. All runs wait for one slot."""
+    from bench.driven import created
     from runs.models import Attempt
 
-    ids = [_queue("short") for _ in range(count)]
-    _wait_until_claimed(ids)
+    ids = [created("short", SHORT).pk for _ in range(count)]
+    wait_until_claimed(ids)
     rows = list(Attempt.objects.filter(run__in=ids).order_by("claimed_at").values_list("claimed_at", "ended_at"))
     # The first runs start before all are queued, and the last may not have ended.
     pairs = pairwise([(claimed, ended) for claimed, ended in rows[5:] if ended is not None])
@@ -63,50 +58,13 @@ def _freed_ms(count: int) -> list[float]:
 
 def _idle_ms(count: int) -> list[float]:
     """Return the milliseconds from queueing to claim, for runs that arrive one by one."""
+    from bench.driven import created
     from runs.models import AgentRun
 
     ids = []
     for _ in range(count):
-        ids.append(_queue("short"))
+        ids.append(created("short", SHORT).pk)
         time.sleep(APART_S)
-    _wait_until_claimed(ids)
+    wait_until_claimed(ids)
     rows = AgentRun.objects.filter(pk__in=ids).values_list("queued_at", "started_at")
     return [(started - queued).total_seconds() * 1000 for queued, started in rows if started is not None]
-
-
-def _queue(fixture: str, *, pace_s: float = 0) -> UUID:
-    from agentops.accounts.models import Project
-    from runs.lifecycle import creation
-    from runs.models import Agent
-
-    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
-    values = {"provider": "fixture", "model": fixture, "tools": ["recorded"], "max_steps": LONG + 1,
-              "settings": {"pace": pace_s} if pace_s else {}}  # fmt: skip
-    agent, _ = Agent.objects.get_or_create(project=project, slug=fixture, defaults=values)
-    run_id: UUID = creation.create(project, agent, payload.PROMPT, by="bench").pk
-    return run_id
-
-
-def _wait_until_claimed(ids: list[UUID]) -> None:
-    from runs.models import AgentRun
-
-    until = time.monotonic() + MOST_S
-    while AgentRun.objects.filter(pk__in=ids, started_at=None).exists():
-        if time.monotonic() > until:
-            raise RuntimeError("the runs are not claimed")
-        time.sleep(0.1)
-
-
-@contextmanager
-def _worker(workspace: Workspace, name: str) -> Iterator[None]:
-    """Start a worker with one slot, and wait until it is ready."""
-    alive = workspace.folder / f"alive-{name}"
-    command: list[str | Path] = [Path(sys.executable).with_name("agentops"), "worker", "--concurrency", "1", "--beat"]
-    environment = os.environ | {"AGENTOPS_ALIVE_FILE": str(alive), "REDIS_URL": redis_url()}
-    with running(command, environment, workspace.folder / f"{name}.log") as program:
-        until = time.monotonic() + MOST_S
-        while not alive.exists():
-            if time.monotonic() > until or not program.alive():
-                raise RuntimeError(program.last_line())
-            time.sleep(0.02)
-        yield

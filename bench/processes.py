@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.workspace import Workspace
+
 START_S = 40
 END_S = 12
 LIBC = ctypes.CDLL(None)
@@ -133,6 +135,18 @@ def uvicorn(python: str | Path, application: str, port: int, *more: str) -> list
 def site(port: int) -> list[str | Path]:
     """Return the command of one process of `agentops serve`."""
     return [Path(sys.executable).with_name("agentops"), "serve", "--port", str(port)]
+
+
+@contextmanager
+def served(workspace: Workspace) -> Iterator[Program]:
+    """Start the site as one process of granian, without limits on slow clients and without streams."""
+    port = free_port()
+    flags = (
+        f"--interface wsgi --host 127.0.0.1 --port {port} --workers 1 --blocking-threads 2 --no-ws --log-level warning"
+    )
+    command: list[str | Path] = [sys.executable, "-m", "granian", *flags.split(), "bench.wsgi_site:application"]
+    with running(command, os.environ, workspace.folder / "wsgi.log", port=port) as program:
+        yield program
 
 
 def _end_with_us() -> None:

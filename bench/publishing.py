@@ -11,7 +11,8 @@ from typing import Any
 
 from bench.processes import NotStarted
 
-Stamps = dict[int, tuple[int, int]]
+#: The number of each event, with the time at which others can read it (for agentops: the commit).
+Stamps = dict[int, int]
 
 
 class PublisherProcess:
@@ -29,7 +30,7 @@ class PublisherProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return {first + at: (began, seen) for at, (began, seen) in enumerate(self._answer()["stamps"])}
+        return {first + at: public for at, public in enumerate(self._answer()["stamps"])}
 
     def skip(self, target: str, numbers: int) -> None:
         """Skip the first numbers, which another publisher has used."""

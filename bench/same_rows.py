@@ -99,24 +99,6 @@ class Writer:
             cursor.execute(ADVANCE, (commit.last_seq, self._target))
 
 
-class CompactWriter(Writer):
-    """Writes each commit as one statement (data-modifying CTEs), with the fewest possible round trips."""
-
-    def commit(self, commit: RowCommit) -> None:
-        parts: list[tuple[str, tuple[Any, ...]]] = []
-        if commit.count:
-            parts.append((COUNT, commit.count))
-        for table, rows in commit.inserts.items():
-            head, group = self._statements[table].split(" VALUES ")
-            statement = f"{head} VALUES {', '.join([group] * len(rows))}"
-            parts.append((statement, tuple(value for row in rows for value in row)))
-        if commit.finish:
-            parts.append((FINISH, commit.finish))
-        ctes = ", ".join(f"part{number} AS ({statement})" for number, (statement, _) in enumerate(parts))
-        values = [value for _, some in parts for value in some]
-        self._connection.execute(f"WITH {ctes} {ADVANCE}", [*values, commit.last_seq, self._target])
-
-
 class SameRows:
     """The rows of a run, which plain psycopg writes again."""
 
@@ -130,7 +112,7 @@ class SameRows:
         self._epoch = max(row["epoch"] or 0 for _, row in self._rows["agent_run_events"])
 
     @contextmanager
-    def writer(self, kind: type[Writer] = Writer) -> Iterator[Writer]:
+    def writer(self) -> Iterator[Writer]:
         """Yield a writer for a new run."""
         target = uuid7()
         commits = list(self._commits(target))
@@ -138,7 +120,7 @@ class SameRows:
         last = max(index for index, commit in enumerate(commits) if commit.finish)
         with self._workspace.connect() as connection:
             self._open_run(connection, target)
-            writer = kind(connection, target, self._statements, commits[first : last + 1])
+            writer = Writer(connection, target, self._statements, commits[first : last + 1])
             for commit in commits[:first]:
                 writer.commit(commit)
             yield writer

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 #: Entries per run.
 PER_RUN = 50
@@ -41,17 +42,9 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
         )  # fmt: skip
 
 
-def long_texts(length: int) -> Iterator[str]:
-    """Yield texts of this length endlessly."""
-    source, sentences = random.Random(8), _sentences()
-    while True:
-        yield " ".join(source.choices(sentences, k=length // 30))[:length]
-
-
-def entry_row(number: int, project: object, run_id: object, text: str) -> tuple[Any, ...]:
-    """Return the row of an output with this text, by COLUMNS."""
-    key = f"00000000-0000-7000-8000-{number:012x}"
-    return (number, project, run_id, "tool_call", key, 1, 0, "Read", "completed", False, BEGIN, text)
+def run_id(number: int) -> UUID:
+    """Return the ID of a run of bench.list_rows, counted from 1."""
+    return UUID(f"{number:012x}70008000{number:012x}")
 
 
 def own_word(number: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -27,16 +26,13 @@ PROJECT = "demo"
 AGENT = "short"
 STEPS = 3
 COMMAND_S = 60
-PASSWORD = "correct-horse-battery-staple"
-LOGIN = re.compile(r"^Login: (?P<name>\S+)\s+Password: (?P<password>\S+)", re.MULTILINE)
+USERNAME, PASSWORD = "bench", "correct-horse-battery-staple"
 SETTLED_S = 3.0
 
 
 @dataclass(frozen=True)
 class Stack:
     url: str
-    name: str
-    password: str
     programs: tuple[Program, ...]
 
     def rss_mib(self) -> float:
@@ -44,25 +40,19 @@ class Stack:
 
 
 @contextmanager
-def embedded(workspace: Workspace, agent: Mapping[str, object] | None = None) -> Iterator[Stack]:
+def embedded(workspace: Workspace) -> Iterator[Stack]:
     port = free_port()
-    environment = embedded_environment(workspace) | {"PORT": str(port)}
+    environment = _environment(workspace) | {"AGENTOPS_HOME": str(workspace.folder / "embedded"), "PORT": str(port)}
     definition = workspace.folder / "agent.json"
-    definition.write_text(json.dumps(agent or _definition(workspace)))
+    definition.write_text(json.dumps(_definition(workspace)))
     # `up` fills only an empty site with the demo, which would run during the measurement. This site is not empty.
     _manage(environment, "migrate", "--verbosity", "0")
     _manage(environment, "project", "create", PROJECT)
     _manage(environment, "agent", "apply", str(definition), "--project", PROJECT)
     output = workspace.folder / "up.log"
     with running([sys.executable, MANAGE, "up"], environment, output, port=port) as program:
-        login = _login(program)
         time.sleep(SETTLED_S)
-        yield Stack(program.url, login["name"], login["password"], (program,))
-
-
-def embedded_environment(workspace: Workspace) -> dict[str, str]:
-    """Return the environment of another program on the database of the embedded site."""
-    return _environment(workspace) | {"AGENTOPS_HOME": str(workspace.folder / "embedded")}
+        yield Stack(program.url, (program,))
 
 
 @contextmanager
@@ -80,7 +70,7 @@ def scaled(workspace: Workspace, *, workers: int = 1) -> Iterator[Stack]:
                 stack.enter_context(running(command, environment, workspace.folder / f"worker-{number}.log"))
             )
         time.sleep(SETTLED_S)
-        yield Stack(programs[0].url, "bench", PASSWORD, tuple(programs))
+        yield Stack(programs[0].url, tuple(programs))
 
 
 def _environment(workspace: Workspace) -> dict[str, str]:
@@ -105,7 +95,7 @@ def _furnish(workspace: Workspace) -> None:
 
     truncate_tables(workspace)
     agent_definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(workspace), by="bench")
-    User.objects.create_superuser("bench", password=PASSWORD)
+    User.objects.create_superuser(USERNAME, password=PASSWORD)
 
 
 def _manage(environment: Mapping[str, str], *arguments: str) -> None:
@@ -120,14 +110,3 @@ def _manage(environment: Mapping[str, str], *arguments: str) -> None:
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
         raise NotStarted(f"{' '.join(arguments)} ended with exit code {done.returncode}: {said}")
-
-
-def _login(program: Program) -> Mapping[str, str]:
-    """Return the login that `up` prints at its start."""
-    until = time.monotonic() + COMMAND_S
-    while time.monotonic() < until and program.alive():
-        found = LOGIN.search(program.output.read_text())
-        if found:
-            return found.groupdict()
-        time.sleep(0.05)
-    raise NotStarted(program.last_line())

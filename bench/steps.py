@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench import payload, peers
 from bench.report import Row, heading, mid, note, rate, show
-from bench.workspace import Workspace, vacuum
+from bench.workspace import Options, Workspace, vacuum
 
 if TYPE_CHECKING:
     from bench.driven import Driven
@@ -41,51 +41,46 @@ class StepTurns:
         self.seconds.append(self.maker.steps(self.size))
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, options: Options) -> None:
     from bench import driven
     from bench.same_rows import SameRows
 
+    steps = options.steps
     heading(f"steps: one worker, runs of {steps:,} steps, ~1 KB text, one tool call and ~1 KB result per step")
     turns = payload.steps(steps)
     payload.write_fixture(workspace.fixtures(), "steps", turns)
     with driven.working() as worker:
         # The first run includes one-time work of the process.
         same = SameRows(workspace, driven.drive(worker, "steps", steps=steps).run_id)
-        runs, limits = against_limit(workspace, worker, same, steps=steps, rounds=1 if quick else 3)
+        runs, limits = against_limit(workspace, worker, same, steps=steps, rounds=1 if options.quick else 3)
         flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", runs, limits)
-        if with_peers:
+        if options.with_peers:
             for peer in peers.STEPPING:
                 against_peer(workspace, worker, peer, turns)
-        short_runs(workspace, worker, turns[:SHORT], with_peers=with_peers)
-        if not quick:
+            short_runs(workspace, worker, turns[:SHORT])
+        if not options.quick:
             long_run(workspace, worker, steps=5 * steps)
 
 
 def against_limit(
     workspace: Workspace, worker: Worker, same: SameRows, *, steps: int, rounds: int
 ) -> tuple[list[Driven], list[list[float]]]:
-    from bench.same_rows import CompactWriter
-
     own_s: list[float] = []
-    compact: list[float] = []
     runs: list[Driven] = []
     limits: list[list[float]] = []
     for _ in range(rounds):
         vacuum(workspace)
-        with same.writer() as writer, same.writer(CompactWriter) as compactly:
-            others = [StepTurns("limit", writer, WINDOW), StepTurns("compact", compactly, WINDOW)]
-            runs.append(side_by_side(worker, "steps", steps, others))
+        with same.writer() as writer:
+            other = StepTurns("limit", writer, WINDOW)
+            runs.append(side_by_side(worker, "steps", steps, other))
             own_s += runs[-1].windows(WINDOW)
-            limits.append(others[0].seconds)
-            compact += others[1].seconds
+            limits.append(other.seconds)
     limit = [seconds for one in limits for seconds in one]
-    for name, seconds, goal in (
-        ("psycopg, the same rows and commits", limit, LIMIT_GOAL),
-        ("psycopg, one statement a commit", compact, None),
-    ):
-        ratio = mid([theirs / own for own, theirs in zip(own_s, seconds, strict=True)])
-        figures = (rate(WINDOW / mid(own_s), "steps/s"), f"{name}: {rate(WINDOW / mid(seconds), '/s')}")
-        show(Row("durable step, median window", *figures, ratio, at_least=goal))
+    ratio = mid([theirs / own for own, theirs in zip(own_s, limit, strict=True)])
+    other_rate = f"psycopg, the same rows and commits: {rate(WINDOW / mid(limit), '/s')}"
+    show(
+        Row("durable step, median window", rate(WINDOW / mid(own_s), "steps/s"), other_rate, ratio, at_least=LIMIT_GOAL)
+    )
     total = sum(limit) / sum(own_s)
     note(f"ratio by total time instead of the median window: {total:.2f}; windows of {WINDOW} steps, {rounds} runs")
     return runs, limits
@@ -97,7 +92,7 @@ def against_peer(workspace: Workspace, worker: Worker, peer: peers.Peer, turns: 
     try:
         with peer.started(workspace, turns, window=WINDOW) as maker:
             other = StepTurns(peer.title, maker, WINDOW)
-            measured = side_by_side(worker, "steps", len(turns), [other])
+            measured = side_by_side(worker, "steps", len(turns), other)
             title = maker.title
     except peers.PeerUnusable as error:
         show(Row(what, "-", f"{peer.title}: {error}"))
@@ -115,23 +110,14 @@ def against_peer(workspace: Workspace, worker: Worker, peer: peers.Peer, turns: 
     )
 
 
-def short_runs(workspace: Workspace, worker: Worker, turns: Sequence[payload.PayloadStep], *, with_peers: bool) -> None:
+def short_runs(workspace: Workspace, worker: Worker, turns: Sequence[payload.PayloadStep]) -> None:
     """Measure short runs from claim to end, where the fixed cost of a run dominates."""
     from bench import driven
-    from bench.same_rows import SameRows
 
     steps, what = len(turns), f"durable step, run of {len(turns)}"
     payload.write_fixture(workspace.fixtures(), "short", list(turns))
-    same = SameRows(workspace, driven.drive(worker, "short", steps=steps).run_id)
-    own_s: list[float] = []
-    limit: list[float] = []
-    for _ in range(SHORT_RUNS):
-        own_s.append(driven.drive(worker, "short", steps=steps).seconds)
-        with same.writer() as writer:
-            limit.append(writer.steps(steps))
-    own = rate(steps / mid(own_s), "steps/s")
-    show(Row(what, own, f"psycopg, the same rows: {rate(steps / mid(limit), '/s')}", mid(limit) / mid(own_s)))
-    for peer in peers.STEPPING if with_peers else ():
+    driven.drive(worker, "short", steps=steps)  # One-time work of the process.
+    for peer in peers.STEPPING:
         own_s, theirs = [], []
         try:
             with peer.started(workspace, turns, window=steps, runs=SHORT_RUNS) as maker:
@@ -156,7 +142,7 @@ def long_run(workspace: Workspace, worker: Worker, *, steps: int) -> None:
     vacuum(workspace)
     with same.writer() as writer:
         limit = StepTurns("limit", writer, WINDOW)
-        measured = side_by_side(worker, "long", steps, [limit])
+        measured = side_by_side(worker, "long", steps, limit)
     flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", [measured], [limit.seconds])
 
 
@@ -177,11 +163,7 @@ def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]
     show(Row(what, *figures, mid(growths), at_most=FLAT_GOAL))
 
 
-def side_by_side(worker: Worker, fixture: str, steps: int, others: Sequence[StepTurns]) -> Driven:
+def side_by_side(worker: Worker, fixture: str, steps: int, other: StepTurns) -> Driven:
     from bench import driven
 
-    def all_of_them() -> None:
-        for other in others:
-            other.turn()
-
-    return driven.drive(worker, fixture, steps=steps, window=WINDOW, others=all_of_them)
+    return driven.drive(worker, fixture, steps=steps, window=WINDOW, others=other.turn)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-import random
 import re
 import time
 from array import array
@@ -24,17 +23,14 @@ import uvloop
 from bench.publishing import Stamps
 
 NUMBER = re.compile(rb'"number": ?(\d+)')
-EVENT_ID = re.compile(rb"(?:^|\n)id: ?([^\r\n]+)")
-STATUS = re.compile(rb"HTTP/1\.1 (\d+)")
 AT_ONCE = 50
 OPEN_S = 30.0
 QUIET_S = 0.4
-AGAIN_S = 0.1
 
 
 @dataclass(frozen=True)
 class Connect:
-    """Open `count` clients of a path. With `lives`, they disconnect after these seconds and reconnect."""
+    """Open `count` clients of a path."""
 
     case: str
     port: int
@@ -42,7 +38,6 @@ class Connect:
     count: int
     #: API keys, distributed evenly over the clients.
     keys: Sequence[str] = ()
-    lives: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,8 @@ class Received:
     lost: int
     reordered: int
     repeated: int
-    reconnected: int
-    refused: int
-    #: From the publisher's call, and from the time at which others can read the event (for agentops: the commit).
-    since_call: array[float] = field(repr=False)
-    since_public: array[float] = field(repr=False)
+    #: From the time at which others can read the event.
+    waits: array[float] = field(repr=False)
 
     @property
     def faults(self) -> int:
@@ -143,57 +135,31 @@ async def _serve(pipe: Connection) -> None:
 
 
 class StreamReader(asyncio.Protocol):
-    """One client. It reconnects with Last-Event-ID, like a browser."""
+    """One client. It does not reconnect: what it misses is lost."""
 
     def __init__(self, order: Connect, number: int) -> None:
         self._order = order
         self._key = order.keys[number % len(order.keys)] if order.keys else ""
         self._transport: asyncio.Transport | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._first = True
-        self.lives = order.lives
-        self._rest = self._last_id = b""
+        self._rest = b""
         self.reads: list[tuple[int, bytes]] = []
         self.items: list[tuple[int, int]] = []
         self.let_in = False
-        self.reconnected = self.refused = 0
 
     async def open(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.create_connection(lambda: self, "127.0.0.1", self._order.port)
-        except OSError:
-            self._again(AGAIN_S)
+        await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._order.port)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
-        self._first = True
         lines = [f"GET {self._order.path} HTTP/1.1", "Host: 127.0.0.1", "Accept: text/event-stream"]
         if self._key:
             lines.append(f"Authorization: Bearer {self._key}")
-        if self._last_id:
-            lines.append(f"Last-Event-ID: {self._last_id.decode()}")
         self._transport.write("\r\n".join([*lines, "", ""]).encode())
 
     def data_received(self, data: bytes) -> None:
+        self.let_in = self.let_in or data.startswith(b"HTTP/1.1 200")
         self.reads.append((time.monotonic_ns(), data))
-        if self._first:
-            self._first = False
-            status = STATUS.match(data)
-            self.let_in = status is not None and status[1] == b"200"
-            self.refused += not self.let_in
-            if self.lives and self.let_in and self._transport is not None:
-                asyncio.get_running_loop().call_later(random.uniform(*self.lives), self._transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # Drop an incomplete frame, as a browser does.
-        self.parse()
-        self._rest = b""
-        if not self._closed:
-            self.reconnected += 1
-            self._again(0 if self.lives and self.let_in else AGAIN_S)
 
     def parse(self) -> None:
         reads, self.reads = self.reads, []
@@ -201,23 +167,10 @@ class StreamReader(asyncio.Protocol):
             frames, end, self._rest = (self._rest + data).rpartition(b"\n\n")
             if end:
                 self.items += ((int(number), at) for number in NUMBER.findall(frames))
-                self._last_id = (EVENT_ID.findall(frames) or [self._last_id])[-1]
 
     def close(self) -> None:
-        self._closed = True
-        for task in self._tasks:
-            task.cancel()
         if self._transport is not None:
             self._transport.abort()
-
-    def _again(self, seconds: float) -> None:
-        task = asyncio.ensure_future(self._reopen(seconds))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _reopen(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        await self.open()
 
 
 async def _opened(readers: list[StreamReader]) -> int:
@@ -230,8 +183,6 @@ async def _opened(readers: list[StreamReader]) -> int:
 
 
 async def _collected(readers: list[StreamReader], order: Collect) -> Received:
-    for reader in readers:
-        reader.lives = None
     progress = time.monotonic()
     while True:
         await _quiet(readers)
@@ -256,20 +207,15 @@ async def _quiet(readers: list[StreamReader]) -> None:
 
 
 def _received(readers: list[StreamReader], stamps: Stamps) -> Received:
-    since_call, since_public = array("d"), array("d")
+    waits = array("d")
     lost = reordered = repeated = delivered = 0
     for reader in readers:
-        numbers = [number for number, _ in reader.items if number in stamps]
+        items = [(number, at) for number, at in reader.items if number in stamps]
+        numbers = [number for number, _ in items]
         delivered += len(numbers)
         lost += len(stamps) - len(set(numbers))
         repeated += len(numbers) - len(set(numbers))
         reordered += sum(after < before for before, after in pairwise(numbers))
-        for number, at in reader.items:
-            if number in stamps:
-                called, public = stamps[number]
-                since_call.append((at - called) / 1e6)
-                since_public.append((at - public) / 1e6)
+        waits.extend((at - stamps[number]) / 1e6 for number, at in items)
         reader.items = []
-    reconnected = sum(reader.reconnected for reader in readers)
-    refused = sum(reader.refused for reader in readers)
-    return Received(delivered, lost, reordered, repeated, reconnected, refused, since_call, since_public)
+    return Received(delivered, lost, reordered, repeated, waits)

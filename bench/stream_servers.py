@@ -10,13 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from bench import payload, peers
 from bench.processes import Program, free_port, running, site, uvicorn
 from bench.publishing import PublisherProcess, publishing
-from bench.workspace import Workspace, database, redis_url, sibling_url
+from bench.workspace import Workspace, redis_url
 
 #: The ID of a run that does not exist, for paths that need none.
 NO_RUN = "019a0000-0000-7000-8000-000000000000"
@@ -88,21 +87,12 @@ def plain(workspace: Workspace) -> Iterator[StreamServer]:
 
 
 @contextmanager
-def eventstream(workspace: Workspace, *, stored: bool = False) -> Iterator[StreamServer]:
-    """Start django-eventstream, without storage by default, or with storage in PostgreSQL."""
+def eventstream(workspace: Workspace) -> Iterator[StreamServer]:
+    """Start django-eventstream, without storage."""
     python = str(peers.installed("eventstream", peers.EVENTSTREAM))
     environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
-    name = "eventstream, stored" if stored else "eventstream"
-    with ExitStack() as stack:
-        if stored:
-            url = stack.enter_context(database(sibling_url(workspace.url, "eventstream")))
-            environment["BENCH_EVENTSTREAM_DATABASE"] = url
-        site = Site(name, "eventstream_site", "/events/", python)
-        yield stack.enter_context(_peer(workspace, site, environment))
-
-
-def redis_port() -> int:
-    return urlsplit(redis_url()).port or 6379
+    with _peer(workspace, Site("eventstream", "eventstream_site", "/events/", python), environment) as served:
+        yield served
 
 
 @contextmanager
@@ -112,7 +102,6 @@ def _peer(workspace: Workspace, site: Site, environment: Mapping[str, str]) -> I
     server = uvicorn(site.python, f"{site.module}:application", port, "--app-dir", folder)
     log = workspace.folder / f"{site.name}.log"
     with ExitStack() as stack:
-        # The publisher starts first, because it creates the peer's tables.
         command = [site.python, f"{folder}/{site.module}.py"]
         publisher = stack.enter_context(publishing(command, environment, log.with_suffix(".publisher")))
         program = stack.enter_context(running(server, environment, log, port=port))

@@ -7,14 +7,14 @@ A sweep is measured with 0, 1,000 and 10,000 running runs. Django counts the sta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from bench import payload
 from bench.processes import process_cpu_s
 from bench.report import Row, heading, mid, note, show
-from bench.workspace import Workspace, truncate_tables, vacuum
+from bench.workspace import Options, Workspace, truncate_tables, vacuum
 
 RUNNING = (0, 1_000, 10_000)
 SWEEPS, QUICK_SWEEPS = 40, 5
@@ -47,7 +47,8 @@ def counting() -> Iterator[StatementCounter]:
         yield counter
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, options: Options) -> None:
+    quick = options.quick
     heading("sweep: statements that one worker sends, and the cost of its sweep")
     _count_acts(workspace)
     _measure_renewals(QUICK_RENEWALS if quick else RENEWALS)
@@ -77,11 +78,6 @@ def _count_acts(workspace: Workspace) -> None:
     with counting() as claim:
         transitions.claim(created.pk, "bench")
     show(Row("claim", f"{claim.count} statements"))
-    for name, look in _looks().items():
-        look()
-        with counting() as counter:
-            look()
-        show(Row(f"look: {name}", f"{counter.count} statements"))
 
 
 def _measure_renewals(rounds: int) -> None:
@@ -114,30 +110,6 @@ def _server_s() -> float:
         cursor.execute("SELECT pg_backend_pid()")
         [server] = cursor.fetchone()
     return process_cpu_s(server)
-
-
-def _looks() -> dict[str, Callable[[], object]]:
-    """Return the periodic queries of an idle site, by name (runs/worker/upkeep.py)."""
-    from runs.alerts import evaluation, sending
-    from runs.external.otlp import settling
-    from runs.external.uploads import execution
-    from runs.flows import runner
-    from runs.models import AlertRule
-    from runs.telemetry import metric_counts
-    from runs.telemetry.exporter import Exporter
-    from runs.upkeep import project_removal, search_index
-
-    return {
-        "traces": settling.settle_due,
-        "texts": lambda: list(search_index.catch_up()),
-        "alert rules": lambda: evaluation.evaluate(set(AlertRule.Kind.values)),
-        "alerts": sending.send_due,
-        "sinks": Exporter(lambda: False).look,
-        "counts": metric_counts.catch_up,
-        "flows": runner.advance_due,
-        "uploads": lambda: execution.import_next(lambda: False),
-        "projects": lambda: list(project_removal.remove_pending()),
-    }
 
 
 def _sweep() -> None:

@@ -1,4 +1,5 @@
-"""One and two worker processes at the default settings: transactions, connections, time to a claim and after a kill -9.
+"""One and two worker processes at the default settings: transactions, connections, and the time to continue after a
+kill -9.
 
 Runs are paced: a model call takes a second. If a killed worker was the only worker, it restarts at once.
 """
@@ -9,30 +10,25 @@ import json
 import os
 import random
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from pathlib import Path
 from statistics import fmean
 from uuid import UUID
 
 from bench import payload
-from bench.processes import Program, running
+from bench.processes import Program
 from bench.report import Row, heading, note, show
-from bench.workspace import Workspace, redis_url, truncate_tables
+from bench.workers import wait_until, wait_until_claimed, working
+from bench.workspace import Options, Workspace, truncate_tables
 
 STEPS = 400
-READY_S, MOST_S = 60, 90
-IDLE_S, BUSY_S = 20.0, 20.0
+CONTINUED_S = 90
+WINDOW_S, QUICK_WINDOW_S = 20.0, 3.0
 #: Runs per worker while it is busy, and runs of the site when a worker is killed.
 BUSY_RUNS, HELD_RUNS = 8, 3
-QUEUED, APART_S = 40, 0.51
 ROUNDS = 4
-#: For the wait for a slot: slots per worker, runs per slot, and seconds of a slice.
-SLOTS, RUNS_PER_SLOT, SLICE_S = 2, 2, 6
 
 
 @dataclass
@@ -45,51 +41,38 @@ class Figures:
     busy_steps: float = 0.0
     idle_connections: float = 0.0
     busy_connections: float = 0.0
-    claim_s: list[float] = field(default_factory=list)
-    slot_s: list[float] = field(default_factory=list)
     #: From the kill to the first claim of a run, and to the next step of the first and the last run.
     taken_s: list[float] = field(default_factory=list)
     first_step_s: list[float] = field(default_factory=list)
     last_step_s: list[float] = field(default_factory=list)
 
 
-def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, options: Options) -> None:
     heading("takeover: worker processes at the default settings, runs with a model call of one second for each step")
     payload.write_fixture(workspace.fixtures(), "paced", payload.steps(STEPS))
-    rounds = 1 if quick else ROUNDS
-    for count in (1, 2):
+    for count in (1,) if options.is_small else (1, 2):
         figures = Figures(count)
-        for number in range(rounds):
-            _measure_claims(workspace, figures, is_first=number == 0)
+        _measure_load(workspace, figures, QUICK_WINDOW_S if options.quick else WINDOW_S)
+        for _ in range(1 if options.quick else ROUNDS):
             _measure_kill(workspace, figures)
-        _measure_slots(workspace, figures)
         _show(figures)
         note(json.dumps(asdict(figures)))
 
 
-def _measure_claims(workspace: Workspace, figures: Figures, *, is_first: bool) -> None:
-    with _workers(workspace, figures.workers, slots=QUEUED) as programs:
-        if is_first:
-            time.sleep(3)
-            figures.idle_transactions = _transactions(workspace, IDLE_S)
-            figures.idle_connections = _connections(workspace, programs)
-        ids = []
-        for _ in range(QUEUED):
-            ids.append(_queue())
-            time.sleep(APART_S)
-        _wait_until(lambda: _first_claims(ids) is not None)
-        figures.claim_s += _first_claims(ids) or []
+def _measure_load(workspace: Workspace, figures: Figures, window_s: float) -> None:
+    """Measure the transactions and connections of idle workers, then of busy ones."""
+    with working(workspace, figures.workers, slots=BUSY_RUNS) as programs:
+        time.sleep(3)
+        figures.idle_transactions = _transactions(workspace, window_s)
+        figures.idle_connections = _connections(workspace, programs)
+        ids = [_queue() for _ in range(BUSY_RUNS * figures.workers)]
+        wait_until_claimed(ids)
+        time.sleep(3)
+        before = sum(_step_counts(ids).values())
+        figures.busy_transactions = _transactions(workspace, window_s)
+        figures.busy_steps = (sum(_step_counts(ids).values()) - before) / window_s
+        figures.busy_connections = _connections(workspace, programs)
     truncate_tables(workspace)
-    if is_first:
-        with _workers(workspace, figures.workers, slots=BUSY_RUNS) as programs:
-            ids = [_queue() for _ in range(BUSY_RUNS * figures.workers)]
-            _wait_until(lambda: _first_claims(ids) is not None)
-            time.sleep(3)
-            before = sum(_step_counts(ids).values())
-            figures.busy_transactions = _transactions(workspace, BUSY_S)
-            figures.busy_steps = (sum(_step_counts(ids).values()) - before) / BUSY_S
-            figures.busy_connections = _connections(workspace, programs)
-        truncate_tables(workspace)
 
 
 def _measure_kill(workspace: Workspace, figures: Figures) -> None:
@@ -97,17 +80,18 @@ def _measure_kill(workspace: Workspace, figures: Figures) -> None:
     from django.utils import timezone
 
     with ExitStack() as stack:
-        [victim] = stack.enter_context(_workers(workspace, 1, slots=BUSY_RUNS))
+        [victim] = stack.enter_context(working(workspace, 1, slots=BUSY_RUNS))
         ids = [_queue() for _ in range(HELD_RUNS)]
-        _wait_until(lambda: _first_claims(ids) is not None)
+        wait_until_claimed(ids)
         if figures.workers == 2:
-            stack.enter_context(_workers(workspace, 1, slots=BUSY_RUNS, name="other"))
+            stack.enter_context(working(workspace, 1, slots=BUSY_RUNS, name="other"))
         time.sleep(random.uniform(6, 11))
         before = _step_counts(ids)
         killed_at = timezone.now()
-        _kill(victim)
+        for pid in reversed(victim.pids()):
+            os.kill(pid, signal.SIGKILL)
         if figures.workers == 1:
-            stack.enter_context(_workers(workspace, 1, slots=BUSY_RUNS, name="again"))
+            stack.enter_context(working(workspace, 1, slots=BUSY_RUNS, name="again"))
         _note_recovery(figures, ids, before, killed_at)
     truncate_tables(workspace)
 
@@ -115,9 +99,11 @@ def _measure_kill(workspace: Workspace, figures: Figures) -> None:
 def _note_recovery(figures: Figures, ids: list[UUID], before: dict[UUID, int], killed_at: datetime) -> None:
     from django.utils import timezone
 
+    from runs.models import Attempt
+
     continued: dict[UUID, float] = {}
 
-    def look() -> bool:
+    def have_all_continued() -> bool:
         for run_id, count in _step_counts(ids).items():
             if count > before[run_id] and run_id not in continued:
                 continued[run_id] = (timezone.now() - killed_at).total_seconds()
@@ -126,48 +112,17 @@ def _note_recovery(figures: Figures, ids: list[UUID], before: dict[UUID, int], k
     # A step committed just before the kill does not count as recovery.
     time.sleep(1)
     before.update(_step_counts(ids))
-    _wait_until(look)
-    from runs.models import Attempt
-
+    wait_until(have_all_continued, CONTINUED_S)
     claims = Attempt.objects.filter(run__in=ids, claimed_at__gt=killed_at).values_list("claimed_at", flat=True)
     figures.taken_s.append((min(claims) - killed_at).total_seconds())
     figures.first_step_s.append(min(continued.values()))
     figures.last_step_s.append(max(continued.values()))
 
 
-def _measure_slots(workspace: Workspace, figures: Figures) -> None:
-    """Queue more runs than slots. Measure how long the other runs wait after the first have their slots."""
-    from runs.models import AgentRun
-
-    with _workers(workspace, figures.workers, slots=SLOTS, more={"AGENTOPS_SLICE_S": str(SLICE_S)}):
-        slots = SLOTS * figures.workers
-        ids = [_queue() for _ in range(slots * RUNS_PER_SLOT)]
-        _wait_until(lambda: _first_claims(ids) is not None)
-        claims = sorted(AgentRun.objects.filter(pk__in=ids).values_list("started_at", flat=True))
-        figures.slot_s += [(claim - claims[slots - 1]).total_seconds() for claim in claims[slots:]]
-    truncate_tables(workspace)
-
-
 def _queue() -> UUID:
-    from agentops.accounts.models import Project
-    from runs.lifecycle import creation
-    from runs.models import Agent
+    from bench.driven import created
 
-    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
-    values = {"provider": "fixture", "model": "paced", "tools": ["recorded"], "max_steps": STEPS + 1,
-              "settings": {"pace": 1}}  # fmt: skip
-    agent, _ = Agent.objects.get_or_create(project=project, slug="paced", defaults=values)
-    return creation.create(project, agent, payload.PROMPT, by="bench").pk
-
-
-def _first_claims(ids: list[UUID]) -> list[float] | None:
-    """Return the seconds from queueing to the first claim of each run, or None while a run waits."""
-    from runs.models import AgentRun
-
-    rows = AgentRun.objects.filter(pk__in=ids).values_list("created_at", "started_at")
-    if any(started is None for _, started in rows):
-        return None
-    return [(started - created).total_seconds() for created, started in rows]
+    return created("paced", STEPS, pace_s=1).pk
 
 
 def _step_counts(ids: list[UUID]) -> dict[UUID, int]:
@@ -198,62 +153,13 @@ def _connections(workspace: Workspace, programs: list[Program]) -> float:
     return fmean(program.connections(workspace.port()) for program in programs)
 
 
-def _kill(program: Program) -> None:
-    for pid in reversed(program.pids()):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _wait_until(is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + MOST_S
-    while not is_done():
-        if time.monotonic() > until:
-            raise RuntimeError("the runs did not get that far")
-        time.sleep(0.1)
-
-
-@contextmanager
-def _workers(
-    workspace: Workspace, count: int, *, slots: int, name: str = "worker", more: dict[str, str] | None = None
-) -> Iterator[list[Program]]:
-    """Start worker processes as in production, and wait until each is ready."""
-    command: list[str | Path] = [
-        Path(sys.executable).with_name("agentops"), "worker", "--concurrency", str(slots), "--beat",
-    ]  # fmt: skip
-    with ExitStack() as stack:
-        programs = []
-        for number in range(count):
-            alive = workspace.folder / f"alive-{name}-{number}-{time.monotonic_ns()}"
-            environment = os.environ | {
-                "AGENTOPS_ALIVE_FILE": str(alive),
-                "AGENTOPS_DB_POOL": str(max(slots + 8, 20)),
-                "AGENTOPS_SLICE_S": "3600",
-                "REDIS_URL": redis_url(),
-                **(more or {}),
-            }
-            programs.append(
-                stack.enter_context(running(command, environment, workspace.folder / f"{name}-{number}.log"))
-            )
-            until = time.monotonic() + READY_S
-            while not alive.exists():
-                if time.monotonic() > until or not programs[-1].alive():
-                    raise RuntimeError(programs[-1].last_line())
-                time.sleep(0.02)
-        yield programs
-
-
 def _show(figures: Figures) -> None:
     what = f"{figures.workers} worker{'s' if figures.workers > 1 else ''}"
+    busy = (f"{figures.busy_transactions:.1f} transactions/s", f"{figures.busy_steps:.1f} steps/s")
+    connections = f"{figures.idle_connections:.0f} idle, {figures.busy_connections:.0f} busy"
     show(Row(f"{what}, idle", f"{figures.idle_transactions:.1f} transactions/s"))
-    show(
-        Row(
-            f"{what}, {BUSY_RUNS} runs each",
-            f"{figures.busy_transactions:.1f} transactions/s",
-            f"{figures.busy_steps:.1f} steps/s",
-        )
-    )
-    show(
-        Row(f"{what}, connections of one", f"{figures.idle_connections:.0f} idle, {figures.busy_connections:.0f} busy")
-    )
-    for name in ("claim_s", "slot_s", "taken_s", "first_step_s", "last_step_s"):
+    show(Row(f"{what}, {BUSY_RUNS} runs each", *busy))
+    show(Row(f"{what}, connections of one", connections))
+    for name in ("taken_s", "first_step_s", "last_step_s"):
         values = getattr(figures, name)
         show(Row(f"{what}, {name}", f"{fmean(values):.2f} s", f"{min(values):.2f} to {max(values):.2f} s"))

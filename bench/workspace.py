@@ -30,6 +30,21 @@ RESET_PREFIXES = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "LOG_LEVEL", "SECRET_KE
 
 
 @dataclass(frozen=True)
+class Options:
+    """The options of the command line: the length of runs, and the number of rows of large tables."""
+
+    steps: int
+    quick: bool
+    with_peers: bool
+    size: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all sizes are reduced, as in tests."""
+        return self.steps < 1000
+
+
+@dataclass(frozen=True)
 class Workspace:
     url: str
     folder: Path

@@ -128,10 +128,19 @@ def _run(command: list[str | Path]) -> None:
 
 
 _LANGGRAPH = ("langgraph>=1.2,<2", "langgraph-checkpoint-postgres>=3.2,<4", "psycopg[binary,pool]>=3.3,<4")
-LANGGRAPH = Peer("langgraph", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("list",))
-LANGGRAPH_DELTA = Peer("langgraph (delta)", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("delta",))
-DBOS = Peer("dbos", "dbos", ("dbos>=3.4,<4", "psycopg[binary]>=3.3,<4"), "dbos_steps.py")
-STEPPING = (LANGGRAPH_DELTA, DBOS, LANGGRAPH)
+_DBOS = ("dbos>=3.4,<4", "psycopg[binary]>=3.3,<4")
+
+
+def _peers(way: str) -> tuple[Peer, ...]:
+    """Return the peers. With "steps" they execute one run after the other, with "runs" many at once."""
+    return (
+        Peer("langgraph (delta)", "langgraph", _LANGGRAPH, "langgraph_peer.py", (way, "delta")),
+        Peer("dbos", "dbos", _DBOS, "dbos_peer.py", (way,)),
+        Peer("langgraph (list)", "langgraph", _LANGGRAPH, "langgraph_peer.py", (way, "list")),
+    )
+
+
+STEPPING, RUNNING = _peers("steps"), _peers("runs")
 # With uvloop and httptools, like agentops.
 EVENTSTREAM = (
     "django-eventstream>=5.3,<6",

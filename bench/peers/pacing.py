@@ -20,10 +20,8 @@ TEXT = (
 )
 TYPE = "x.bench.tick"
 
-#: The time of the publisher's call, and the time when others could see its event; by time.monotonic_ns.
-Stamp = tuple[int, int]
-#: (target, numbers) -> a stamp for each number. One call publishes one burst.
-Publish = Callable[[str, range], list[Stamp]]
+#: (target, numbers) -> for each number, when others could see its event, by time.monotonic_ns. Publishes one burst.
+Publish = Callable[[str, range], list[int]]
 
 
 def payload(number: int) -> dict[str, Any]:
@@ -56,9 +54,9 @@ def serve(title: str, publish: Publish) -> None:
         _say({"stamps": _paced(publish, **json.loads(line))})
 
 
-def _paced(publish: Publish, *, target: str, first: int, bursts: int, size: int, rate: float) -> list[Stamp]:
+def _paced(publish: Publish, *, target: str, first: int, bursts: int, size: int, rate: float) -> list[int]:
     """Publish `rate` bursts per second, of `size` events each, and return the timestamps."""
-    stamps: list[Stamp] = []
+    stamps: list[int] = []
     began = time.monotonic()
     for turn in range(bursts):
         early = began + turn / rate - time.monotonic()

@@ -1,10 +1,12 @@
-"""The processor time of turns, in PostgreSQL and in its client process.
+"""What the growth of a site is measured by: bytes of tables and indexes, free space, and processor time.
 
 On a shared machine, wall time depends more on other programs than on the size of the tables.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +16,9 @@ from typing import Any
 from bench.processes import process_cpu_s
 from bench.workspace import Workspace
 
+_SIZES = """
+SELECT relname, pg_table_size(relid), pg_indexes_size(relid) FROM pg_stat_user_tables
+WHERE schemaname = 'public' AND pg_total_relation_size(relid) > 0"""
 #: Turns without measurement.
 WARM_UP = 2
 _BACKENDS = """
@@ -72,3 +77,28 @@ def own_backend() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])
+
+
+@dataclass(frozen=True)
+class TableSizes:
+    """Bytes by table."""
+
+    rows: dict[str, int]
+    indexes: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values()) + sum(self.indexes.values())
+
+
+def table_sizes(workspace: Workspace) -> TableSizes:
+    with workspace.connect() as connection:
+        found = connection.execute(_SIZES).fetchall()
+    return TableSizes({table: rows for table, rows, _ in found}, {table: indexes for table, _, indexes in found})
+
+
+def free_bytes(workspace: Workspace) -> int:
+    """Return the free space of the database's disk, or of the folder's disk if the database is on another machine."""
+    with workspace.connect() as connection:
+        [folder] = connection.execute("SHOW data_directory").fetchone() or ("",)
+    return shutil.disk_usage(folder if os.access(folder, os.F_OK) else workspace.folder).free
