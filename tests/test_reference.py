@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from agentops import client
 from agentops.accounts.management.base import EXIT_CODES
 from agentops.accounts.management.overview import COMMANDS
 from agentops.reference import json_types, markdown
+from agentops.reference.api_page import api_pages
 from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.settings_page import settings_page
 from agentops.settings import env
 from agentops.site import settings_reference
+from runs.api.docs import document
 from timeline.events import EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +48,18 @@ def test_it_writes_every_page_and_detects_a_stale_page(checkout: Path) -> None:
 
     assert refused.value.returncode == 1
     assert "`AGENTOPS_LEASE_S` | `30`" in page.read_text()
+
+
+def test_it_removes_the_page_of_a_tag_that_no_request_has(checkout: Path) -> None:
+    call_command("write_reference", stdout=io.StringIO())
+    obsolete = checkout / "api" / "gone.md"
+    obsolete.write_text("# HTTP API: gone\n")
+
+    with pytest.raises(CommandError, match=r"stale in docs/reference: api/gone\.md; run make reference"):
+        call_command("write_reference", "--check", stdout=io.StringIO())
+    call_command("write_reference", stdout=io.StringIO())
+
+    assert not obsolete.exists()
 
 
 def test_it_fails_outside_a_checkout(checkout: Path) -> None:
@@ -89,6 +104,17 @@ def test_every_command_is_on_its_page() -> None:
     # A command whose subcommand is optional.
     assert "\nagentops retention [OPTIONS]\n" in page
     assert "\nagentops retention hold RUN --reason TEXT [OPTIONS]\n" in page
+
+
+def test_every_request_is_in_the_index_and_on_the_page_of_its_tag() -> None:
+    pages = api_pages()
+    links = re.findall(r"^\| \[(`[A-Z]+ [^`]+`)\]\(([^#]+)#[^)]+\) \| .+ \|$", pages["index.md"], re.MULTILINE)
+    headings = {(line.removeprefix("## "), name) for name, text in pages.items() for line in text.splitlines()
+                if line.startswith("## `")}  # fmt: skip
+
+    assert set(links) == headings
+    assert len(links) == sum(len(methods) for methods in json.loads(document())["paths"].values())
+    assert ("`GET /agent-runs`", "agent-runs.md") in headings
 
 
 def test_every_event_is_on_its_page_with_a_description() -> None:

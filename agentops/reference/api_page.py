@@ -1,4 +1,4 @@
-"""docs/reference/api.md: every request of the HTTP API, from its OpenAPI document."""
+"""docs/reference/api: every request of the HTTP API, a page for each tag of its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from runs.api.docs import document
 
 INTRODUCTION = """\
 All addresses begin with the address of the site. A running site shows the same, to try out, at `/api/docs`; the OpenAPI
-document is at `/api/schema`. [The guide](../guides/api.md) explains keys, pages, errors, repeats and limits.
+document is at `/api/schema`. [The guide](../../guides/api.md) explains keys, pages, errors, repeats and limits.
 
 `{project}` is a project's ID or slug; headings leave `/api/projects/{project}` out. Times are UTC in ISO 8601, IDs are
 UUIDs. Unknown parameters and fields are refused."""
 
+_BACK = "[All requests](index.md), with what holds for each of them."
 PREFIX = "/api/projects/{project}"
 #: Schemas referenced by fields and responses.
 SHARED = ("RunFilter", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
@@ -35,8 +36,14 @@ class Operation:
     def title(self) -> str:
         return f"{self.method} {self.path.removeprefix(PREFIX) or self.path}"
 
+    @property
+    def tag(self) -> str:
+        tag: str = self.described["tags"][0]
+        return tag
 
-def api_page() -> str:
+
+def api_pages() -> dict[str, str]:
+    """Return the pages by the names of their files: an index, and a page for each tag."""
     openapi = json.loads(document())
     schemas = openapi["components"]["schemas"]
     operations = [
@@ -44,12 +51,27 @@ def api_page() -> str:
         for path, methods in openapi["paths"].items()
         for method, described in methods.items()
     ]
-    links = [f"[{code(each.title)}](#{anchor_of(each.title)})" for each in operations]
-    purposes = [flat(each.described["summary"]) for each in operations]
-    summary = table(["Request", "Purpose"], zip(links, purposes, strict=True))
-    blocks = [block for each in operations for block in _operation(each, schemas)]
+    by_tag: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_tag.setdefault(operation.tag, []).append(operation)
+    pages = {"index.md": _index(by_tag, schemas)}
+    for tag, some in by_tag.items():
+        blocks = [block for each in some for block in _operation(each, schemas)]
+        pages[f"{tag}.md"] = page(f"HTTP API: {tag}", _BACK, *blocks)
+    return pages
+
+
+def _index(by_tag: dict[str, list[Operation]], schemas: JsonSchema) -> str:
+    """Return the page with the purpose of every request, and the schemas that all pages refer to."""
+    blocks = []
+    for tag, operations in by_tag.items():
+        rows = [
+            [f"[{code(each.title)}]({tag}.md#{anchor_of(each.title)})", flat(each.described["summary"])]
+            for each in operations
+        ]
+        blocks += [f"## [{tag}]({tag}.md)", table(["Request", "Purpose"], rows)]
     shared = [f"## {name}\n\n{schemas[name].get('description', '')}\n\n{_fields(schemas[name])}" for name in SHARED]
-    return page("HTTP API", INTRODUCTION, summary, *blocks, *shared)
+    return page("HTTP API", INTRODUCTION, *blocks, *shared)
 
 
 def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
@@ -67,7 +89,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
     yield _first_body(answers, schemas)
     refusals = ", ".join(code(status) for status in described["responses"] if int(status) >= 400)
-    yield f"Refusals: {refusals}, each with a [problem](#problem)."
+    yield f"Refusals: {refusals}, each with a [problem](index.md#problem)."
 
 
 def _first_body(answers: JsonSchema, schemas: JsonSchema) -> str:

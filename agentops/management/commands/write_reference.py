@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
-from agentops.reference.api_page import api_page
+from agentops.reference.api_page import api_pages
 from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
@@ -26,7 +27,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "exit-codes.md": exit_codes_page,
     "events.md": events_page,
-    "api.md": api_page,
     "client.md": client_page,
     "secret-kinds.md": secret_kinds_page,
     "events.schema.json": lambda: _json_text(events_schema()),
@@ -50,16 +50,27 @@ class Command(AgentopsCommand):
         directory = settings.BASE_DIR / "docs" / "reference"
         if not directory.is_dir():
             raise CommandError(f"{directory} does not exist: this is not a checkout", returncode=EXIT_REFUSED)
-        stale = []
-        for name, write in PAGES.items():
-            path, text = directory / name, write()
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                stale.append(name)
-                if not options["check"]:
-                    path.write_text(text, encoding="utf-8")
+        pages = {name: write() for name, write in PAGES.items()}
+        pages |= {f"api/{name}": text for name, text in api_pages().items()}
+        stale = _stale_pages(directory, pages)
         if stale and options["check"]:
             names = ", ".join(stale)
             raise CommandError(f"stale in docs/reference: {names}; run make reference", returncode=EXIT_NOT_COMPLETED)
-        self.stdout.write(
-            f"docs/reference: {len(PAGES)} pages, {len(stale)} {'stale' if options['check'] else 'written'}"
-        )
+        (directory / "api").mkdir(exist_ok=True)
+        for name in stale:
+            if name in pages:
+                (directory / name).write_text(pages[name], encoding="utf-8")
+            else:
+                (directory / name).unlink()
+        self.stdout.write(f"docs/reference: {len(pages)} pages, {len(stale)} written")
+
+
+def _stale_pages(directory: Path, pages: dict[str, str]) -> list[str]:
+    """Return the pages whose file is missing or differs, and files in the directory of the API that are no page."""
+    obsolete = {f"api/{path.name}" for path in (directory / "api").glob("*.md")} - pages.keys()
+    changed = [
+        name
+        for name, text in pages.items()
+        if not (directory / name).exists() or (directory / name).read_text(encoding="utf-8") != text
+    ]
+    return [*changed, *sorted(obsolete)]
