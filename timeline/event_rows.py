@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from agentops.accounts.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json, format_member
-from timeline.events import EventType
+from timeline.events import EventType, Show
+from timeline.events.base import CUSTOM, EventKind
 from timeline.events.failures import is_failure
 from timeline.events.moments import moved, parse_moment
 from timeline.models import Event
@@ -20,68 +21,9 @@ TEXT_BYTES = 2048
 #: Maximum bytes of the JSON of a custom payload.
 JSON_BYTES = 4096
 
-#: Chunks of streamed texts. They have no row, and are read only if the full text is not stored.
-CHUNKS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA, EventType.TOOL_OUTPUT})
-
-_WARNINGS = frozenset(
-    {EventType.RUN_PAUSED, EventType.RUN_WAITING, EventType.RUN_RECOVERED, EventType.BUDGET_WARNING}
-    | {EventType.RUN_STOPPED, EventType.RUN_ROLLED_BACK, EventType.SAFETY_BLOCK, EventType.CONTEXT_TRIMMED}
-    | {EventType.IMPORT_LEFT_OUT}
-)
-
-#: Decisions that prevent a call from running, or stop a run from continuing automatically.
-_REFUSALS: dict[str, tuple[str, frozenset[str]]] = {
-    EventType.APPROVAL_RESOLVED: ("decision", frozenset({"denied", "expired", "cancelled"})),
-    EventType.POLICY_APPLIED: ("action", frozenset({"escalate", "fail"})),
-}
-
 _SIDES = (("from", "-"), ("to", "+"))
-_FAMILIES = {
-    "run": ("run.",),
-    "message": ("message.",),
-    "llm": ("llm.",),
-    "retry": ("retry.",),
-    "tool": ("tool.",),
-    "hook": ("hook.",),
-    "safety": ("safety.",),
-    "approval": ("approval.",),
-    "command": ("command.",),
-    "policy": ("policy.",),
-    "work": ("file.", "git.", "deploy."),
-    "child": ("handoff", "child_run."),
-    "flow": ("flow.", "node.", "edge.", "loop."),
-    "notice": ("error", "budget.", "context.", "import."),
-}
-_ICONS = {
-    "run": "run",
-    "message": "user",
-    "llm": "assistant",
-    "retry": "retry",
-    "tool": "tool",
-    "hook": "hook",
-    "safety": "denied",
-    "approval": "hook",
-    "command": "command",
-    "policy": "hook",
-    "work": "file",
-    "child": "child",
-    "flow": "run",
-    "notice": "notice",
-    "custom": "notice",
-}
-#: A status change has the icon of the new status.
-_RUN_ICONS: dict[str, str] = {
-    EventType.RUN_CREATED: "queued",
-    EventType.RUN_STARTED: "running",
-    EventType.RUN_WAITING: "waiting",
-    EventType.RUN_PAUSED: "paused",
-    EventType.RUN_RESUMED: "resumed",
-    EventType.RUN_RECOVERED: "retry",
-    EventType.RUN_COMPLETED: "completed",
-    EventType.RUN_FAILED: "failed",
-    EventType.RUN_STOPPED: "stopped",
-    EventType.ERROR: "error",
-}
+#: Statuses of runs, which have icons.
+_STATUSES = frozenset(cls.event_kind.status for cls in events.REGISTRY.values()) - {""}
 
 
 class EventFields(dict[str, Any]):
@@ -102,7 +44,7 @@ class EventRow:
     ts: datetime
     type: str
     step: int | None = None
-    family: str
+    kind: EventKind
     icon: str
     #: A sentence that describes the event.
     text: str
@@ -125,6 +67,11 @@ class EventRow:
     link: str = ""
 
     @property
+    def family(self) -> str:
+        """Return the name of the event's family, for the CSS class."""
+        return self.kind.family.name
+
+    @property
     def detail(self) -> str:
         """Return the template of the event's family."""
         return f"timeline/events/{self.family}.html"
@@ -135,15 +82,9 @@ class EventRow:
         return f"{self.base}/events/{self.seq}"
 
     @property
-    def shows(self) -> frozenset[str]:
-        """Return the filters that include the row, besides "all"."""
-        kinds = {"tools"} if self.family in {"tool", "safety", "hook", "approval"} else set()
-        return frozenset(kinds | ({"messages"} if self.family == "message" else set()) | errors_if(self.is_error))
-
-
-def errors_if(is_error: bool) -> set[str]:
-    """Return the filter "errors" if `is_error`."""
-    return {"errors"} if is_error else set()
+    def shows(self) -> list[Show]:
+        """Return the filters that include the row."""
+        return filters_of(self.kind.show, is_error=self.is_error)
 
 
 def payload_of(event: Event) -> Mapping[str, Any]:
@@ -154,51 +95,44 @@ def payload_of(event: Event) -> Mapping[str, Any]:
 def row_of(event: Event, base: str) -> EventRow:
     """Return the row of an event. `base` is the URL of the log's page. Never raises for payloads of older rules."""
     payload = payload_of(event)
-    family = family_of(event.type)
-    custom = family == "custom"
+    kind = events.kind_of(event.type)
+    custom = kind is CUSTOM
     return EventRow(
         id=f"e{event.seq}",
         seq=event.seq,
         ts=event.ts,
         type=clip(event.type, TEXT_BYTES).text,
         step=event.step,
-        family=family,
-        icon=_icon_of(event.type, family, payload),
+        kind=kind,
+        icon=_icon_of(kind, payload),
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
         facts=EventFields() if custom else EventFields((name, _fact(name, value)) for name, value in payload.items()),
         json=clip(format_json(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_failure(event.type, payload),
-        is_warning=event.type in _WARNINGS or _is_refusal(event.type, payload),
+        is_warning=kind.is_warning or _has_any(payload, {**kind.warns_if, **kind.denies_if}),
         late=event.late,
         base=base,
         until=until_of(event),
-        last_seen_at=parse_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
+        last_seen_at=parse_moment(payload.get("last_event_at")),
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_page_of_log(base, payload.get("run_id")),
     )
 
 
-def family_of(type_: str) -> str:
-    """Return the family of an event type; "custom" for custom and unknown types."""
-    if type_ in events.EVENT_TYPES:
-        for family, prefixes in _FAMILIES.items():
-            if type_.startswith(prefixes):
-                return family
-    return "custom"
+def filters_of(show: Show | None, *, is_error: bool) -> list[Show]:
+    """Return the filters of the timeline that include an item of the filter `show`."""
+    return [Show.ALL, *([show] if show else []), *([Show.ERRORS] if is_error else [])]
 
 
-def _is_refusal(type_: str, payload: Mapping[str, Any]) -> bool:
-    name, values = _REFUSALS.get(type_, ("", frozenset()))
-    return str(payload.get(name)) in values
-
-
-def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:
-    status = payload.get("status")
-    if payload.get("verdict") == "deny" or (family == "approval" and _is_refusal(type_, payload)):
+def _icon_of(kind: EventKind, payload: Mapping[str, Any]) -> str:
+    if _has_any(payload, kind.denies_if):
         return "denied"
-    if type_ == EventType.RUN_PHASE and status in _RUN_ICONS.values():
-        return str(status)
-    return _RUN_ICONS.get(type_, _ICONS[family])
+    status = str(payload.get(kind.status_field)) if kind.status_field else kind.status
+    return kind.icon or (status if status in _STATUSES else kind.family.icon)
+
+
+def _has_any(payload: Mapping[str, Any], values: Mapping[str, tuple[str, ...]]) -> bool:
+    return any(str(payload.get(name)) in wanted for name, wanted in values.items())
 
 
 def until_of(event: Event) -> datetime | None:

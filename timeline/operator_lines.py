@@ -1,4 +1,7 @@
-"""Log lines for operators: which events are logged, and at which level. The events themselves are for users."""
+"""Log lines for operators. The events themselves are for users.
+
+The kind of an event says its level. Starts and ends of runs are logged separately (runs.lifecycle.run_lines).
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,9 @@ from uuid import UUID
 
 from agentops.base.database.after_commit import after_commit
 from timeline import events
-from timeline.events import EventType
 from timeline.models import Source
 
 log = logging.getLogger("agentops.runs")
-#: Events with a log line. Starts and ends of runs are logged separately (runs.lifecycle.run_lines).
-LEVELS: Mapping[str, int] = {
-    EventType.LLM_TURN_END: logging.DEBUG,
-    EventType.TOOL_START: logging.DEBUG,
-    EventType.TOOL_END: logging.DEBUG,
-    EventType.RETRY_SCHEDULED: logging.WARNING,
-    EventType.CONTEXT_TRIMMED: logging.WARNING,
-    EventType.BUDGET_WARNING: logging.WARNING,
-    EventType.RUN_RECOVERED: logging.WARNING,
-    EventType.RUN_ROLLED_BACK: logging.WARNING,
-    EventType.LLM_TURN_ABANDONED: logging.WARNING,
-}
 #: Payload fields that a line contains in addition to the description. None of them is free text.
 _FACTS = (
     *("model", "input_tokens", "output_tokens", "duration_ms", "tool_calls", "call_id", "status", "error_type"),
@@ -39,7 +29,7 @@ _OWN = frozenset({Source.WORKER, Source.POLICY, Source.WEB})
 def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> None:
     """Log the stored events that have a line, after the commit, unless an external runner sent them."""
     for row in rows if source in _OWN else ():
-        level = LEVELS.get(row["type"])
+        level = events.kind_of(row["type"]).log_level
         if level is not None and log.isEnabledFor(level):
             after_commit(_write, level, log_id, row)
 

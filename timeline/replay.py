@@ -13,7 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 from uuid import UUID
 
-from timeline.events.vocabulary import EventType
+from timeline.events import EventType, kind_of, types_that
+from timeline.events.base import EventKind
 from timeline.reasons import ABANDONED
 
 #: In the order of stored summaries (runs.queries.replay_states): new ones come last.
@@ -136,6 +137,9 @@ def advance(frame: Frame, event: FoldedEvent) -> None:
     frame.seq = event.seq
     if event.late and event.type != EventType.LLM_USAGE_MOVED:
         return
+    kind = kind_of(event.type)
+    if kind.status:
+        _set_status(frame, event, kind)
     fold_one = _FOLDS.get(event.type)
     if fold_one is not None:
         fold_one(frame, event)
@@ -144,15 +148,11 @@ def advance(frame: Frame, event: FoldedEvent) -> None:
 Fold = Callable[[Frame, FoldedEvent], None]
 
 
-def _set_status(status: str, *, why: str = "", terminal: bool = False) -> Fold:
-    """Return the fold of an event that sets `status`. `why` is the payload field of the reason."""
-
-    def move(frame: Frame, event: FoldedEvent) -> None:
-        frame.status, frame.phase, frame.terminal = status, event.phase, terminal
-        frame.reason = str(event.payload.get(why) or "")
-        _count_totals(frame, event.payload)
-
-    return move
+def _set_status(frame: Frame, event: FoldedEvent, kind: EventKind) -> None:
+    payload = event.payload
+    frame.status, frame.phase, frame.terminal = kind.status, event.phase, kind.is_terminal
+    frame.reason = str(payload.get("reason") or payload.get("error_type") or "")
+    _count_totals(frame, payload)
 
 
 def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
@@ -172,14 +172,12 @@ def _phase(frame: Frame, event: FoldedEvent) -> None:
 
 
 def _waiting(frame: Frame, event: FoldedEvent) -> None:
-    _set_status("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
         # The event does not name the call: it is the call that has started and not ended.
         _lose_running_calls(frame)
 
 
 def _stopped(frame: Frame, event: FoldedEvent) -> None:
-    _set_status("stopped", why="reason", terminal=True)(frame, event)
     if frame.reason == ABANDONED:
         # Its calls stay open, since their results may come later.
         _lose_running_calls(frame)
@@ -295,15 +293,8 @@ def _command(frame: Frame, event: FoldedEvent) -> None:
 
 
 _FOLDS: dict[str, Fold] = {
-    EventType.RUN_CREATED: _set_status("queued"),
-    EventType.RUN_STARTED: _set_status("running"),
-    EventType.RUN_RECOVERED: _set_status("running"),
     EventType.RUN_PHASE: _phase,
     EventType.RUN_WAITING: _waiting,
-    EventType.RUN_PAUSED: _set_status("paused", why="reason"),
-    EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
-    EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
-    EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
     EventType.RUN_STOPPED: _stopped,
     EventType.RUN_ROLLED_BACK: _rolled_back,
     EventType.MESSAGE_ADDED: _message,
@@ -317,4 +308,4 @@ _FOLDS: dict[str, Fold] = {
     EventType.COMMAND_RECEIVED: _command,
 }
 #: The types that change the state. Any other event, and a late one, only changes `seq`.
-FOLDED_TYPES = frozenset(_FOLDS)
+FOLDED_TYPES = types_that(lambda kind: kind.status) | frozenset(_FOLDS)

@@ -9,7 +9,7 @@ from types import ModuleType
 from agentops.reference.json_types import JsonSchema, type_of
 from agentops.reference.markdown import code, flat, page, table
 from timeline.dialects.agent_names import ERROR_TYPES
-from timeline.events import FAMILIES, RESERVED_TYPES, TERMINAL_TYPES, Payload
+from timeline.events import FAMILIES, Payload
 from timeline.events.base import REGISTRY
 
 INTRODUCTION = """\
@@ -93,9 +93,7 @@ def _event(cls: type[Payload]) -> str:
     text = vars(cls).get("__doc__")
     if not text:
         raise LookupError(f"{cls.__name__} of timeline/events has no docstring")
-    marks = [
-        mark for mark, types in (("terminal", TERMINAL_TYPES), ("reserved", RESERVED_TYPES)) if cls.event_type in types
-    ]
+    marks = ["terminal"] * cls.event_kind.is_terminal + ["reserved"] * cls.event_kind.is_reserved
     suffix = f" *({', '.join(marks)})*" if marks else ""
     return "\n\n".join(filter(None, [f"### `{cls.event_type}`", inspect.cleandoc(text) + suffix, _fields(cls)]))
 

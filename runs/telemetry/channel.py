@@ -26,7 +26,7 @@ from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.hook_envelopes import HookName, hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
-from timeline.event_rows import CHUNKS
+from timeline.events import CHUNK_TYPES
 from timeline.models import Event
 from timeline.settled import newest_event
 
@@ -143,7 +143,7 @@ def _remove(subscription: Subscription) -> None:
 
 def _is_wanted(type_: str, types: Collection[str]) -> bool:
     if not types:
-        return type_ not in CHUNKS
+        return type_ not in CHUNK_TYPES
     return type_ in types or f"{type_.partition('.')[0]}{FAMILY}" in types
 
 

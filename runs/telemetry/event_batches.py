@@ -9,7 +9,7 @@ from django.db.models import F, Q, QuerySet
 
 from runs.models import Delivery, Sink
 from runs.telemetry.sink_kind import SinkKind
-from timeline.event_rows import CHUNKS
+from timeline.events import CHUNK_TYPES
 from timeline.models import Event
 
 #: Number of event IDs that one query covers, so that a project with few events among many causes no long scan.
@@ -45,7 +45,7 @@ def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
     rows = Event.objects.select_related("log")
     rows = exported(rows) if sink.project_id is None else rows.filter(log__project=sink.project_id)
     types = kind.types_of(sink.config, sink.event_types)
-    return rows.filter(selected(types)) if types else rows.exclude(type__in=CHUNKS)
+    return rows.filter(selected(types)) if types else rows.exclude(type__in=CHUNK_TYPES)
 
 
 def exported(rows: QuerySet[Event]) -> QuerySet[Event]:

@@ -15,8 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from runs.models import AgentRun, FlowRun, MetricCount, MetricPosition, TurnUsage
-from timeline.events import EventType
-from timeline.events.vocabulary import TERMINAL_TYPES
+from timeline.events import TERMINAL_TYPES, EventType
 from timeline.models import Event
 from timeline.settled import newest_event, settled_event
 

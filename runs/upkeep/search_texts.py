@@ -13,19 +13,21 @@ from runs.queries.searching.search_terms import fold, one_line
 from runs.queries.searching.text_parts import HEAD, LIMIT, OVERLAP, TAIL, part_key, split
 from timeline import events as event_types
 from timeline.display import LOOKAHEAD, clean, format_json
-from timeline.event_rows import CHUNKS, family_of, payload_of
-from timeline.events import EventType
+from timeline.event_rows import payload_of
+from timeline.events import CHUNK_TYPES, EventType, kind_of
 from timeline.events.failures import FAILED_STATUSES, is_failure
+from timeline.events.hook import APPROVAL
+from timeline.events.tool import TOOL
 from timeline.models import Event
 
 #: Rows whose contents are in memory at a time.
 CHUNK = 20
 #: Events without text.
-SKIPPED = CHUNKS | {EventType.LLM_TURN_START}
+SKIPPED = CHUNK_TYPES | {EventType.LLM_TURN_START}
 #: Blocks of an answer, which are part of its message. There are none after the end of a run.
 _BLOCKS = frozenset({EventType.LLM_TEXT, EventType.LLM_THINKING})
 _TURN_ENDS = frozenset({EventType.MESSAGE_ADDED, EventType.LLM_TURN_END})
-_CALL_FAMILIES = frozenset({"tool", "approval"})
+_CALL_FAMILIES = (TOOL, APPROVAL)
 Kind = SearchEntry.Kind
 
 
@@ -68,7 +70,7 @@ class _Rows:
         call_ids = {
             event.ref_id
             for event in events
-            if event.ref_id and (family_of(event.type) in _CALL_FAMILIES or event.type == EventType.RUN_WAITING)
+            if event.ref_id and (kind_of(event.type).family in _CALL_FAMILIES or event.type == EventType.RUN_WAITING)
         }
         self._messages = {row.pk: row for row in _messages(message_ids)}
         self._calls = {row.pk: row for row in _calls(call_ids, message_ids)}
@@ -87,7 +89,7 @@ class _Rows:
                 yield from requested.entries(event)
         elif call is not None:
             yield from call.entries(event)
-        if message is None and (call is None or family_of(event.type) != "tool") and _has_own_text(event):
+        if message is None and (call is None or kind_of(event.type).family is not TOOL) and _has_own_text(event):
             yield from _event_entries(event)
 
 

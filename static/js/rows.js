@@ -15,12 +15,6 @@
   const FACTS_MS = 500;
   const NEW_MS = 2500; // how long a row is marked as new, at least
   const HIDDEN_MS = 250; // a hidden page has no animation frames
-  // Of a filtered page. The server filters the first rows in the same way (EventRow.shows and that of each card).
-  const SHOWN = {
-    messages: ".step, .row-message, .card:not(.card-tool)",
-    tools: ".card-tool, .row-tool, .row-safety, .row-hook, .row-approval",
-    errors: ".is-error",
-  };
 
   const timeline = document.getElementById("timeline");
   if (!timeline) return;
@@ -30,7 +24,7 @@
   const seqOf = (id) => Number.parseInt(id, 10) || 0; // "n", or "n.k" after the database was restored k times
   const following = () => "following" in timeline.dataset;
   const emit = (name, detail) => timeline.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
-  const isShown = (row) => !(timeline.dataset.show in SHOWN) || row.matches(SHOWN[timeline.dataset.show]);
+  const isShown = (row) => row.dataset.shows.split(" ").includes(timeline.dataset.show ?? "all");
 
   // --- Messages ----------------------------------------------------------------------------------------------------
 

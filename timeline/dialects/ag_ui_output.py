@@ -29,20 +29,10 @@ from timeline.dialects.ag_ui_log_state import LogState
 from timeline.dialects.ag_ui_subagents import CHILDREN
 from timeline.dialects.ag_ui_tools import requested_call, tool_messages
 from timeline.dialects.agent_output import WholeTexts, payload_of
-from timeline.events import EventType
+from timeline.events import EventType, kind_of
 from timeline.models import Event
 
 PROTOCOL_VERSION = "1.0"
-#: Event type → status in STATE_SNAPSHOT after it.
-_STATUSES: dict[str, str] = {
-    EventType.RUN_CREATED: "queued",
-    EventType.RUN_STARTED: "running",
-    EventType.RUN_WAITING: "waiting",
-    EventType.RUN_PAUSED: "paused",
-    EventType.RUN_COMPLETED: "completed",
-    EventType.RUN_FAILED: "failed",
-    EventType.RUN_STOPPED: "stopped",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +217,8 @@ def _snapshot(event: Event, rows: AgUiRows) -> list[Message]:
 
 def _state(event: Event, rows: AgUiRows) -> list[Message]:
     """Return the state of the run. Each change of its status replaces it."""
-    status = event.payload.get("status") if event.type == EventType.RUN_PHASE else _STATUSES[event.type]
+    kind = kind_of(event.type)
+    status = event.payload.get(kind.status_field) if kind.status_field else kind.status
     snapshot = {"runId": str(event.log_id), "status": status, "reason": event.payload.get("reason"), "seq": event.seq}
     return [{"type": "STATE_SNAPSHOT", "snapshot": snapshot}]
 

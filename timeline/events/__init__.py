@@ -10,10 +10,11 @@ from pydantic import ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from timeline.events import child, command, flow, hook, llm, message, notice, retry, run, tool, work
-from timeline.events.base import REGISTRY, Payload
-from timeline.events.vocabulary import EVENT_TYPES, RESERVED_TYPES, TERMINAL_TYPES, EventType, is_custom
+from timeline.events.base import REGISTRY, Payload, Show, kind_of, types_that
+from timeline.events.vocabulary import EVENT_TYPES, EventType, is_custom
 
 __all__ = [
+    "CHUNK_TYPES",
     "EVENT_TYPES",
     "FAMILIES",
     "REGISTRY",
@@ -23,11 +24,14 @@ __all__ = [
     "InvalidPayload",
     "Payload",
     "PayloadFault",
+    "Show",
     "UnknownEventType",
     "describe",
     "dump",
     "is_custom",
+    "kind_of",
     "parse",
+    "types_that",
     "validate",
     "wire_fields",
 ]
@@ -38,6 +42,10 @@ JSON: TypeAlias = JsonValue
 FAMILIES = (run, message, llm, retry, tool, hook, command, notice, work, child, flow)
 if REGISTRY.keys() != EVENT_TYPES:
     raise RuntimeError(f"event types without a payload class: {sorted(EVENT_TYPES - REGISTRY.keys())}")
+
+TERMINAL_TYPES = types_that(lambda kind: kind.is_terminal)
+RESERVED_TYPES = types_that(lambda kind: kind.is_reserved)
+CHUNK_TYPES = types_that(lambda kind: kind.is_chunk)
 
 MAX_PROBLEMS = 20
 MAX_ECHO = 64

@@ -1,14 +1,15 @@
-"""The base class of event payloads, shared field types, and the registry of event types."""
+"""The base class of event payloads, shared field types, and the registry of event types with all facts about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
 from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
-from timeline.events.vocabulary import EventType
 from timeline.reasons import reason_label
 
 # The range of a bigint column, in which counts are summed. Strict: True and "7" are not counts.
@@ -35,6 +36,7 @@ class Payload(BaseModel):
         populate_by_name=True,
     )
     event_type: ClassVar[str] = ""
+    event_kind: ClassVar[EventKind]
 
     message: str = ""
     #: Additional fields from an external runner, under their own names.
@@ -50,17 +52,95 @@ P = TypeVar("P", bound="Payload")
 REGISTRY: dict[str, type[Payload]] = {}
 
 
-def register(event_type: EventType) -> Callable[[type[P]], type[P]]:
-    """Register a payload class for an event type. Raise ValueError if the type has one."""
+class Show(StrEnum):
+    """The filters of a timeline. `ERRORS` includes the failures of all types."""
 
-    def register_class(cls: type[P]) -> type[P]:
-        if event_type in REGISTRY:
-            raise ValueError(f"{event_type} is already {REGISTRY[event_type].__name__}")
-        cls.event_type = event_type.value
-        REGISTRY[event_type.value] = cls
+    ALL = "all"
+    MESSAGES = "messages"
+    TOOLS = "tools"
+    ERRORS = "errors"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Event types whose rows have the same template, `timeline/events/<name>.html`, and CSS class, `row-<name>`."""
+
+    name: str
+    #: In the filter of a run's stored events.
+    label: str
+    icon: str
+    #: The filter of the timeline that includes its rows, and the cards made of its events.
+    show: Show | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """Everything known about an event type besides its payload. The decorator of the payload class.
+
+    `denies_if` and `warns_if` map a payload field to the values of a decision against the run or a call.
+    """
+
+    #: Templates read it; Django calls what is callable.
+    do_not_call_in_templates: ClassVar[bool] = True
+
+    event_type: str
+    family: Family
+    _: KW_ONLY
+    #: The status of the run after the event, or the payload field with it. The row has the icon of the status.
+    status: str = ""
+    status_field: str = ""
+    #: The icon of its rows, if it is not that of the status or the family.
+    icon: str = ""
+    #: Whether it ends a log: afterwards only late events are accepted, and live streams end.
+    is_terminal: bool = False
+    #: Whether external runners must not send it, because it records a decision of this server.
+    is_reserved: bool = False
+    #: Whether it always reports a failure, or if its payload says so (timeline/events/failures.py).
+    is_failure: bool = False
+    is_outcome: bool = False
+    #: Whether its rows are warnings: always, or if the payload has such a value.
+    is_warning: bool = False
+    warns_if: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    denies_if: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Whether it starts a wait for a person or a time. The minimap marks waits.
+    is_wait: bool = False
+    #: Whether it is a piece of a streamed text: it has no row, and is read only if the full text is not stored.
+    is_chunk: bool = False
+    #: Whether it starts or ends a model call or a tool call, which has a card, or changes the status of a tool call.
+    opens_card: bool = False
+    ends_card: bool = False
+    updates_call: bool = False
+    #: Whether the filter of the family includes it.
+    in_filter: bool = True
+    #: The level of its log line for operators. None: no line.
+    log_level: int | None = None
+
+    def __call__(self, cls: type[P]) -> type[P]:
+        """Register a payload class for the type. Raise ValueError if the type has one."""
+        if self.event_type in REGISTRY:
+            raise ValueError(f"{self.event_type} is already {REGISTRY[self.event_type].__name__}")
+        cls.event_type, cls.event_kind = str(self.event_type), self
+        REGISTRY[cls.event_type] = cls
         return cls
 
-    return register_class
+    @property
+    def show(self) -> Show | None:
+        """Return the filter of the timeline that includes its rows, besides those of all rows and of failures."""
+        return self.family.show if self.in_filter else None
+
+
+CUSTOM = EventKind("", Family("custom", "Custom events", icon="notice"))
+
+
+def kind_of(type_: str) -> EventKind:
+    """Return what is known about an event type. Custom and unknown types share one."""
+    cls = REGISTRY.get(type_)
+    return CUSTOM if cls is None else cls.event_kind
+
+
+def types_that(holds: Callable[[EventKind], object]) -> frozenset[str]:
+    """Return the event types for whose kinds `holds` is true."""
+    return frozenset(type_ for type_, cls in REGISTRY.items() if holds(cls.event_kind))
 
 
 def sentence(head: str, *facts: str | None) -> str:

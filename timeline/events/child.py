@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from timeline.events.base import Count, Millis, Money, Name, Payload, because, register, seconds, sentence
+from timeline.events.base import Count, EventKind, Family, Millis, Money, Name, Payload, because, seconds, sentence
 from timeline.events.vocabulary import EventType
+
+CHILD = Family("child", "Child runs", icon="child")
 
 PAUSED = "paused"
 
 
-@register(EventType.HANDOFF)
+@EventKind(EventType.HANDOFF, CHILD)
 class Handoff(Payload):
     """An agent handed its work to another agent."""
 
@@ -37,7 +39,7 @@ class _ChildRun(Payload):
     index: Count | None = None
 
 
-@register(EventType.CHILD_RUN_STARTED)
+@EventKind(EventType.CHILD_RUN_STARTED, CHILD)
 class ChildRunStarted(_ChildRun):
     """The run spawned a child run."""
 
@@ -47,7 +49,7 @@ class ChildRunStarted(_ChildRun):
         return sentence("Child run", self.run_id, "started", self.agent and f"for agent {self.agent}")
 
 
-@register(EventType.CHILD_RUN_PHASE)
+@EventKind(EventType.CHILD_RUN_PHASE, CHILD)
 class ChildRunPhase(_ChildRun):
     """The phase of a child run: a word from the runner as `phase`, such as "progress".
 
@@ -63,7 +65,7 @@ class ChildRunPhase(_ChildRun):
         return sentence("Child run", self.run_id, f"reports {self.phase}")
 
 
-@register(EventType.CHILD_RUN_COMPLETED)
+@EventKind(EventType.CHILD_RUN_COMPLETED, CHILD, is_outcome=True)
 class ChildRunCompleted(_ChildRun):
     """A child run ended."""
 

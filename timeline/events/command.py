@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Moment, Name, Payload, because, register, sentence
+from timeline.events.base import Count, EventKind, Family, Moment, Name, Payload, because, sentence
 from timeline.events.vocabulary import EventType
 from timeline.reasons import reason_label
 
+COMMAND = Family("command", "Commands", icon="command")
+POLICY = Family("policy", "Policies", icon="hook")
 
-@register(EventType.COMMAND_RECEIVED)
+
+@EventKind(EventType.COMMAND_RECEIVED, COMMAND)
 class CommandReceived(Payload):
     """A command was added to the run's inbox. `payload` is recorded unchanged, even if it is invalid.
 
@@ -45,7 +48,7 @@ _ACTS = {
 _ALIASES = {"recover": "resume"}
 
 
-@register(EventType.POLICY_APPLIED)
+@EventKind(EventType.POLICY_APPLIED, POLICY, is_reserved=True, warns_if={"action": ("escalate", "fail")})
 class PolicyApplied(Payload):
     """A policy was applied. `attempt` counts up to `attempts`; without `attempts` it is unlimited."""
 

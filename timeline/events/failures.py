@@ -7,18 +7,14 @@ from typing import Any
 
 from django.db.models import Q
 
-from timeline.events.vocabulary import EventType
+from timeline.events import types_that
 
 #: Statuses of a tool call, a deployment or a child run that count as failures.
 FAILED_STATUSES = frozenset({"error", "failed", "denied", "unknown"})
 
-_FAILURES = frozenset(
-    {EventType.ERROR, EventType.RUN_FAILED, EventType.NODE_FAILED, EventType.RETRY_SCHEDULED, EventType.SAFETY_BLOCK}
-)
+_FAILURES = types_that(lambda kind: kind.is_failure)
 #: Types that report successes too; the payload says which.
-_OUTCOMES = frozenset(
-    {EventType.TOOL_END, EventType.DEPLOY_STATUS, EventType.CHILD_RUN_COMPLETED, EventType.HOOK_DECIDED}
-)
+_OUTCOMES = types_that(lambda kind: kind.is_outcome)
 
 #: The condition of `is_failure` on the rows of `Event`.
 FAILURES = Q(type__in=sorted(_FAILURES)) | Q(

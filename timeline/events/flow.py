@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Millis, Payload, because, number, register, seconds, sentence
+from timeline.events.base import Count, EventKind, Family, Millis, Payload, because, number, seconds, sentence
 from timeline.events.vocabulary import EventType
 
+FLOW = Family("flow", "Flows", icon="run")
 
-@register(EventType.FLOW_STARTED)
+
+@EventKind(EventType.FLOW_STARTED, FLOW)
 class FlowStarted(Payload):
     """A flow started."""
 
@@ -23,7 +25,7 @@ class FlowStarted(Payload):
         return sentence(f"Flow {self.flow or 'unnamed'} started", nodes and f"with {nodes}")
 
 
-@register(EventType.FLOW_RESUMED)
+@EventKind(EventType.FLOW_RESUMED, FLOW)
 class FlowResumed(Payload):
     """A flow was resumed. `nodes` were running and are run again."""
 
@@ -34,7 +36,7 @@ class FlowResumed(Payload):
         return sentence("Flow resumed", f"at {', '.join(self.nodes)}" if self.nodes else None)
 
 
-@register(EventType.FLOW_COMPLETED)
+@EventKind(EventType.FLOW_COMPLETED, FLOW)
 class FlowCompleted(Payload):
     """A flow ended."""
 
@@ -62,7 +64,7 @@ class _Node(Payload):
         return name if self.item is None else f"{name}[{self.item}]"
 
 
-@register(EventType.NODE_STARTED)
+@EventKind(EventType.NODE_STARTED, FLOW)
 class NodeStarted(_Node):
     """A node of a flow started or was resumed. `value` is the item of a forEach.
 
@@ -79,7 +81,7 @@ class NodeStarted(_Node):
         return f"{self.name()} {'resumed' if self.resumed else 'started'}"
 
 
-@register(EventType.NODE_COMPLETED)
+@EventKind(EventType.NODE_COMPLETED, FLOW)
 class NodeCompleted(_Node):
     """A node of a flow completed.
 
@@ -97,7 +99,7 @@ class NodeCompleted(_Node):
         return sentence(f"{self.name()} completed", seconds(self.duration_ms))
 
 
-@register(EventType.NODE_FAILED)
+@EventKind(EventType.NODE_FAILED, FLOW, is_failure=True)
 class NodeFailed(_Node):
     """A node of a flow failed. If `continued` is set, the flow continues without it."""
 
@@ -110,7 +112,7 @@ class NodeFailed(_Node):
         return f"{self.name()} failed: {self.error or self.error_type or 'no details'}"
 
 
-@register(EventType.NODE_SKIPPED)
+@EventKind(EventType.NODE_SKIPPED, FLOW)
 class NodeSkipped(_Node):
     """A node of a flow was skipped, or its run for an item of a forEach."""
 
@@ -134,7 +136,7 @@ class _Edge(Payload):
         return f"Edge {self.edge or 'unnamed'}"
 
 
-@register(EventType.EDGE_FIRED)
+@EventKind(EventType.EDGE_FIRED, FLOW)
 class EdgeFired(_Edge):
     """An edge of a flow fired."""
 
@@ -142,7 +144,7 @@ class EdgeFired(_Edge):
         return f"{self.name()} fired"
 
 
-@register(EventType.EDGE_SKIPPED)
+@EventKind(EventType.EDGE_SKIPPED, FLOW)
 class EdgeSkipped(_Edge):
     """An edge of a flow was skipped."""
 
@@ -152,7 +154,7 @@ class EdgeSkipped(_Edge):
         return sentence(f"{self.name()} skipped", because(self.reason))
 
 
-@register(EventType.LOOP_ITERATED)
+@EventKind(EventType.LOOP_ITERATED, FLOW)
 class LoopIterated(Payload):
     """A loop of a flow started an iteration. `nodes` run again."""
 

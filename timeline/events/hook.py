@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from timeline.events.base import Millis, Payload, because, by, register, sentence
+from timeline.events.base import EventKind, Family, Millis, Payload, Show, because, by, sentence
 from timeline.events.vocabulary import EventType
+
+HOOK = Family("hook", "Hooks", icon="hook", show=Show.TOOLS)
+SAFETY = Family("safety", "Safety rules", icon="denied", show=Show.TOOLS)
+APPROVAL = Family("approval", "Approvals", icon="hook", show=Show.TOOLS)
 
 _VERDICTS = {
     "deny": "denied the call",
@@ -20,7 +24,7 @@ _VERDICTS = {
 _REQUESTED_BY = {"rule": "by an approval rule", "tool": "by the tool itself"}
 
 
-@register(EventType.HOOK_DECIDED)
+@EventKind(EventType.HOOK_DECIDED, HOOK, is_reserved=True, is_outcome=True, denies_if={"verdict": ("deny",)})
 class HookDecided(Payload):
     """A hook allowed, denied or changed a call. `diff` contains its changes to the arguments."""
 
@@ -40,7 +44,7 @@ class HookDecided(Payload):
         return sentence(f"Hook {self.hook or 'unnamed'} {act}", because(self.reason))
 
 
-@register(EventType.SAFETY_BLOCK)
+@EventKind(EventType.SAFETY_BLOCK, SAFETY, is_failure=True, is_warning=True)
 class SafetyBlock(Payload):
     """A safety rule blocked a call."""
 
@@ -64,7 +68,7 @@ class _Approval(Payload):
     arguments: JsonValue = None
 
 
-@register(EventType.APPROVAL_REQUESTED)
+@EventKind(EventType.APPROVAL_REQUESTED, APPROVAL, is_wait=True)
 class ApprovalRequested(_Approval):
     """A call waits for approval."""
 
@@ -79,7 +83,9 @@ class ApprovalRequested(_Approval):
         )
 
 
-@register(EventType.APPROVAL_RESOLVED)
+@EventKind(
+    EventType.APPROVAL_RESOLVED, APPROVAL, updates_call=True, denies_if={"decision": ("denied", "expired", "cancelled")}
+)
 class ApprovalResolved(_Approval):
     """A call was approved or denied, or its approval expired or was cancelled.
 

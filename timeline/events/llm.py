@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from logging import DEBUG, WARNING
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 
 from timeline.events.base import (
     Count,
+    EventKind,
+    Family,
     Millis,
     Money,
     Name,
     Payload,
+    Show,
     because,
     number,
-    register,
     seconds,
     sentence,
 )
 from timeline.events.vocabulary import EventType
 
+MODEL = Family("llm", "Model calls", icon="assistant", show=Show.MESSAGES)
 
-@register(EventType.LLM_TURN_START)
+
+@EventKind(EventType.LLM_TURN_START, MODEL, opens_card=True)
 class LlmTurnStart(Payload):
     """A model call started. `attempt` counts retries from 0, `call` the model calls of the conversation."""
 
@@ -40,7 +45,7 @@ class _Delta(Payload):
     token_count: Count | None = None
 
 
-@register(EventType.LLM_TEXT_DELTA)
+@EventKind(EventType.LLM_TEXT_DELTA, MODEL, is_chunk=True)
 class LlmTextDelta(_Delta):
     """A chunk of streamed text. The joined chunks with the same `index` are a block of the response."""
 
@@ -48,7 +53,7 @@ class LlmTextDelta(_Delta):
         return sentence("Model wrote", number(len(self.text), "character"))
 
 
-@register(EventType.LLM_THINKING_DELTA)
+@EventKind(EventType.LLM_THINKING_DELTA, MODEL, is_chunk=True)
 class LlmThinkingDelta(_Delta):
     """A chunk of streamed thinking."""
 
@@ -56,7 +61,7 @@ class LlmThinkingDelta(_Delta):
         return sentence("Model wrote", number(len(self.text), "character"), "of thinking")
 
 
-@register(EventType.LLM_TEXT)
+@EventKind(EventType.LLM_TEXT, MODEL)
 class LlmText(Payload):
     """A block of text that was not streamed. `index` is its position in the response."""
 
@@ -68,7 +73,7 @@ class LlmText(Payload):
         return sentence("Model wrote", number(len(self.text or ""), "character"))
 
 
-@register(EventType.LLM_THINKING)
+@EventKind(EventType.LLM_THINKING, MODEL)
 class LlmThinking(Payload):
     """A block of thinking that was not streamed. `index` is its position in the response."""
 
@@ -90,7 +95,7 @@ class ToolRequest(BaseModel):
     arguments: Annotated[JsonValue, Field(validation_alias=AliasChoices("arguments", "args", "input"))] = None
 
 
-@register(EventType.LLM_TURN_END)
+@EventKind(EventType.LLM_TURN_END, MODEL, ends_card=True, log_level=DEBUG)
 class LlmTurnEnd(Payload):
     """A model call ended, and its response was stored with its tokens and cost.
 
@@ -125,7 +130,7 @@ class LlmTurnEnd(Payload):
         return sentence("Model answered", requested and f"with {requested}", seconds(self.duration_ms))
 
 
-@register(EventType.LLM_TURN_ABANDONED)
+@EventKind(EventType.LLM_TURN_ABANDONED, MODEL, ends_card=True, log_level=WARNING)
 class LlmTurnAbandoned(Payload):
     """A model call ended without a response. Its streamed text is not part of the conversation.
 
@@ -152,7 +157,7 @@ class LlmTurnAbandoned(Payload):
         return sentence("Model call abandoned", because(self.reason))
 
 
-@register(EventType.LLM_USAGE)
+@EventKind(EventType.LLM_USAGE, MODEL, in_filter=False, is_reserved=True)
 class LlmUsage(Payload):
     """A program reported tokens that none of its model responses includes, such as those used by internal calls."""
 
@@ -170,7 +175,7 @@ class LlmUsage(Payload):
         return sentence("The program used", tokens, f"of {self.model}")
 
 
-@register(EventType.LLM_USAGE_MOVED)
+@EventKind(EventType.LLM_USAGE_MOVED, MODEL, in_filter=False, is_reserved=True)
 class LlmUsageMoved(Payload):
     """Model calls that two runs report are now counted in the other run: in the original, once it is known.
 

@@ -6,8 +6,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Payload, number, register, sentence
+from timeline.events.base import Count, EventKind, Family, Payload, Show, number, sentence
 from timeline.events.vocabulary import EventType
+
+MESSAGE = Family("message", "Messages", icon="user", show=Show.MESSAGES)
 
 _SPEAKERS = {
     "system": "System message",
@@ -17,7 +19,7 @@ _SPEAKERS = {
 }
 
 
-@register(EventType.MESSAGE_ADDED)
+@EventKind(EventType.MESSAGE_ADDED, MESSAGE)
 class MessageAdded(Payload):
     """A message was added to the conversation.
 

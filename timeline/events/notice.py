@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from logging import WARNING
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Money, Payload, number, register, sentence
+from timeline.events.base import Count, EventKind, Family, Money, Payload, number, sentence
 from timeline.events.vocabulary import EventType
 from timeline.reasons import reason_label
 
+NOTICE = Family("notice", "Errors and notices", icon="notice")
 
-@register(EventType.ERROR)
+
+@EventKind(EventType.ERROR, NOTICE, icon="error", is_failure=True)
 class Error(Payload):
     """An error. The run continues, unless the next event ends it.
 
@@ -42,7 +45,7 @@ def budget_standing(used: Decimal | str | int, limit: Decimal | str | int) -> st
         return "nearly used up"
 
 
-@register(EventType.BUDGET_WARNING)
+@EventKind(EventType.BUDGET_WARNING, NOTICE, is_warning=True, log_level=WARNING)
 class BudgetWarning(Payload):
     """Most of a budget is used, or more than it. `used` and `limit` are decimal strings in the unit of the budget."""
 
@@ -58,7 +61,7 @@ class BudgetWarning(Payload):
         )
 
 
-@register(EventType.CONTEXT_TRIMMED)
+@EventKind(EventType.CONTEXT_TRIMMED, NOTICE, is_warning=True, log_level=WARNING)
 class ContextTrimmed(Payload):
     """The oldest turns were removed from the request to fit the context window. `tokens` estimates the rest."""
 
@@ -71,7 +74,7 @@ class ContextTrimmed(Payload):
         return sentence(what, "removed from the request to fit the context window")
 
 
-@register(EventType.IMPORT_LEFT_OUT)
+@EventKind(EventType.IMPORT_LEFT_OUT, NOTICE, is_warning=True)
 class ImportLeftOut(Payload):
     """A line of the file that the run was imported from was left out, or a part of it, because it is damaged.
 

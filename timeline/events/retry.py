@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from logging import WARNING
 from typing import Literal
 
-from timeline.events.base import Count, Millis, Moment, Payload, because, register, seconds, sentence
+from timeline.events.base import Count, EventKind, Family, Millis, Moment, Payload, because, seconds, sentence
 from timeline.events.vocabulary import EventType
 from timeline.reasons import reason_label
+
+RETRY = Family("retry", "Retries", icon="retry")
 
 _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
 
 
-@register(EventType.RETRY_SCHEDULED)
+@EventKind(EventType.RETRY_SCHEDULED, RETRY, is_failure=True, log_level=WARNING)
 class RetryScheduled(Payload):
     """A failed call will be retried.
 

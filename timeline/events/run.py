@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from logging import WARNING
+
 from pydantic import JsonValue
 
 from timeline.events.base import (
     Count,
+    EventKind,
+    Family,
     Millis,
     Moment,
     Money,
@@ -14,18 +18,19 @@ from timeline.events.base import (
     because,
     by,
     number,
-    register,
     seconds,
     sentence,
 )
 from timeline.events.vocabulary import EventType
 from timeline.reasons import OPERATOR, REASON_LABELS, reason_label
 
+RUN = Family("run", "Run", icon="run")
+
 #: Waits that end when a policy resumes the run.
 _POLICY_WAITS = ("on_error", "on_dead")
 
 
-@register(EventType.RUN_CREATED)
+@EventKind(EventType.RUN_CREATED, RUN, status="queued")
 class RunCreated(Payload):
     """A run was created. `changed` names the agent fields that a fork changes, such as `model` or `instructions`."""
 
@@ -52,7 +57,7 @@ class RunCreated(Payload):
         return sentence("Run created", self.agent and f"for agent {self.agent}", origin, by(self.by))
 
 
-@register(EventType.RUN_STARTED)
+@EventKind(EventType.RUN_STARTED, RUN, status="running")
 class RunStarted(Payload):
     """The run started. From an external runner, the first event, which creates the run.
 
@@ -74,7 +79,7 @@ class RunStarted(Payload):
         return sentence("Run started", self.worker and f"on {self.worker}")
 
 
-@register(EventType.RUN_PHASE)
+@EventKind(EventType.RUN_PHASE, RUN, status_field="status")
 class RunPhase(Payload):
     """The status changed to one without its own event type, such as `queued` at the end of a slice.
 
@@ -92,7 +97,7 @@ class RunPhase(Payload):
         return sentence(f"Run is {self.phase or self.status or 'running'}", because(self.reason))
 
 
-@register(EventType.RUN_WAITING)
+@EventKind(EventType.RUN_WAITING, RUN, status="waiting", is_warning=True, is_wait=True, updates_call=True)
 class RunWaiting(Payload):
     """The run waits and occupies no worker. `question` and `choices` are the agent's question to a person.
 
@@ -118,7 +123,7 @@ class RunWaiting(Payload):
         return sentence("Waiting", resumed, label, until)
 
 
-@register(EventType.RUN_PAUSED)
+@EventKind(EventType.RUN_PAUSED, RUN, status="paused", is_warning=True, is_wait=True)
 class RunPaused(Payload):
     """The run paused. It continues when a person, a program or a policy resumes it."""
 
@@ -131,7 +136,7 @@ class RunPaused(Payload):
         return f"{head}: {self.detail}" if self.detail else head
 
 
-@register(EventType.RUN_RESUMED)
+@EventKind(EventType.RUN_RESUMED, RUN, status="resumed", is_terminal=True, is_reserved=True)
 class RunResumed(Payload):
     """The run was resumed: run `run_id` continues it. `reason` is why a policy resumed it."""
 
@@ -143,7 +148,9 @@ class RunResumed(Payload):
         return sentence(f"Continued by run {self.run_id}", self.by and f"(resumed by {self.by})")
 
 
-@register(EventType.RUN_RECOVERED)
+@EventKind(
+    EventType.RUN_RECOVERED, RUN, status="running", icon="retry", is_reserved=True, is_warning=True, log_level=WARNING
+)
 class RunRecovered(Payload):
     """Another worker took over the run because its worker stopped renewing the lease."""
 
@@ -156,7 +163,7 @@ class RunRecovered(Payload):
         return sentence("Recovered by another worker", because(self.cause))
 
 
-@register(EventType.RUN_ROLLED_BACK)
+@EventKind(EventType.RUN_ROLLED_BACK, RUN, is_reserved=True, is_warning=True, log_level=WARNING)
 class RunRolledBack(Payload):
     """Messages of an incomplete step were removed from the conversation. They remain in the log."""
 
@@ -168,7 +175,7 @@ class RunRolledBack(Payload):
         return sentence("Rolled back", count, because(self.reason))
 
 
-@register(EventType.RUN_SESSION)
+@EventKind(EventType.RUN_SESSION, RUN, is_reserved=True)
 class RunSession(Payload):
     """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
     `lost`: the run has earlier answers, but no transcript of them can be continued here, so the session is new.
@@ -192,7 +199,7 @@ class RunSession(Payload):
         return sentence(f"Session {self.session_id} of {self.program}", how or anew or "begins")
 
 
-@register(EventType.RUN_COMPLETED)
+@EventKind(EventType.RUN_COMPLETED, RUN, status="completed", is_terminal=True)
 class RunCompleted(Payload):
     """The run completed. Only external runners send `result` and the fields after it."""
 
@@ -210,7 +217,7 @@ class RunCompleted(Payload):
         return sentence("Run completed", steps and f"after {steps}", seconds(self.duration_ms))
 
 
-@register(EventType.RUN_FAILED)
+@EventKind(EventType.RUN_FAILED, RUN, status="failed", is_terminal=True, is_failure=True)
 class RunFailed(Payload):
     """The run failed and cannot be resumed. Only external runners send `usage` and `cost_usd`."""
 
@@ -223,7 +230,7 @@ class RunFailed(Payload):
         return f"Run failed: {self.error or reason_label(self.error_type)}"
 
 
-@register(EventType.RUN_STOPPED)
+@EventKind(EventType.RUN_STOPPED, RUN, status="stopped", is_terminal=True, is_warning=True)
 class RunStopped(Payload):
     """The run was stopped. It cannot be resumed. Only external runners send `usage` and `cost_usd`."""
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from logging import DEBUG
 from typing import cast
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Millis, Moment, Name, Payload, by, register, seconds, sentence
+from timeline.events.base import Count, EventKind, Family, Millis, Moment, Name, Payload, Show, by, seconds, sentence
 from timeline.events.vocabulary import EventType
 from timeline.preview import preview
+
+TOOL = Family("tool", "Tool calls", icon="tool", show=Show.TOOLS)
 
 #: Bytes of the arguments in the summary of a call.
 SUMMARY_BYTES = 120
 
 
-@register(EventType.TOOL_START)
+@EventKind(EventType.TOOL_START, TOOL, opens_card=True, log_level=DEBUG)
 class ToolStart(Payload):
     """A tool call started. `arguments` is a preview from the engine, and complete from external runners.
 
@@ -39,7 +42,7 @@ class ToolStart(Payload):
         )
 
 
-@register(EventType.TOOL_OUTPUT)
+@EventKind(EventType.TOOL_OUTPUT, TOOL, is_chunk=True)
 class ToolOutput(Payload):
     """Output of a running tool. If `late` is set, another worker has taken over the run and the output is discarded.
 
@@ -57,7 +60,7 @@ class ToolOutput(Payload):
         return sentence("Late tool output" if self.late else "Tool output", self.stream and f"on {self.stream}")
 
 
-@register(EventType.TOOL_END)
+@EventKind(EventType.TOOL_END, TOOL, ends_card=True, is_outcome=True, log_level=DEBUG)
 class ToolEnd(Payload):
     """A tool call ended.
 
@@ -86,7 +89,7 @@ class ToolEnd(Payload):
 _RESOLUTIONS = {"done": "marked as done", "failed": "marked as failed", "retry": "scheduled to run again"}
 
 
-@register(EventType.TOOL_OUTCOME_RESOLVED)
+@EventKind(EventType.TOOL_OUTCOME_RESOLVED, TOOL, is_reserved=True, updates_call=True)
 class ToolOutcomeResolved(Payload):
     """A user or a program resolved the unknown outcome of a call: `done`, `failed`, or `retry` to run it again."""
 

@@ -1,4 +1,4 @@
-"""All event types, and sets of them."""
+"""The names of all event types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 class EventType(StrEnum):
-    """The type of an event. Senders may also use custom types, see `is_custom`."""
+    """The type of an event; its payload class says what is known about it. Senders may also use custom types."""
 
     RUN_CREATED = "run.created"
     RUN_STARTED = "run.started"
@@ -68,26 +68,6 @@ class EventType(StrEnum):
 
 
 EVENT_TYPES: frozenset[str] = frozenset(member.value for member in EventType)
-
-# Types that end a log: afterwards only late events are accepted, and live streams end.
-TERMINAL_TYPES: frozenset[str] = frozenset(
-    {EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_RESUMED}
-)
-
-# Types that external runners must not send, because they record decisions of this server.
-RESERVED_TYPES: frozenset[str] = frozenset(
-    {
-        EventType.RUN_RECOVERED,
-        EventType.RUN_ROLLED_BACK,
-        EventType.RUN_SESSION,
-        EventType.LLM_USAGE,
-        EventType.LLM_USAGE_MOVED,
-        EventType.RUN_RESUMED,
-        EventType.POLICY_APPLIED,
-        EventType.HOOK_DECIDED,
-        EventType.TOOL_OUTCOME_RESOLVED,
-    }
-)
 
 MAX_TYPE_LENGTH = 128
 #: The pattern of custom types, for JSON Schemas too.

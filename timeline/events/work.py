@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from timeline.events.base import Count, Name, Payload, register, sentence
+from timeline.events.base import Count, EventKind, Family, Name, Payload, sentence
 from timeline.events.vocabulary import EventType
 
+WORK = Family("work", "Files, commits and deployments", icon="file")
 
-@register(EventType.FILE_CHANGED)
+
+@EventKind(EventType.FILE_CHANGED, WORK)
 class FileChanged(Payload):
     """The agent changed a file."""
 
@@ -24,7 +26,7 @@ class FileChanged(Payload):
         return sentence(f"{self.path} {self.change or 'changed'}", lines)
 
 
-@register(EventType.GIT_COMMIT)
+@EventKind(EventType.GIT_COMMIT, WORK)
 class GitCommit(Payload):
     """The agent made a commit. `subject` is the commit's message, because `message` is the event's."""
 
@@ -49,7 +51,7 @@ class _Deploy(Payload):
     url: str | None = None
 
 
-@register(EventType.DEPLOY_TRIGGERED)
+@EventKind(EventType.DEPLOY_TRIGGERED, WORK)
 class DeployTriggered(_Deploy):
     """The agent triggered a deployment."""
 
@@ -59,7 +61,7 @@ class DeployTriggered(_Deploy):
         return sentence("Deployment", self.service and f"of {self.service}", "triggered", _to(self.environment))
 
 
-@register(EventType.DEPLOY_STATUS)
+@EventKind(EventType.DEPLOY_STATUS, WORK, is_outcome=True)
 class DeployStatus(_Deploy):
     """The status of a deployment changed."""
 

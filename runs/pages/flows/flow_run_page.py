@@ -23,9 +23,9 @@ from runs.pages.run.run_tabs import MAX_CHOICES
 from runs.pages.timeline import window
 from runs.pages.timeline.fragments import rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
-from runs.pages.timeline.window_bounds import Show
 from runs.queries.flow_states import snapshot_at
 from timeline.access import Permit
+from timeline.events import Show
 from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream
 

@@ -27,9 +27,9 @@ from runs.pages.run.head import head_of
 from runs.pages.timeline.fragments import InvalidRunQuery, rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
 from runs.pages.timeline.minimap import minimap_at_once, minimap_of
-from runs.pages.timeline.window_bounds import Show
 from runs.queries.run_tabs import event_list, failures_list
 from timeline.access import Permit
+from timeline.events import Show
 from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream
 

@@ -46,19 +46,19 @@ class ListedEvent:
 
 @require_safe
 def events(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show the events after event `after` whose type begins with `type`; streamed pieces only with `chunks`."""
+    """Show the events after event `after` of the family `type`; streamed pieces only with `chunks`."""
     context = tab_context(request, run_id, "events")
-    prefix, chunks = _prefix(request), request.GET.get("chunks") == "1"
+    family, chunks = _family(request), request.GET.get("chunks") == "1"
     after = min(seq_of(request, "after") or 0, context["run"].log.last_seq)
     # One row more than a page, to know whether there is a next page.
-    found = stored_events(run_id, after, PAGE_SIZE + 1, prefix=prefix, chunks=chunks)
+    found = stored_events(run_id, after, PAGE_SIZE + 1, family=family, chunks=chunks)
     shown = found[:PAGE_SIZE]
-    kept = {name: value for name, value in (("type", prefix), ("chunks", "1" if chunks else "")) if value}
+    kept = {name: value for name, value in (("type", family), ("chunks", "1" if chunks else "")) if value}
     next_after = {**kept, "after": str(shown[-1].seq)} if len(found) > PAGE_SIZE else {}
     context |= {
         "events": [_listed(event, context["page"]) for event in shown],
         "families": FAMILIES,
-        "prefix": prefix,
+        "family": family,
         "chunks": chunks,
         "after": after,
         "first_query": urlencode(kept),
@@ -85,8 +85,8 @@ def _listed(event: Event, page: str) -> ListedEvent:
     )
 
 
-def _prefix(request: HttpRequest) -> str:
-    prefix = request.GET.get("type", "")
-    if prefix and prefix not in dict(FAMILIES):
-        raise InvalidRunQuery(f"type must be one of {', '.join(name for name, _ in FAMILIES)}")
-    return prefix
+def _family(request: HttpRequest) -> str:
+    family = request.GET.get("type", "")
+    if family and family not in FAMILIES:
+        raise InvalidRunQuery(f"type must be one of {', '.join(FAMILIES)}")
+    return family

@@ -13,7 +13,8 @@ from runs.pages.content.shown_text import ShownText, show_markdown, show_output,
 from runs.pages.content.terminal_text import TextSpan
 from runs.statuses import ToolStatus
 from timeline.display import Clip, dollars
-from timeline.event_rows import EventRow, errors_if
+from timeline.event_rows import EventRow, filters_of
+from timeline.events import Show
 from timeline.events.failures import FAILED_STATUSES
 
 TEXT_BYTES = 8192
@@ -50,6 +51,11 @@ class Card:
     #: The time of a replay. None: now, so that the time of open work counts up.
     until: datetime | None = None
 
+    @property
+    def shows(self) -> list[Show]:
+        """Return the filters that include the card."""
+        return filters_of(Show.MESSAGES, is_error=False)
+
 
 @dataclass(frozen=True, slots=True)
 class CardMedia:
@@ -65,11 +71,6 @@ class Step(Card):
 
     template: ClassVar[str] = "timeline/_step.html"
     step: int
-
-    @property
-    def shows(self) -> frozenset[str]:
-        """Return the filters, other than "all", that include the card."""
-        return frozenset({"messages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,6 @@ class TurnCard(Card):
     media: list[CardMedia] = field(default_factory=list)
     #: Tokens, cost, duration and finish reason of `llm.turn.end`.
     end: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def shows(self) -> frozenset[str]:
-        """Return the filters, other than "all", that include the card."""
-        return frozenset({"messages"})
 
     @property
     def shown_text(self) -> ShownText:
@@ -261,9 +257,9 @@ class ToolCard(Card):
         return self.status in FAILED_STATUSES
 
     @property
-    def shows(self) -> frozenset[str]:
-        """Return the filters, other than "all", that include the card."""
-        return frozenset({"tools"} | errors_if(self.is_error))
+    def shows(self) -> list[Show]:
+        """Return the filters that include the card."""
+        return filters_of(Show.TOOLS, is_error=self.is_error)
 
     @property
     def streamed_output(self) -> str:
@@ -281,11 +277,6 @@ class MessageCard(Card):
     #: Whether the text is thinking.
     is_thinking: bool = False
     media: list[CardMedia] = field(default_factory=list)
-
-    @property
-    def shows(self) -> frozenset[str]:
-        """Return the filters, other than "all", that include the card."""
-        return frozenset({"messages"})
 
     @property
     def shown_text(self) -> ShownText:

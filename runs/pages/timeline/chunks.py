@@ -14,15 +14,16 @@ from django.db.models import Q
 
 from runs.pages.timeline.event_texts import CALL_UPDATES
 from timeline import log
-from timeline.event_rows import CHUNKS, payload_of
-from timeline.events import EventType
+from timeline.event_rows import payload_of
+from timeline.events import CHUNK_TYPES, EventType, kind_of, types_that
+from timeline.events.tool import TOOL
 from timeline.models import Event, Source
 
 #: Maximum chunks of a window, the newest ones.
 MOST = 2000
 Key = tuple[str, object]
 
-_OPENERS = frozenset({EventType.LLM_TURN_START, EventType.TOOL_START})
+OPENERS = sorted(types_that(lambda kind: kind.opens_card))
 #: Payload fields with the full text. An event with any of these fields needs no chunks.
 _FULL_TEXT_FIELDS = ("text", "thinking", "content", "output", "preview", "error")
 
@@ -42,7 +43,7 @@ def without_chunks() -> Q:
     responses, because their rows contain them.
     """
     full_text = Q(type__in=[EventType.LLM_TEXT, EventType.LLM_THINKING], source=Source.WORKER)
-    return ~Q(type__in=CHUNKS) & ~full_text | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
+    return ~Q(type__in=CHUNK_TYPES) & ~full_text | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
 
 
 def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSpan]:
@@ -54,7 +55,7 @@ def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSp
     spans: list[EventSpan] = []
     for event in events:
         key = closes(event)
-        if event.type in _OPENERS:
+        if event.type in OPENERS:
             open_at[_key(event)] = event.seq
         elif key in open_at and key is not None:
             has_text = _has_full_text(event)
@@ -70,7 +71,7 @@ def open_keys(events: Sequence[Event]) -> set[Key]:
     """Return the keys of turns and calls that start but do not end in `events`."""
     keys: set[Key] = set()
     for event in events:
-        if event.type in _OPENERS:
+        if event.type in OPENERS:
             keys.add(_key(event))
         elif (key := closes(event)) is not None:
             keys.discard(key)
@@ -82,7 +83,7 @@ def closers(batch: Sequence[Event]) -> list[Event]:
     opened: set[Key] = set()
     events: list[Event] = []
     for event in batch:
-        if event.type in _OPENERS:
+        if event.type in OPENERS:
             opened.add(_key(event))
         elif (key := closes(event) or _updates(event)) is not None and key not in opened:
             events.append(event)
@@ -91,10 +92,8 @@ def closers(batch: Sequence[Event]) -> list[Event]:
 
 def closes(event: Event) -> Key | None:
     """Return the key of the turn or call that the event ends, or None."""
-    if event.type in (EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END):
-        return _key(event)
-    answer = event.type == EventType.MESSAGE_ADDED and payload_of(event).get("role") == "assistant"
-    return _key(event) if answer else None
+    is_answer = event.type == EventType.MESSAGE_ADDED and payload_of(event).get("role") == "assistant"
+    return _key(event) if is_answer or kind_of(event.type).ends_card else None
 
 
 def _updates(event: Event) -> Key | None:
@@ -110,7 +109,7 @@ def read(log_id: UUID, spans: Sequence[EventSpan]) -> list[Event]:
             within |= Q(seq__gt=span.after, seq__lt=span.before)
     if not within:
         return []
-    return list(log.events_of(log_id).filter(within, type__in=CHUNKS).order_by("-seq")[:MOST])[::-1]
+    return list(log.events_of(log_id).filter(within, type__in=CHUNK_TYPES).order_by("-seq")[:MOST])[::-1]
 
 
 def merge(events: Sequence[Event], chunks: Sequence[Event]) -> list[Event]:
@@ -120,7 +119,7 @@ def merge(events: Sequence[Event], chunks: Sequence[Event]) -> list[Event]:
 
 def _key(event: Event) -> Key:
     """Return the key that the start and the end of a turn or call share."""
-    if event.type in (EventType.TOOL_START, EventType.TOOL_END):
+    if kind_of(event.type).family is TOOL:
         return "call", event.ref_id or str(payload_of(event).get("call_id"))
     return "turn", event.step
 

@@ -24,7 +24,7 @@ from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
 from runs.queries.long_texts import JsonText, MediaTypes, Utf8Bytes
 from timeline.display import Clip, clip
 from timeline.event_rows import payload_of
-from timeline.events import EventType
+from timeline.events import EventType, types_that
 from timeline.models import Event
 
 Role = AgentRunMessage.Role
@@ -33,7 +33,7 @@ HEAD = 4 * OTHER_BYTES
 #: Columns that `_request_text` needs.
 TEXT_COLUMNS = ("head", "size", "first", "kind", "media_types")
 #: Events that change the status of a tool call without starting or ending it.
-CALL_UPDATES = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
+CALL_UPDATES = sorted(types_that(lambda kind: kind.updates_call))
 HIDDEN_THINKING = "(hidden by the provider)"
 
 

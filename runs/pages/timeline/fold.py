@@ -117,11 +117,23 @@ class Fold:
 
 
 Handler = Callable[[Fold, Event, Payload], list[Change] | None]
+_HANDLERS: dict[str, Handler] = {}
+
+
+def _shows(*types: EventType) -> Callable[[Handler], Handler]:
+    """Register the function that shows events of these types. It returns None for a row; other types have rows."""
+
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update(dict.fromkeys(types, handler))
+        return handler
+
+    return register
 
 
 # --- The model ----------------------------------------------------------------------------------------------------
 
 
+@_shows(EventType.LLM_TURN_START)
 def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     if event.step is None or event.late:
         return None
@@ -137,6 +149,7 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     return [*heading, *fold.add(turn)]
 
 
+@_shows(EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA)
 def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """Append streamed text. Ignored without a step: the card of the text is unknown."""
     text = clean(str(payload.get("text") or ""))
@@ -152,6 +165,7 @@ def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     return [Change(CardChange.APPEND, at=f"turn-{event.step}-{'thinking' if is_thinking else 'text'}", text=text)]
 
 
+@_shows(EventType.MESSAGE_ADDED)
 def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     role = payload.get("role")
     if role == "assistant" and event.step is not None and not event.late:
@@ -171,6 +185,7 @@ def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] |
     return None
 
 
+@_shows(EventType.LLM_TURN_END)
 def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     if event.step is None or event.late:
         return None
@@ -179,6 +194,7 @@ def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     return [Change(CardChange.PUT, turn)]
 
 
+@_shows(EventType.LLM_TURN_ABANDONED)
 def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     turn = fold.turn(event) if event.step is not None and not event.late else None
     if turn is None or (turn.end and not turn.streaming):
@@ -191,6 +207,7 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
     return [Change(CardChange.REPLACE, turn, at=at)]
 
 
+@_shows(EventType.LLM_TEXT, EventType.LLM_THINKING)
 def _full_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """Add a text or thinking block of an external runner that was not streamed."""
     if event.source == Source.WORKER:
@@ -205,6 +222,7 @@ def _full_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     return fold.add(block)
 
 
+@_shows(EventType.RUN_ROLLED_BACK)
 def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
     """Mark the rolled back responses, and change their IDs to free them for the next response of the step."""
     changes = fold.add(row_of(event, fold.texts.base))
@@ -227,6 +245,7 @@ def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
 # --- Tools --------------------------------------------------------------------------------------------------------
 
 
+@_shows(EventType.TOOL_START)
 def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
@@ -238,6 +257,7 @@ def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     return [Change(CardChange.PUT if again else CardChange.ADD, tool)]
 
 
+@_shows(EventType.TOOL_OUTPUT)
 def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     card_id = _card_id(event, payload)
     if card_id is None or event.late or payload.get("late"):
@@ -252,6 +272,7 @@ def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | N
     return [Change(CardChange.APPEND, at=f"{card_id}-output", text=text)] if text else []
 
 
+@_shows(EventType.TOOL_END)
 def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
@@ -262,6 +283,7 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     return [Change(CardChange.ADD if fold.starts(event) == 0 else CardChange.PUT, tool)]
 
 
+@_shows(EventType.RUN_COMPLETED)
 def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     row = row_of(event, fold.texts.base)
     if event.source == Source.WORKER:
@@ -270,6 +292,7 @@ def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
     return fold.add(row)
 
 
+@_shows(EventType.COMMAND_RECEIVED)
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
     is_shown_elsewhere = outcome in (None, RunCommand.Outcome.APPLIED)
@@ -283,6 +306,7 @@ def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     return fold.add(row)
 
 
+@_shows(EventType.RUN_WAITING)
 def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """Add the row, and update the card of a call with an unknown outcome."""
     changes = fold.add(row_of(event, fold.texts.base))
@@ -291,6 +315,7 @@ def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     return changes
 
 
+@_shows(EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
 def _resolved(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     changes = fold.add(row_of(event, fold.texts.base))
     if payload.get("decision") == "retry":
@@ -312,24 +337,3 @@ def _card_id(event: Event, payload: Payload) -> str | None:
         return f"call-{event.ref_id}"
     call_id = payload.get("call_id")
     return external_call_card_id(event.step, call_id) if isinstance(call_id, str) and call_id else None
-
-
-_HANDLERS: dict[str, Handler] = {
-    EventType.LLM_TURN_START: _turn_start,
-    EventType.LLM_TEXT_DELTA: _delta,
-    EventType.LLM_THINKING_DELTA: _delta,
-    EventType.MESSAGE_ADDED: _message_added,
-    EventType.LLM_TURN_END: _turn_end,
-    EventType.LLM_TURN_ABANDONED: _abandoned,
-    EventType.LLM_TEXT: _full_block,
-    EventType.LLM_THINKING: _full_block,
-    EventType.RUN_ROLLED_BACK: _rolled_back,
-    EventType.TOOL_START: _tool_start,
-    EventType.TOOL_OUTPUT: _tool_output,
-    EventType.TOOL_END: _tool_end,
-    EventType.RUN_COMPLETED: _completed,
-    EventType.COMMAND_RECEIVED: _command,
-    EventType.RUN_WAITING: _waiting,
-    EventType.APPROVAL_RESOLVED: _resolved,
-    EventType.TOOL_OUTCOME_RESOLVED: _resolved,
-}

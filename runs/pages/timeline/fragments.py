@@ -13,7 +13,7 @@ from django.shortcuts import render
 from runs.errors import RunRefusal
 from runs.pages.timeline import window
 from runs.pages.timeline.window import Window
-from runs.pages.timeline.window_bounds import Show
+from timeline.events import Show
 from timeline.live.cursor import StreamCursor
 from timeline.models import Log
 

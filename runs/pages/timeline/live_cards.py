@@ -97,8 +97,7 @@ def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
         return []
     earlier = log.events_of(log_id).filter(seq__lt=batch[0].seq).order_by("-seq")
     if all(event.ref_id or event.type == EventType.LLM_TURN_ABANDONED for event in unopened):
-        openers = earlier.filter(type__in=[EventType.LLM_TURN_START, EventType.TOOL_START])
-        context = list(openers[:CONTEXT])[::-1]
+        context = list(earlier.filter(type__in=chunks.OPENERS)[:CONTEXT])[::-1]
     else:
         context = list(earlier.filter(chunks.without_chunks())[:WIDE_CONTEXT])[::-1]
     first = batch[0].seq

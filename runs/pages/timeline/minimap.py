@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, F, Max, Min, Q
 
-from timeline.events import EventType
+from timeline.events import types_that
 from timeline.events.failures import FAILURES
 from timeline.models import Event
 
@@ -17,7 +17,7 @@ from timeline.models import Event
 COLUMNS = 120
 #: Maximum events for a strip that is part of the page. The strip of a longer log is loaded after the page.
 AT_ONCE = 20_000
-_WAITS = Q(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED, EventType.APPROVAL_REQUESTED])
+_WAITS = Q(type__in=sorted(types_that(lambda kind: kind.is_wait)))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from runs.pages.timeline import chunks, window_bounds
 from runs.pages.timeline.cards import Card, Item, ToolCard
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
-from runs.pages.timeline.window_bounds import Show, events_shown
+from runs.pages.timeline.window_bounds import events_shown
 from timeline import log
-from timeline.events import EventType
+from timeline.events import EventType, Show, types_that
 from timeline.models import Event
 
 #: Rows of the first page and of each page of older rows.
@@ -25,7 +25,7 @@ ROWS = 100
 AROUND = ROWS // 2
 #: Rows of a replay.
 REPLAYED = 30
-_CLOSERS = [EventType.MESSAGE_ADDED, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END]
+_CLOSERS = [EventType.MESSAGE_ADDED, *sorted(types_that(lambda kind: kind.ends_card))]
 
 
 @dataclass(frozen=True)
@@ -145,4 +145,4 @@ def _set_target(fold: Fold, seq: int) -> None:
 
 
 def _filter(items: Sequence[Item], show: Show) -> list[Item]:
-    return [item for item in items if show is Show.ALL or show in item.shows]
+    return [item for item in items if show in item.shows]

@@ -6,7 +6,6 @@ Each bound takes one query, whose cost does not depend on the length of the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,21 +13,13 @@ from django.db.models import Case, JSONField, Q, QuerySet, When
 from django.db.models.fields.json import KeyTransform
 
 from runs.pages.timeline import chunks
-from timeline.events import EventType
+from runs.pages.timeline.event_texts import CALL_UPDATES
+from timeline.events import EventType, Show, types_that
 from timeline.events.failures import FAILURES
 from timeline.models import Event
 
 #: Maximum events to search for the bound of a window, and additionally for the bound of its step.
 SCAN, EXTRA = 1200, 200
-
-
-class Show(StrEnum):
-    """The filter of a timeline."""
-
-    ALL = "all"
-    MESSAGES = "messages"
-    TOOLS = "tools"
-    ERRORS = "errors"
 
 
 class WindowEvent(NamedTuple):
@@ -42,12 +33,10 @@ class WindowEvent(NamedTuple):
 
 _FILTERS = {
     Show.ALL: Q(),
-    Show.MESSAGES: Q(type__startswith="llm.") | Q(type=EventType.MESSAGE_ADDED),
-    Show.TOOLS: Q(type__startswith="tool.")
-    | Q(type__startswith="approval.")
-    | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED])
-    # A wait for the outcome of a call: its card displays it.
-    | Q(type=EventType.RUN_WAITING, ref_id__isnull=False),
+    Show.MESSAGES: Q(type__in=sorted(types_that(lambda kind: kind.show is Show.MESSAGES))),
+    Show.TOOLS: Q(type__in=sorted(types_that(lambda kind: kind.show is Show.TOOLS)))
+    # The card of the call displays these.
+    | Q(type__in=CALL_UPDATES, ref_id__isnull=False),
     Show.ERRORS: FAILURES,
 }
 

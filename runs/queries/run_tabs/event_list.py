@@ -5,36 +5,21 @@ from __future__ import annotations
 from uuid import UUID
 
 from timeline import log
-from timeline.events import EventType
+from timeline.events import CHUNK_TYPES, REGISTRY, EventType, types_that
 from timeline.models import Event
 
-#: Choices of the filter by type: prefixes of event types, with their labels.
-FAMILIES = (
-    ("run.", "Run"),
-    ("message.", "Messages"),
-    ("llm.", "Model calls"),
-    ("tool.", "Tool calls"),
-    ("retry.", "Retries"),
-    ("hook.", "Hooks"),
-    ("approval.", "Approvals"),
-    ("command.", "Commands"),
-    ("policy.", "Policies"),
-    ("budget.", "Budgets"),
-    ("child_run.", "Child runs"),
-    ("file.", "Files"),
-    ("git.", "Commits"),
-)
-CHUNK_TYPES = (EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA, EventType.TOOL_OUTPUT)
+#: Choices of the filter by type: names of families, with their labels.
+FAMILIES = {cls.event_kind.family.name: cls.event_kind.family.label for cls in REGISTRY.values()}
 
 
-def stored_events(run_id: UUID, after: int, limit: int, *, prefix: str = "", chunks: bool = True) -> list[Event]:
-    """Return the next events after event `after`, in order: those whose type starts with `prefix`.
+def stored_events(run_id: UUID, after: int, limit: int, *, family: str = "", chunks: bool = True) -> list[Event]:
+    """Return the next events after event `after`, in order: those of a family of types, or all.
 
     Without `chunks`, pieces of streamed texts are left out.
     """
     events = log.events_of(run_id).filter(seq__gt=after)
-    if prefix:
-        events = events.filter(type__startswith=prefix)
+    if family:
+        events = events.filter(type__in=sorted(types_that(lambda kind: kind.family.name == family)))
     return list((events if chunks else events.exclude(type__in=CHUNK_TYPES))[:limit])
 
 

@@ -15,14 +15,14 @@ from uuid import UUID
 from django.db.models.fields.json import KT
 
 from timeline import log
-from timeline.events import EventType
+from timeline.events import TERMINAL_TYPES, EventType
 from timeline.events.failures import FAILED_STATUSES
 from timeline.events.moments import moved
 
 #: Events that are read at a time.
 MAX_EVENTS = 20_000
 _WAITS = {EventType.RUN_WAITING: "", EventType.RUN_PAUSED: "paused"}
-_ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_RESUMED)
+_ENDS = sorted(TERMINAL_TYPES)
 _STARTS = (EventType.RUN_STARTED, EventType.RUN_RECOVERED)
 _TYPES = (
     EventType.RUN_CREATED, EventType.RUN_PHASE, *_STARTS, *_WAITS, *_ENDS, EventType.RETRY_SCHEDULED,

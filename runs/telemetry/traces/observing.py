@@ -31,9 +31,8 @@ from runs.telemetry.traces.observation import (
     turn_span,
 )
 from runs.telemetry.traces.run_rows import RunRows, masked
-from timeline.events import EventType
+from timeline.events import TERMINAL_TYPES, EventType
 from timeline.events.moments import moved
-from timeline.events.vocabulary import TERMINAL_TYPES
 
 #: Events after which a run does nothing until it is resumed.
 ENDS = frozenset({EventType.RUN_PAUSED, *TERMINAL_TYPES})

@@ -24,8 +24,7 @@ from tests.support.pages.conversation_rows import add, answer
 from tests.support.pages.parsed_page import Element, Page, parse
 from tests.support.pages.timelines import RECORDINGS, live, painted, recorded, stored, told
 from timeline.display import clean
-from timeline.event_rows import CHUNKS
-from timeline.events import REGISTRY, EventType
+from timeline.events import CHUNK_TYPES, REGISTRY, EventType
 from timeline.models import Event
 
 HOSTILE = [
@@ -293,7 +292,7 @@ def test_payloads_from_older_versions_do_not_break_the_page(run: AgentRun, paylo
 ONE_OF_EACH: list[Any] = ["words", 3, True, ["a"], {"b": 1}, "01a1f93d-90c9-749a-b86c-718148984403"]
 
 
-@pytest.mark.parametrize("type_", sorted(set(EventType) - CHUNKS))
+@pytest.mark.parametrize("type_", sorted(set(EventType) - CHUNK_TYPES))
 def test_each_field_may_be_the_only_one(run: AgentRun, type_: str) -> None:
     """A template that uses two fields must not require both."""
     fields = sorted(REGISTRY[type_].model_fields)

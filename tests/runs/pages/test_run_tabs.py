@@ -256,7 +256,7 @@ def test_the_state_is_the_one_after_the_event(run: AgentRun) -> None:
 
 def test_events_are_filtered_by_type(run: AgentRun) -> None:
     client = client_of(run)
-    types = [row.split()[1] for row in rows(tab(client, run, "events?type=tool."))]
+    types = [row.split()[1] for row in rows(tab(client, run, "events?type=tool"))]
     assert types
     assert all(each.startswith("tool.") for each in types)
     page = tab(client, run, "events?after=2")

@@ -13,11 +13,11 @@ from runs.models import AgentRun
 from runs.pages.timeline import window, window_bounds
 from runs.pages.timeline.minimap import COLUMNS, minimap_of
 from runs.pages.timeline.window import ROWS
-from runs.pages.timeline.window_bounds import Show
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.pages.parsed_page import Page
 from tests.support.pages.timelines import live, of_window, painted, recorded, told
 from timeline import log
+from timeline.events import Show
 from timeline.log import Entry
 from timeline.models import Log, Source
 
