@@ -16,39 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-#: Secrets that are read when the settings are loaded, and not needed afterwards.
-SETTINGS = frozenset(
-    {
-        "AGENT_RUNNER_SECRET",
-        "AGENTOPS_API_KEY",
-        "AGENTOPS_ENCRYPTION_KEYS",
-        "AGENTOPS_HEALTH_TOKEN",
-        "AGENTOPS_METRICS_TOKEN",
-        "AGENTOPS_TELEMETRY_HTTP_HEADERS",
-        "AGENTOPS_TELEMETRY_OTLP_HEADERS",
-        "DATABASE_URL",
-        "EMAIL_URL",
-        "LANGFUSE_SECRET_KEY",
-        "PGPASSWORD",
-        "REDIS_URL",
-        "SECRET_KEY",
-    }
-)
+from django.conf import settings
+
+from agentops.base.env import HiddenPart
+
 SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|(?:^|_)(?:API_?KEY|AUTH|CREDENTIALS?|DSN|KEY|PASS|PAT|PWD|TOKEN)S?(?:_|$)", re.I
 )
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
 #: Variables that match SECRET_NAME but are directories of the shell.
 NOT_SECRET = frozenset({"OLDPWD", "PWD"})
-#: Secrets that are comma-separated lists, and lists of NAME=VALUE.
-LISTS = frozenset({"AGENT_RUNNER_SECRET", "AGENTOPS_ENCRYPTION_KEYS"})
-HEADERS = frozenset({"AGENTOPS_TELEMETRY_HTTP_HEADERS", "AGENTOPS_TELEMETRY_OTLP_HEADERS"})
 #: Names of headers whose values are masked in texts.
 SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret|password", re.I)
 #: Suffixes of variables that match SECRET_NAME but are not secrets: they are never masked in texts.
 ABOUT_SECRETS = re.compile(r"_(?:URL|NAME|ENDPOINT|ISSUER|HASHERS)$", re.I)
-#: Secrets that are URLs. Only the password is masked, because the rest occurs in ordinary texts.
-URLS = frozenset({"DATABASE_URL", "EMAIL_URL", "REDIS_URL"})
 #: Shorter values, in characters, are never masked in texts.
 MIN_VALUE = 8
 #: The minimum length at which a single word with a number, such as "gatewaykey1234", is masked in texts.
@@ -69,7 +50,7 @@ _removed: dict[str, str] = {}
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether a variable is a secret, by its name or because it is a URL with a password. Paths are not."""
-    if name in SETTINGS:
+    if _hidden_part(name):
         return True
     if name in NOT_SECRET or value.startswith("/"):
         return False
@@ -86,7 +67,7 @@ def hide_secrets() -> list[str]:
     for name in names:
         # os.environ keeps it for Python. It is removed for C code and child processes.
         os.unsetenv(name)
-        if name in SETTINGS:
+        if _hidden_part(name):
             _removed[name] = os.environ.pop(name)
     if sys.platform == "linux":
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -126,15 +107,24 @@ def is_unmistakable(value: str) -> bool:
     return (MIN_WORDS if is_words else MIN_VALUE) <= len(value) <= MAX_VALUE
 
 
+def _hidden_part(name: str) -> HiddenPart | None:
+    """Return the part of a variable that is secret, if only the settings need it; otherwise None.
+
+    agentops/base/database/config.py reads PGPASSWORD, which belongs to PostgreSQL's client library.
+    """
+    return HiddenPart.TEXT if name == "PGPASSWORD" else settings.AGENTOPS_SECRETS.get(name)
+
+
 def _parts(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in the value of a variable."""
-    if name in LISTS:
+    hidden = _hidden_part(name)
+    if hidden is HiddenPart.LIST:
         yield from (part.strip() for part in value.split(","))
-    elif name in HEADERS:
+    elif hidden is HiddenPart.HEADERS:
         headers = (part.partition("=") for part in value.split(","))
         # A header may begin with a scheme, such as "Bearer".
         yield from (text.strip().rpartition(" ")[2] for name, _, text in headers if SECRET_HEADER.search(name))
-    elif name not in URLS and not _is_about_secrets(name, value):
+    elif hidden is not HiddenPart.URL and (hidden or not _is_about_secrets(name, value)):
         yield value
     if "://" not in value:
         return
@@ -147,7 +137,7 @@ def _parts(name: str, value: str) -> Iterator[str]:
 
 def _is_about_secrets(name: str, value: str) -> bool:
     """Return whether a variable only describes secrets, such as the URL where they are issued."""
-    return name not in SETTINGS and (ABOUT_SECRETS.search(name) is not None or _is_open_url(value))
+    return ABOUT_SECRETS.search(name) is not None or _is_open_url(value)
 
 
 def _is_open_url(value: str) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parseaddr
+from enum import Enum, auto
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,12 +31,22 @@ class BadSetting(ImproperlyConfigured):
     """An environment variable is invalid. The text names it and the accepted values."""
 
 
+class HiddenPart(Enum):
+    """Which part of the value of a variable is secret."""
+
+    TEXT = auto()  # all of it
+    LIST = auto()  # separated by commas
+    HEADERS = auto()  # values of NAME=VALUE, separated by commas
+    URL = auto()  # the password: the rest occurs in ordinary texts
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A variable that was read: its default in the form of an environment variable, and the accepted values."""
 
     default: str
     expected: str
+    secret: HiddenPart | None
 
 
 class Reader:
@@ -45,19 +56,21 @@ class Reader:
         #: Variable name → setting, in the order of reading.
         self.registered: dict[str, Setting] = {}
 
-    def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
+    def read(
+        self, name: str, default: T, parse: Callable[[str], T], expected: str, secret: HiddenPart | None = None
+    ) -> T:
         """Return the parsed value of `name`, or `default` if unset or empty. A `ValueError` becomes `BadSetting`."""
-        self.registered[name] = Setting(as_text(default), expected)
+        self.registered[name] = Setting(as_text(default), expected, secret)
         raw = os.environ.get(name, "")
         if not raw:
             return default
         try:
             return parse(raw)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, ValidationError, dj_database_url.ParseError):
             raise BadSetting(f"{name} must be {expected}") from None
 
-    def text(self, name: str, default: str = "") -> str:
-        return self.read(name, default, str, "text")
+    def text(self, name: str, default: str = "", *, secret: bool = False) -> str:
+        return self.read(name, default, str, "text", HiddenPart.TEXT if secret else None)
 
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
         return self.read(name, default, lambda raw: choices[choices.index(raw.strip().lower())], " or ".join(choices))
@@ -83,109 +96,87 @@ class Reader:
         return self.read(name, default, parse, f"a number of seconds from {low:g} to {high:g}")
 
     def names(self, name: str, default: list[str]) -> list[str]:
-        return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
+        return self.read(name, default, split, "a comma list")
 
     def model_keys(self, name: str) -> list[str]:
         """Return servers of models, each with the variable that holds its key.
 
         Variables with such names are hidden from child processes, and their values from texts: see runs.environment.
         """
-
-        def parse(raw: str) -> list[str]:
-            entries = [part.strip() for part in raw.split(",") if part.strip()]
-            if not all(MODEL_KEY.fullmatch(entry) for entry in entries):
-                raise ValueError
-            return entries
-
-        return self.read(name, [], parse, "a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
+        return self._list(name, MODEL_KEY.fullmatch, "a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
 
     def secrets(self, name: str, *, at_least: int) -> list[str]:
         """Return secrets of at least `at_least` characters."""
+        expected = f"a comma list of secrets with at least {at_least} characters"
+        return self._list(name, lambda secret: len(secret) >= at_least, expected, HiddenPart.LIST)
 
-        def parse(raw: str) -> list[str]:
-            secrets = [part.strip() for part in raw.split(",") if part.strip()]
-            if any(len(secret) < at_least for secret in secrets):
-                raise ValueError
-            return secrets
-
-        return self.read(name, [], parse, f"a comma list of secrets with at least {at_least} characters")
-
-    def directories(self, name: str, default: list[str]) -> list[str]:
+    def directories(self, name: str) -> list[str]:
         """Return existing directories by their absolute paths. Kernel directories, such as /proc, are refused."""
 
-        def parse(raw: str) -> list[str]:
-            places = [Path(part.strip()) for part in raw.split(",") if part.strip()]
-            for path in places:
-                resolved = Path(os.path.realpath(path))
-                if not path.is_absolute() or not resolved.is_dir():
-                    raise ValueError
-                if any(resolved.is_relative_to(kernel) for kernel in KERNEL_DIRECTORIES):
-                    raise ValueError
-            return list(map(str, places))
+        def is_usable(place: str) -> bool:
+            path = Path(os.path.realpath(place))
+            is_of_kernel = any(path.is_relative_to(kernel) for kernel in KERNEL_DIRECTORIES)
+            return Path(place).is_absolute() and path.is_dir() and not is_of_kernel
 
         expected = "a comma list of absolute paths of directories that exist, none in /proc, /sys or /dev"
-        return self.read(name, default, parse, expected)
+        return self._list(name, is_usable, expected)
 
     def proxies(self, name: str) -> list[str]:
-        def parse(raw: str) -> list[str]:
-            names = [part.strip() for part in raw.split(",") if part.strip()]
-            for each in names:
-                if each != "*":
-                    ip_network(each, strict=False)
-            return names
+        expected = "a comma list of IP addresses and networks, or *"
+        return self._list(name, lambda each: each == "*" or ip_network(each, strict=False), expected)
 
-        return self.read(name, [], parse, "a comma list of IP addresses and networks, or *")
+    def ports(self, name: str) -> list[int]:
+        ports = self._list(name, lambda port: 0 < int(port) < 65536, "a comma list of port numbers")
+        return [int(port) for port in ports]
 
-    def database(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
-        """Return a Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`."""
+    def headers(self, name: str) -> dict[str, str]:
+        """Return headers in the format of OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS."""
+
+        def parse(raw: str) -> dict[str, str]:
+            headers = dict(part.split("=", 1) for part in split(raw))
+            if not all(name.strip() and value.isprintable() for name, value in headers.items()):
+                raise ValueError
+            return {name.strip(): value.strip() for name, value in headers.items()}
+
+        return self.read(name, {}, parse, "a comma list of NAME=VALUE", HiddenPart.HEADERS)
+
+    def absolute_path(self, name: str) -> str:
+        return self._valid_text(name, lambda raw: Path(raw).is_absolute(), "an absolute path")
+
+    def database(self, name: str) -> dict[str, Any]:
+        """Return a Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`. Empty without one."""
 
         def parse(raw: str) -> dict[str, Any]:
             if urlsplit(raw).scheme not in {"postgres", "postgresql", "sqlite"}:
                 raise ValueError
-            try:
-                return dict(dj_database_url.parse(raw))
-            except dj_database_url.ParseError:
-                raise ValueError from None
+            return dict(dj_database_url.parse(raw))
 
-        return self.read(name, default, parse, "a postgresql:// or sqlite:/// URL")
+        return self.read(name, {}, parse, "a postgresql:// or sqlite:/// URL", HiddenPart.URL)
 
     def redis(self, name: str) -> str:
-        def parse(raw: str) -> str:
+        def is_valid(raw: str) -> bool:
             parts = urlsplit(raw)
-            if parts.scheme not in {"redis", "rediss", "unix"} or not (parts.hostname or parts.path):
-                raise ValueError
-            return raw
+            return parts.scheme in {"redis", "rediss", "unix"} and bool(parts.hostname or parts.path)
 
-        return self.read(name, "", parse, "a redis://, rediss:// or unix:// URL")
+        return self._valid_text(name, is_valid, "a redis://, rediss:// or unix:// URL", HiddenPart.URL)
 
     def site(self, name: str) -> str:
         """Return the public URL of the site, without a path."""
 
-        def parse(raw: str) -> str:
+        def is_valid(raw: str) -> bool:
             parts = urlsplit(raw.removesuffix("/"))
-            if (
-                parts.scheme not in {"http", "https"}
-                or not parts.hostname
-                or parts.geturl() != f"{parts.scheme}://{parts.netloc}"
-            ):
-                raise ValueError
-            if parts.username is not None or parts.port == 0:
-                raise ValueError
-            return parts.geturl()
+            is_root = parts.hostname and parts.geturl() == f"{parts.scheme}://{parts.netloc}"
+            return bool(is_root) and parts.scheme in {"http", "https"} and parts.username is None and parts.port != 0
 
-        return self.read(name, "", parse, "an http:// or https:// address without a path")
+        url = self._valid_text(name, is_valid, "an http:// or https:// address without a path")
+        return urlsplit(url.removesuffix("/")).geturl()
 
     def address(self, name: str) -> str:
-        def parse(raw: str) -> str:
-            try:
-                validate_email(parseaddr(raw)[1])
-            except ValidationError:
-                raise ValueError from None
-            if any(ord(character) < 32 for character in raw):
-                raise ValueError
-            return raw
+        def is_valid(raw: str) -> bool:
+            validate_email(parseaddr(raw)[1])
+            return all(ord(character) >= 32 for character in raw)
 
-        return self.read(name, "", parse, "an e-mail address, or `Name <address>`")
+        return self._valid_text(name, is_valid, "an e-mail address, or `Name <address>`")
 
     def mail(self, name: str) -> dict[str, Any]:
         """Return the mail server: host, port, user, password and TLS mode. Empty without one."""
@@ -203,13 +194,44 @@ class Reader:
                 "tls": parts.scheme == "smtps",
             }
 
-        return self.read(name, {}, parse, "an smtp://, smtp+tls:// (STARTTLS) or smtps:// URL")
+        return self.read(name, {}, parse, "an smtp://, smtp+tls:// (STARTTLS) or smtps:// URL", HiddenPart.URL)
+
+    def _valid_text(
+        self, name: str, is_valid: Callable[[str], bool], expected: str, secret: HiddenPart | None = None
+    ) -> str:
+        def parse(raw: str) -> str:
+            if not is_valid(raw):
+                raise ValueError
+            return raw
+
+        return self.read(name, "", parse, expected, secret)
+
+    def _list(
+        self, name: str, is_valid: Callable[[str], object], expected: str, secret: HiddenPart | None = None
+    ) -> list[str]:
+        def parse(raw: str) -> list[str]:
+            parts = split(raw)
+            if not all(map(is_valid, parts)):
+                raise ValueError
+            return parts
+
+        return self.read(name, [], parse, expected, secret)
+
+    def require(self, holds: object, text: str) -> None:
+        """Raise `BadSetting` with this text unless the condition for several variables holds."""
+        if not holds:
+            raise BadSetting(text)
 
     def refuse_unknown(self) -> None:
         """Raise `BadSetting` for a misspelt variable, which would otherwise silently have no effect."""
         unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.registered)
         if unknown:
             raise BadSetting(f"unknown variable {unknown[0]}")
+
+
+def split(raw: str) -> list[str]:
+    """Return the parts of a comma list that are not empty."""
+    return [part.strip() for part in raw.split(",") if part.strip()]
 
 
 def as_text(default: object) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from agentops.base.env import BadSetting, Reader
+from agentops.base.env import Reader
 
 LANGFUSE_CLOUD = "https://cloud.langfuse.com"
 PROTOCOLS = ("otlp", "batch", "off")
@@ -38,83 +37,66 @@ class TelemetrySettings:
     metrics_allow: tuple[str, ...] = ()
 
 
-def read(env: Reader) -> TelemetrySettings:
-    """Read the settings. Raises `BadSetting`."""
-    sinks = [_langfuse(env), _otlp(env), _http(env), _jsonl(env)]
-    directory = _jsonl_directory(env)
-    return TelemetrySettings(
-        sinks=tuple(sink for sink in sinks if sink is not None),
-        roots=(*env.directories("AGENTOPS_TELEMETRY_ROOTS", []), *([directory] if directory else [])),
-        ports=tuple(env.read("AGENTOPS_TELEMETRY_PORTS", [], _ports, "a comma list of port numbers")),
-        modules=tuple(env.names("AGENTOPS_SINK_MODULES", [])),
-        metrics_token=env.text("AGENTOPS_METRICS_TOKEN"),
-        metrics_allow=tuple(env.proxies("AGENTOPS_METRICS_ALLOW")),
-    )
-
-
-def _langfuse(env: Reader) -> EnvironmentSink | None:
-    public, secret = env.text("LANGFUSE_PUBLIC_KEY"), env.text("LANGFUSE_SECRET_KEY")
-    base_url = env.site("LANGFUSE_BASE_URL") or env.site("LANGFUSE_HOST") or LANGFUSE_CLOUD
+def _langfuse(env: Reader) -> Iterator[EnvironmentSink]:
+    #: Public key of a Langfuse project, to which the runs of all projects are sent. Required with
+    #: `LANGFUSE_SECRET_KEY`.
+    public = env.text("LANGFUSE_PUBLIC_KEY")
+    #: Secret key of that project.
+    secret = env.text("LANGFUSE_SECRET_KEY", secret=True)
+    #: Address of Langfuse. Without it Langfuse Cloud in the EU, `https://cloud.langfuse.com`.
+    base_url = env.site("LANGFUSE_BASE_URL")
+    #: Older name of `LANGFUSE_BASE_URL`.
+    older_url = env.site("LANGFUSE_HOST")
+    #: `otlp` for Langfuse 3 and newer, `batch` for older servers, `off` to send nothing in spite of the keys.
     protocol = env.choice("AGENTOPS_TELEMETRY_LANGFUSE", "otlp", PROTOCOLS)
-    if bool(public) != bool(secret):
-        raise BadSetting("LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY must be set together")
-    if not public or protocol == "off":
-        return None
-    options = {"base_url": base_url, "public_key": public}
-    return EnvironmentSink("langfuse", f"langfuse_{protocol}", options, {"secret_key": secret})
+    env.require(bool(public) == bool(secret), "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY must be set together")
+    if public and protocol != "off":
+        options = {"base_url": base_url or older_url or LANGFUSE_CLOUD, "public_key": public}
+        yield EnvironmentSink("langfuse", f"langfuse_{protocol}", options, {"secret_key": secret})
 
 
-def _otlp(env: Reader) -> EnvironmentSink | None:
+def _otlp(env: Reader) -> Iterator[EnvironmentSink]:
+    #: URL for traces by OTLP/HTTP, such as `https://collector.example.org/v1/traces`.
     url = env.text("AGENTOPS_TELEMETRY_OTLP_URL")
-    headers = _read_headers(env, "AGENTOPS_TELEMETRY_OTLP_HEADERS")
-    return EnvironmentSink("otlp", "otlp", {"url": url}, _with_headers(headers)) if url else None
-
-
-def _http(env: Reader) -> EnvironmentSink | None:
-    url = env.text("AGENTOPS_TELEMETRY_HTTP_URL")
-    headers = _read_headers(env, "AGENTOPS_TELEMETRY_HTTP_HEADERS")
-    return EnvironmentSink("http", "http", {"url": url, **_dialect(env)}, _with_headers(headers)) if url else None
-
-
-def _jsonl(env: Reader) -> EnvironmentSink | None:
-    is_on = env.boolean("AGENTOPS_TELEMETRY_JSONL", default=False)
-    directory = _jsonl_directory(env)
-    options = {**({"directory": directory} if directory else {}), **_dialect(env)}
-    return EnvironmentSink("jsonl", "jsonl", options) if is_on or directory else None
-
-
-def _dialect(env: Reader) -> dict[str, str]:
-    return {"dialect": env.choice("AGENTOPS_TELEMETRY_DIALECT", "hooks", ("hooks", "log"))}
-
-
-def _jsonl_directory(env: Reader) -> str:
-    def parse(raw: str) -> str:
-        if not Path(raw).is_absolute():
-            raise ValueError
-        return raw
-
-    return env.read("AGENTOPS_TELEMETRY_JSONL_DIR", "", parse, "an absolute path")
+    #: Headers of these requests: `NAME=VALUE`, with commas between them.
+    headers = env.headers("AGENTOPS_TELEMETRY_OTLP_HEADERS")
+    if url:
+        yield EnvironmentSink("otlp", "otlp", {"url": url}, _with_headers(headers))
 
 
 def _with_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     return {"headers": dict(headers)} if headers else {}
 
 
-def _read_headers(env: Reader, name: str) -> dict[str, str]:
-    none: dict[str, str] = {}
-    return env.read(name, none, _headers, "a comma list of NAME=VALUE")
-
-
-def _headers(raw: str) -> dict[str, str]:
-    """Parse headers in the format of OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS."""
-    headers = dict(part.strip().split("=", 1) for part in raw.split(",") if part.strip())
-    if not all(name.strip() and value.isprintable() for name, value in headers.items()):
-        raise ValueError
-    return {name.strip(): value.strip() for name, value in headers.items()}
-
-
-def _ports(raw: str) -> list[int]:
-    ports = [int(part) for part in raw.split(",") if part.strip()]
-    if not all(0 < port < 65536 for port in ports):
-        raise ValueError
-    return ports
+def read(env: Reader) -> TelemetrySettings:
+    """Read the settings. Raises `BadSetting`."""
+    sinks = [*_langfuse(env), *_otlp(env)]
+    #: URL for events as JSON.
+    url = env.text("AGENTOPS_TELEMETRY_HTTP_URL")
+    #: Headers of these requests: `NAME=VALUE`, with commas between them.
+    headers = env.headers("AGENTOPS_TELEMETRY_HTTP_HEADERS")
+    #: Names of events in both: `hooks`, such as `pre_tool_use`, or `log` for all events under the names of the log.
+    dialect = env.choice("AGENTOPS_TELEMETRY_DIALECT", "hooks", ("hooks", "log"))
+    if url:
+        sinks.append(EnvironmentSink("http", "http", {"url": url, "dialect": dialect}, _with_headers(headers)))
+    #: Write events to files, one for each run, below `AGENTOPS_HOME/telemetry`.
+    is_on = env.boolean("AGENTOPS_TELEMETRY_JSONL", default=False)
+    #: Absolute path of another directory for these files.
+    directory = env.absolute_path("AGENTOPS_TELEMETRY_JSONL_DIR")
+    if is_on or directory:
+        options = {"dialect": dialect, **({"directory": directory} if directory else {})}
+        sinks.append(EnvironmentSink("jsonl", "jsonl", options))
+    #: Directories below which the sinks of projects may write files.
+    roots = env.directories("AGENTOPS_TELEMETRY_ROOTS")
+    return TelemetrySettings(
+        sinks=tuple(sinks),
+        roots=(*roots, *([directory] if directory else [])),
+        #: Ports of public hosts that sinks may send to, besides 443.
+        ports=tuple(env.ports("AGENTOPS_TELEMETRY_PORTS")),
+        #: Python modules whose kinds of sinks can be used, besides those of installed packages.
+        modules=tuple(env.names("AGENTOPS_SINK_MODULES", [])),
+        #: Token with which `/metrics` may be read, sent as `Authorization: Bearer TOKEN`.
+        metrics_token=env.text("AGENTOPS_METRICS_TOKEN", secret=True),
+        #: Addresses and networks that may read `/metrics` without the token, besides loopback.
+        metrics_allow=tuple(env.proxies("AGENTOPS_METRICS_ALLOW")),
+    )

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentops.base.env import BadSetting, Reader
+from agentops.base.env import BadSetting
 
 #: Connections that a worker needs in addition to one per run: for the run of a dead worker, upkeep, its leases, and
 #: Celery's own threads.
@@ -14,14 +14,14 @@ SPARE = 7
 
 
 def database_config(
-    env: Reader, *, home: Path, process_name: str, lease_s: float, pool: int, concurrency: int
+    config: dict[str, Any], *, home: Path, process_name: str, lease_s: float, pool: int, concurrency: int
 ) -> dict[str, Any]:
-    """Return Django's database settings for DATABASE_URL. Raises `BadSetting`.
+    """Return Django's database settings. Raises `BadSetting`.
 
-    `lease_s`: seconds of a lease. `pool`: connections of a process, 0 for no pool. `concurrency`: runs of a worker.
+    `config`: the entry of DATABASE_URL; empty: a SQLite file in `home`. `lease_s`: seconds of a lease. `pool`:
+    connections of a process, 0 for no pool. `concurrency`: runs of a worker.
     """
-    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(home / "agentops.sqlite3")}
-    config = env.database("DATABASE_URL", sqlite)
+    config = config or {"ENGINE": "django.db.backends.sqlite3", "NAME": str(home / "agentops.sqlite3")}
     if config["ENGINE"].endswith("sqlite3"):
         return config | _sqlite(Path(config["NAME"]))
     return config | _postgresql(config, process_name, lease_s, pool, concurrency)
