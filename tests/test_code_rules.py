@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import landed_migrations, wording
+from tests.support.client import sync_from_async
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agentops", "timeline", "runs")
@@ -127,6 +128,10 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
     source = '"""Doc."""\nclass A:\n    def f(self, a, b, c, d, e, *, g, h): ...\nx = f()  # type: ignore[misc]'
 
     assert list(faults_of("runs/lifecycle/wake.py", source)) == []
+
+
+def test_synchronous_client_is_generated_from_the_asynchronous_one() -> None:
+    assert sync_from_async.TARGET.read_text() == sync_from_async.generated(), f"run {sync_from_async.COMMAND}"
 
 
 # --- Migrations -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The asynchronous client: the same methods as the synchronous client."""
+"""The asynchronous client. The synchronous one is generated from it: tests/support/client/sync_from_async.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 import httpx
 
-from agentops.client import calls, connection
-from agentops.client.calls import Call, Listing, RunId, T
+from agentops.client import connection
+from agentops.client.connection import RunId, T, run_path
 from agentops.client.errors import AgentopsError
 from agentops.client.event_stream import FrameParser, Position
 from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
@@ -74,15 +74,19 @@ class AsyncClient:
         idempotency_key: str | None = None,
     ) -> RunDetail:
         """Start a run of an agent, and return it, queued."""
-        call = calls.start(
-            agent, prompt, title=title, labels=labels, max_steps=max_steps, parent_run_id=parent_run_id,
-            key=idempotency_key,
-        )  # fmt: skip
-        return await self._do(call)
+        body = {
+            "agent_id": agent,
+            "prompt": prompt,
+            "title": title,
+            "labels": None if labels is None else list(labels),
+            "max_steps": max_steps,
+            "parent_run_id": None if parent_run_id is None else str(parent_run_id),
+        }
+        return await self._post("/agent-runs", RunDetail, body, idempotency_key)
 
     async def run(self, run_id: RunId) -> RunDetail:
         """Return a run."""
-        return await self._do(calls.run(run_id))
+        return await self._get(run_path(run_id), RunDetail)
 
     def runs(self, **filters: Any) -> AsyncIterator[Run]:
         """Yield runs, newest first, and get further pages while they are read.
@@ -91,33 +95,33 @@ class AsyncClient:
         `parent_run_id`, `root_run_id`, `forked_from`, `created_after`, `created_before`, `root`, `reason`, `cost_min`,
         `cost_max`, `duration_min`, `duration_max` and `q`.
         """
-        return self._rows(calls.runs(filters))
+        return self._rows("/agent-runs", Run, **filters)
 
     def children(self, run_id: RunId) -> AsyncIterator[Run]:
         """Yield the child runs of a run, newest first."""
-        return self._rows(calls.children(run_id))
+        return self._rows(run_path(run_id, "children"), Run)
 
     # --- Contents of a run ---
 
     def messages(self, run_id: RunId) -> AsyncIterator[Message]:
         """Yield the messages of a run in order, without their content."""
-        return self._rows(calls.messages(run_id))
+        return self._rows(run_path(run_id, "messages"), Message)
 
     async def message(self, run_id: RunId, message_id: RunId) -> Message:
         """Return a message with its content."""
-        return await self._do(calls.message(run_id, message_id))
+        return await self._get(run_path(run_id, "messages", message_id), Message)
 
     def tool_calls(self, run_id: RunId) -> AsyncIterator[ToolCall]:
         """Yield the tool calls of a run in order, without input and output."""
-        return self._rows(calls.tool_calls(run_id))
+        return self._rows(run_path(run_id, "tool-calls"), ToolCall)
 
     async def tool_call(self, run_id: RunId, call_id: RunId) -> ToolCall:
         """Return a tool call with its input and output."""
-        return await self._do(calls.tool_call(run_id, call_id))
+        return await self._get(run_path(run_id, "tool-calls", call_id), ToolCall)
 
     def events(self, run_id: RunId, *, after_seq: int = 0) -> AsyncIterator[Event]:
         """Yield the events that a run has so far, in order."""
-        return self._rows(calls.events(run_id, after_seq))
+        return self._rows(run_path(run_id, "events"), Event, afterSeq=after_seq)
 
     async def follow(
         self, run_id: RunId, *, after_seq: int = 0, stop_on_pause: bool = False, restart: bool = False
@@ -143,7 +147,7 @@ class AsyncClient:
     async def _connect(self, run_id: RunId, position: Position, parser: FrameParser) -> AsyncGenerator[Event, None]:
         """Yield the events of one connection."""
         await self._find_project()
-        url = self._at.url_of(calls.stream_path(run_id))
+        url = self._at.url_of(run_path(run_id, "events", "stream"))
         headers = self._at.headers | position.headers
         options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
         try:
@@ -167,11 +171,11 @@ class AsyncClient:
 
     async def send(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
         """Send a message to a run. Its agent reads it before the next model call."""
-        return await self._do(calls.command(run_id, "send", text, idempotency_key))
+        return await self._command(run_id, "send", text, idempotency_key)
 
     async def reply(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
         """Answer the question that a run waits for."""
-        return await self._do(calls.command(run_id, "reply", text, idempotency_key))
+        return await self._command(run_id, "reply", text, idempotency_key)
 
     async def resume(
         self,
@@ -188,22 +192,23 @@ class AsyncClient:
         Without `append`, the new run starts over with the message as its prompt. With `kill`, the worker of a running
         run is stopped first (admins only).
         """
-        call = calls.resume(run_id, message, append=append, max_steps=max_steps, kill=kill, key=idempotency_key)
-        return await self._do(call)
+        body = {"message": message, "append": append, "max_steps": max_steps, "kill": kill or None}
+        return await self._post(run_path(run_id, "resume"), RunDetail, body, idempotency_key)
 
     async def fork(
         self, run_id: RunId, step: int, message: str | None = None, *, idempotency_key: str | None = None
     ) -> RunDetail:
         """Return a new run that shares the messages of a run up to a step."""
-        return await self._do(calls.fork(run_id, step, message, idempotency_key))
+        body = {"step": step, "message": message}
+        return await self._post(run_path(run_id, "fork"), RunDetail, body, idempotency_key)
 
     async def pause(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
         """Pause a run after its current step. The returned run may still be running."""
-        return await self._do(calls.pause(run_id, idempotency_key))
+        return await self._post(run_path(run_id, "pause"), RunDetail, {}, idempotency_key)
 
     async def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
         """Stop a run for good. The returned run may still be running."""
-        return await self._do(calls.stop(run_id, idempotency_key))
+        return await self._post(run_path(run_id, "stop"), RunDetail, {}, idempotency_key)
 
     # --- Decisions about tool calls ---
 
@@ -213,7 +218,7 @@ class AsyncClient:
         `filters` are the parameters of the API: `kind`, such as "question", `state`, such as "pending" (each also
         several, as a list), and `run_id`.
         """
-        return self._rows(calls.approvals(filters))
+        return self._rows("/approvals", Approval, **filters)
 
     async def approve(
         self,
@@ -229,14 +234,15 @@ class AsyncClient:
         `arguments` replace all arguments of the call. With `always`, later calls of the tool in this run are approved
         too. Only the first decision counts: afterwards, `StateConflict` says who decided, and how.
         """
-        body = {"arguments": arguments, "always": always or None}
-        return await self._do(calls.decide(run_id, call_id, "approve", body, idempotency_key))
+        body = {"decision": "approve", "arguments": arguments, "always": always or None}
+        return await self._post(run_path(run_id, "approvals", call_id), Approval, body, idempotency_key)
 
     async def deny(
         self, run_id: RunId, call_id: RunId, message: str | None = None, *, idempotency_key: str | None = None
     ) -> Approval:
         """Deny the tool call that a run waits for. The model gets the message as the call's result."""
-        return await self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
+        body = {"decision": "deny", "message": message}
+        return await self._post(run_path(run_id, "approvals", call_id), Approval, body, idempotency_key)
 
     async def resolve_call(
         self,
@@ -251,39 +257,42 @@ class AsyncClient:
 
         `text` is the output of a call that is done, or the error of a call that failed. `retry` runs the call again.
         """
-        return await self._do(calls.resolve(run_id, call_id, choice, text, idempotency_key))
+        body = {"choice": choice, "message" if choice == "failed" else "output": text}
+        return await self._post(run_path(run_id, "tool-calls", call_id, "resolve"), ToolCall, body, idempotency_key)
 
     # --- Requests ---
 
-    async def _do(self, call: Call[T]) -> T:
-        return connection.answer_of(call, await self._ask(call))
+    async def _command(self, run_id: RunId, kind: str, text: str, key: str | None) -> SentCommand:
+        return await self._post(run_path(run_id, "commands"), SentCommand, {"type": kind, "message": text}, key)
 
-    async def _rows(self, listing: Listing[T]) -> AsyncIterator[T]:
-        following: Listing[T] | None = listing
-        while following is not None:
-            page = await self._ask(following)
-            for row in following.rows(page):
-                yield row
-            following = following.after(page)
+    async def _get(self, path: str, answer: type[T]) -> T:
+        return answer.model_validate(await self._ask("GET", path))
 
-    async def _ask(self, call: Call[Any]) -> dict[str, Any]:
+    async def _post(self, path: str, answer: type[T], body: Mapping[str, Any], key: str | None) -> T:
+        return answer.model_validate(await self._ask("POST", path, **connection.post_options(body, key)))
+
+    async def _rows(self, path: str, answer: type[T], /, **filters: Any) -> AsyncIterator[T]:
+        params: Mapping[str, str] | None = connection.first_page(filters)
+        while params is not None:
+            page = await self._ask("GET", path, params=params)
+            for row in page["results"]:
+                yield answer.model_validate(row)
+            params = connection.next_page(page)
+
+    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         await self._find_project()
-        return await self._request(call.method, self._at.url_of(call.path), call.params, call.body, call.headers)
+        return await self._request(method, self._at.url_of(path), **options)
 
     async def _find_project(self) -> None:
         if self._at.project is None:
-            url = f"{self._at.api}/projects"
-            self._at.project = connection.only_project(await self._request("GET", url, {}, None, {}))
+            self._at.project = connection.only_project(await self._request("GET", f"{self._at.api}/projects"))
 
-    async def _request(
-        self, method: str, url: str, params: Mapping[str, Any], body: object, headers: Mapping[str, str]
-    ) -> dict[str, Any]:
+    async def _request(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        options["headers"] = self._at.headers | options.get("headers", {})
         attempt = 0
         while True:
             try:
-                return await self._attempt(
-                    method, url, params=params, json=body, headers={**self._at.headers, **headers}
-                )
+                return await self._attempt(method, url, **options)
             except AgentopsError as error:
                 pause = self._at.pause_before_retry(attempt, error)
                 if pause is None:

@@ -1,17 +1,23 @@
-"""Shared parts of both clients: addresses, headers, responses, and pauses between attempts."""
+"""Shared parts of both clients: addresses, parameters, headers, responses, and pauses between attempts."""
 
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
+from pydantic import BaseModel
 
-from agentops.client.calls import Call, T
 from agentops.client.errors import AgentopsError, ApiError, ConnectionFailed, UnknownObject, refusal
 
+T = TypeVar("T", bound=BaseModel)
+RunId = str | uuid.UUID
+#: Rows per page.
+PAGE = 200
 #: Statuses of temporary errors.
 _PASSING = frozenset({429, 502, 503, 504})
 #: In seconds: the first pause between two attempts, the longest one, and the longest one that a site may request.
@@ -33,6 +39,37 @@ def bearer(key: str) -> dict[str, str]:
     if not key.isascii() or not key.isprintable() or not key.strip():
         raise ValueError("the key must be printable ASCII text")
     return {"Authorization": f"Bearer {key.strip()}"}
+
+
+def run_path(run_id: RunId, *rest: RunId) -> str:
+    """Return the path of a run, or of something in it, below the project."""
+    return "/".join(["/agent-runs", *(quote(str(part), safe="") for part in (run_id, *rest))])
+
+
+def post_options(body: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    """Return a body without empty fields, and the idempotency key, which makes repeating a POST harmless."""
+    given = {name: value for name, value in body.items() if value is not None}
+    return {"json": given, "headers": {"Idempotency-Key": key or uuid.uuid4().hex}}
+
+
+def first_page(filters: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters for the first page of a list. None and False are not sent."""
+    given = {name: _text(value) for name, value in filters.items() if value is not None and value is not False}
+    return {"limit": str(PAGE), **given}
+
+
+def next_page(page: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the parameters for the page after `page`, or None after the last one."""
+    # Only the position: behind a proxy, the site's address may differ.
+    return dict(parse_qsl(urlsplit(page["next"]).query)) if page.get("next") else None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if value is True:
+        return "1"
+    return ",".join(value) if isinstance(value, list | tuple | set | frozenset) else str(value)
 
 
 class Connection:
@@ -90,11 +127,6 @@ def _foreign_answer(response: httpx.Response) -> str:
         # Not followed, because that would send the key to any target.
         return f"it redirects to {response.headers['Location']!r}: use the URL of the site itself"
     return f"no JSON object: {response.text[:200]!r}"
-
-
-def answer_of(call: Call[T], document: Mapping[str, Any]) -> T:
-    """Return the object in the response of a call."""
-    return call.answer.model_validate(document)
 
 
 def unreachable(error: httpx.HTTPError) -> ConnectionFailed:

@@ -21,7 +21,6 @@ from agentops.client import (
     StreamReset,
     Unauthorized,
     UnknownObject,
-    calls,
 )
 from runs.models import AgentRun
 from tests.support.client.blocking import Blocking
@@ -37,7 +36,7 @@ MakeClient = Callable[..., Any]
 def test_a_run_is_started_followed_and_read(
     site: Site, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "PAGE", 3)
+    monkeypatch.setattr("agentops.client.connection.PAGE", 3)
     agent = make_agent(site.project)
     client = make_client()
     queued = client.start(agent.slug, "Go.", title="Mine", labels=["ci"], max_steps=40)
@@ -68,7 +67,7 @@ def test_a_run_is_started_followed_and_read(
 
 
 def test_lists_come_in_pages_with_filters(site: Site, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "PAGE", 2)
+    monkeypatch.setattr("agentops.client.connection.PAGE", 2)
     agent = make_agent(site.project)
     runs = [make_run(agent, labels=["odd"] if number % 2 else []) for number in range(5)]
     child = make_run(agent, parent_id=runs[0].pk)

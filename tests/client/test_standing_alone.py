@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import subprocess
 import sys
-from typing import Any
 
 import httpx
 import pytest
 
-from agentops.client import ApiError, AsyncClient, Client, ServerUnavailable
+from agentops.client import ApiError, ServerUnavailable
 from agentops.client.connection import document_of
 from agentops.client.event_stream import Frame, FrameParser
 
@@ -33,19 +31,6 @@ def test_client_imports_no_server_code(tmp_path: object) -> None:
     of_agentops, packages = json.loads(process.stdout)
     assert of_agentops == []
     assert not {"django", "rest_framework", "celery", "redis", "psycopg", "runs", "timeline"} & set(packages)
-
-
-def parameters_of(method: Any) -> list[tuple[str, Any, Any]]:
-    """Return the name, the default and the annotation of each parameter."""
-    return [(each.name, each.default, each.annotation) for each in inspect.signature(method).parameters.values()]
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    sync_methods, async_methods = (
-        {name: parameters_of(member) for name, member in vars(kind).items() if name[0] != "_"}
-        for kind in (Client, AsyncClient)
-    )
-    assert sync_methods == async_methods
 
 
 def test_frames_may_be_split_anywhere() -> None:
