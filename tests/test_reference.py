@@ -21,11 +21,7 @@ from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.settings_page import settings_page
 from agentops.settings import env
-<<<<<<< HEAD
-from agentops.site import settings_reference
 from runs.api.docs import document
-=======
->>>>>>> b2922b9f (Declare each setting once, with its description and what is secret)
 from timeline.events import EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent

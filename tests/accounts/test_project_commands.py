@@ -141,6 +141,17 @@ def test_a_terminal_gets_columns(project: Project) -> None:
     assert out.getvalue().splitlines() == ["SLUG   ID" + " " * 36 + "NAME", f"alpha  {project.pk}  Alpha"]
 
 
+def test_columns_align_below_wide_characters_and_markup_is_text() -> None:
+    out = Terminal()
+    AgentopsCommand(stdout=out).write_table(["name", "state"], [("東京 [red]x", "\x1b[1mon"), ("e\u0301", "off")])
+
+    assert out.getvalue().splitlines() == [
+        "NAME         STATE",
+        "東京 [red]x  \ufffd[1mon",
+        "e\u0301            off",
+    ]
+
+
 def test_output_contains_no_terminal_control_characters() -> None:
     assert printable("a\x1b[2Jb\r\n\tc\x00\udcff é\x9b") == "a\ufffd[2Jb c\ufffd\ufffd é\ufffd"
     assert printable(None) == ""

@@ -147,17 +147,20 @@ class AgentopsCommand(BaseCommand):
         self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, indent=2 if self.stdout.isatty() else None))
 
     def write_table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Write an aligned table with headers to a terminal, and tab-separated rows without headers elsewhere."""
+        """Write aligned columns, below headers if there are any, to a terminal; elsewhere only rows, with tabs."""
         lines = [[printable(cell) for cell in row] for row in rows]
         if not self.stdout.isatty():
             for line in lines:
                 self.stdout.write("\t".join(line))
             return
-        lines.insert(0, [header.upper() for header in headers])
-        widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+        # Not at the top: its tables are loaded only for a terminal.
+        from wcwidth import ljust, width
+
+        if headers:
+            lines.insert(0, [header.upper() for header in headers])
+        widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
         for line in lines:
-            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-            self.stdout.write("  ".join(padded).rstrip())
+            self.stdout.write("  ".join(map(ljust, line, widths)).rstrip())
 
 
 def failure_of(error: Exception) -> CommandError | None:

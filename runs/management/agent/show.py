@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from agentops.accounts.management.base import AgentopsCommand, printable
+from agentops.accounts.management.base import AgentopsCommand
 from runs.conversation.message_text import text_of
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason
@@ -23,9 +23,7 @@ def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
     if options["json"]:
         command.write_json(facts)
         return
-    width = max(len(name) for name, _ in lines_of(facts)) + 2
-    for name, text in lines_of(facts):
-        command.stdout.write((name.ljust(width) if command.stdout.isatty() else f"{name}\t") + printable(text))
+    command.write_table((), lines_of(facts))
 
 
 def facts_of(run: AgentRun) -> Facts:
