@@ -12,7 +12,8 @@ from agentops.accounts.access import ANONYMOUS, Action, Principal, may, project_
 from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.base.redaction import project_scope
-from runs.errors import FlowRunNotFound, ImportNotFound, RunExpired, RunNotFound
+from agentops.base.refusals import NotFound
+from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
 
@@ -88,10 +89,10 @@ def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
 
 
 def import_in(project: Project, principal: Principal, import_id: UUID) -> FileImport:
-    """Return an import that `imports_in` contains. Raises `ImportNotFound`."""
+    """Return an import that `imports_in` contains. Raises `import_not_found`."""
     file_import = imports_in(project, principal).filter(pk=import_id).first()
     if file_import is None:
-        raise ImportNotFound("no such import")
+        raise NotFound("no such import", code="import_not_found")
     return file_import
 
 

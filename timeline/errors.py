@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-
-class LogError(Exception):
-    """The base class, with a machine-readable code and an HTTP status."""
-
-    code = "log_error"
-    status = 500
+from agentops.base.refusals import NotFound
 
 
-class LogNotFound(LogError):
-    """The log does not exist."""
+class LogNotFound(NotFound):
+    """The log does not exist. Its ID is that of a run."""
 
     code = "run_not_found"
-    status = 404
 
 
-class LeaseLost(LogError):
+class LeaseLost(Exception):
     """Another worker has claimed the run. The caller's state is stale and must be discarded."""
-
-    code = "lease_lost"
-    status = 409

@@ -23,14 +23,14 @@ from agentops.base.redaction import project_scope
 from agentops.base.redaction.batch import clean_all
 from agentops.base.redaction.redact import BUILT_IN, Redactor
 from timeline import events, notify, operator_lines
-from timeline.errors import LeaseLost, LogError, LogNotFound
+from timeline.errors import LeaseLost, LogNotFound
 from timeline.events import EventType
 from timeline.models import Event, Log, Phase, RunKind, Source
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 _LAST_SEQ = "SELECT last_seq FROM timeline_log WHERE "
 _STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
-REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
+ERRORS: dict[str, type[LogNotFound | LeaseLost]] = {"AO404": LogNotFound, "AO409": LeaseLost}
 TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
 
 
@@ -359,12 +359,12 @@ def _dumps(rows: list[dict[str, Any]]) -> str:
 
 @contextmanager
 def convert_errors() -> Iterator[None]:
-    """Convert the SQLSTATEs of timeline_append to `LogError`s."""
+    """Convert the SQLSTATEs of timeline_append to `LogNotFound` and `LeaseLost`."""
     try:
         yield
     except DatabaseError as error:
         cause = error.__cause__
-        error_class = REFUSALS.get(cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
+        error_class = ERRORS.get(cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
         if error_class is None:
             raise
         raise error_class(str(cause).splitlines()[0]) from error

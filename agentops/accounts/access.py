@@ -17,18 +17,12 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model, QuerySet
 
-from agentops.accounts.errors import (
-    AuthRequired,
-    Forbidden,
-    ProjectArchived,
-    ProjectNotFound,
-    RoleRequired,
-    ScopeRequired,
-)
+from agentops.accounts.errors import AuthRequired, ProjectArchived, ProjectNotFound, RoleRequired
 from agentops.accounts.models import ApiKey, Door, Membership, Project, Role, Scope
 from agentops.accounts.names import SLUG_PATTERN, UUID_PATTERN
 from agentops.base import database_clock
 from agentops.base.redaction import project_scope
+from agentops.base.refusals import Forbidden
 
 M = TypeVar("M", bound=Model)
 
@@ -347,8 +341,9 @@ def _refusal(principal: Principal, action: Action) -> Forbidden:
     rule = RULES[action]
     if principal.kind is PrincipalKind.KEY:
         scopes = " or ".join(scope.value for scope in Scope if scope in rule.scopes)
-        return ScopeRequired(
-            f"this requires an API key with the scope {scopes}" if scopes else "API keys may not do this"
+        return Forbidden(
+            f"this requires an API key with the scope {scopes}" if scopes else "API keys may not do this",
+            code="scope_required",
         )
     roles = " or ".join(role.value for role in Role if role in rule.roles)
     if roles:

@@ -11,10 +11,10 @@ from django.shortcuts import render, resolve_url
 
 from agentops.accounts import mailing, notifications
 from agentops.accounts.access import Action, enter, project_for
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.login.addresses import is_verified
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import InvalidQuery
 
 PAGE_SIZE = 30
 #: Maximum entries of a menu.

@@ -25,12 +25,13 @@ from django.urls import reverse
 
 from agentops.accounts.access import Principal, principal_for_user
 from agentops.accounts.audit import Actor, AuditAction, name_of, record
-from agentops.accounts.errors import AddressTaken, AlreadyInvited, AlreadyMember, InvitationNotFound
+from agentops.accounts.errors import AddressTaken, AlreadyMember, InvitationNotFound
 from agentops.accounts.login.addresses import clean_email, is_verified, mark_verified
 from agentops.accounts.memberships import add_member, clean_role
 from agentops.accounts.models import Door, Invitation, Membership, Project
 from agentops.accounts.names import one_line
 from agentops.base import database_clock
+from agentops.base.refusals import Conflict
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ MAX_OPEN = 100
 
 
 def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitation:
-    """Invite an e-mail address. Raise InvalidEmail, InvalidRole or AlreadyInvited.
+    """Invite an e-mail address. Raise InvalidEmail, `invalid_role` or `already_invited`.
 
     An expired invitation of the address is replaced.
     """
@@ -52,9 +53,13 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
         Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
         existing = Invitation.objects.filter(project=project)
         if existing.filter(email=email).exists():
-            raise AlreadyInvited(f"{email} is already invited: copy the link of the invitation, or withdraw it")
+            raise Conflict(
+                f"{email} is already invited: copy the link of the invitation, or withdraw it", code="already_invited"
+            )
         if existing.count() >= MAX_OPEN:
-            raise AlreadyInvited(f"a project can have at most {MAX_OPEN} open invitations: withdraw one first")
+            raise Conflict(
+                f"a project can have at most {MAX_OPEN} open invitations: withdraw one first", code="already_invited"
+            )
         invitation = Invitation.objects.create(
             project=project,
             email=email,

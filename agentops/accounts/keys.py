@@ -23,20 +23,13 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 
 from agentops.accounts.audit import Actor, AuditAction, name_of, record
-from agentops.accounts.errors import (
-    AmbiguousKey,
-    AuthInvalid,
-    AuthRevoked,
-    InvalidExpiry,
-    InvalidScopes,
-    KeyNotActive,
-    KeyNotFound,
-)
+from agentops.accounts.errors import AuthInvalid, AuthRevoked, KeyNotFound
 from agentops.accounts.models import ApiKey, AuditEntry, KeyState, Project, Scope
 from agentops.accounts.names import clean_name
 from agentops.base import database_clock
 from agentops.base.database.fast_rows import select_joined
 from agentops.base.http.lanes import sender_project
+from agentops.base.refusals import Conflict, Invalid
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +65,7 @@ def create_key(
 ) -> NewKey:
     """Create a key and an audit entry. The caller checks the permission (Action.MANAGE).
 
-    Raise InvalidName, InvalidScopes or InvalidExpiry.
+    Raise `invalid_name`, `invalid_scopes` or `invalid_expiry`.
     """
     cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
@@ -118,16 +111,16 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
 
     The new key gets the full lifetime of the original, even if the old key is in its overlap period.
 
-    Raise KeyNotActive if the key is revoked or expired, InvalidExpiry for a negative overlap.
+    Raise `key_not_active` if the key is revoked or expired, `invalid_expiry` for a negative overlap.
     """
     if overlap < timedelta(0):
-        raise InvalidExpiry("the overlap must not be negative")
+        raise Invalid("the overlap must not be negative", code="invalid_expiry")
     now = database_clock.now()
     with transaction.atomic():
         # Locked against concurrent revocation and rotation.
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
         if old.state(now) is not KeyState.ACTIVE:
-            raise KeyNotActive
+            raise Conflict("the API key is revoked or expired: create a new one", code="key_not_active")
         expiry = _expiry_before_rotation(old)
         expires_at = now + min(expiry - old.created_at, LATEST - now) if expiry else None
         new = _create(old.project, old.name, old.scopes, expires_at, actor)
@@ -148,7 +141,7 @@ def key_of(project: Project, key_id: UUID) -> ApiKey:
 
 
 def find_key(prefix: str) -> ApiKey:
-    """Return the only key of all projects whose prefix begins with `prefix`. Raise KeyNotFound or AmbiguousKey."""
+    """Return the only key of all projects whose prefix begins with `prefix`. Raise KeyNotFound or `ambiguous_key`."""
     if not PREFIX_PATTERN.fullmatch(prefix):
         raise KeyNotFound
     candidates = ApiKey.objects.select_related("project").filter(Q(prefix=prefix) | Q(prefix__startswith=prefix))
@@ -157,7 +150,7 @@ def find_key(prefix: str) -> ApiKey:
     if not matching:
         raise KeyNotFound
     if len(matching) > 1:
-        raise AmbiguousKey(f"{len(matching)} API keys begin with {prefix!r}: enter a longer prefix")
+        raise Conflict(f"{len(matching)} API keys begin with {prefix!r}: enter a longer prefix", code="ambiguous_key")
     return matching[0]
 
 
@@ -217,7 +210,7 @@ def _clean_scopes(scopes: Iterable[str]) -> list[str]:
     unknown = sorted(selected - set(Scope.values))
     if unknown or not selected:
         problem = f"{unknown[0][:64]!r} is not a scope" if unknown else "an API key requires at least one scope"
-        raise InvalidScopes(f"{problem}: choose from {', '.join(Scope.values)}")
+        raise Invalid(f"{problem}: choose from {', '.join(Scope.values)}", code="invalid_scopes")
     return [scope for scope in Scope.values if scope in selected]
 
 
@@ -228,9 +221,9 @@ def _clean_expiry(expires_at: datetime | None) -> datetime | None:
     try:
         moment = expires_at.astimezone(UTC)
     except OverflowError:
-        raise InvalidExpiry("the expiry must be before the year 9999") from None
+        raise Invalid("the expiry must be before the year 9999", code="invalid_expiry") from None
     if moment <= database_clock.now():
-        raise InvalidExpiry("the expiry must be in the future")
+        raise Invalid("the expiry must be in the future", code="invalid_expiry")
     return moment
 
 

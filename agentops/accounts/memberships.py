@@ -13,34 +13,26 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 
 from agentops.accounts.audit import Actor, AuditAction, name_of, record
-from agentops.accounts.errors import (
-    AlreadyMember,
-    InvalidMaxRunning,
-    InvalidRetention,
-    InvalidRole,
-    LastAdmin,
-    MemberNotFound,
-    SlugTaken,
-    UserIsAddress,
-)
+from agentops.accounts.errors import AlreadyMember, InvalidRetention, MemberNotFound
 from agentops.accounts.login.addresses import is_email
 from agentops.accounts.models import ApiKey, Membership, Project, Role
 from agentops.accounts.names import MOST_RUNNING, clean_description, clean_name, clean_slug
 from agentops.base import database_clock
+from agentops.base.refusals import Conflict, Invalid
 
 #: 100 years.
 MAX_RETENTION_DAYS = 36_500
 
 
 def create_project(slug: str, name: str, *, description: str = "", actor: Actor) -> Project:
-    """Create a project without members; a superuser adds the first admin. Raise SlugTaken or an error of a value."""
+    """Create a project without members; a superuser adds the first admin. Raise `slug_taken` or an error of a value."""
     slug, name, description = clean_slug(slug), clean_name(name), clean_description(description)
     with transaction.atomic():
         try:
             with transaction.atomic():
                 project = Project.objects.create(slug=slug, name=name, description=description)
         except IntegrityError:
-            raise SlugTaken(f"a project {slug!r} already exists: choose another slug") from None
+            raise Conflict(f"a project {slug!r} already exists: choose another slug", code="slug_taken") from None
         record(actor, AuditAction.PROJECT_CREATED, project=project, obj=project, after={"slug": slug, "name": name})
     return project
 
@@ -59,8 +51,8 @@ def change_project(project: Project, *, actor: Actor, **changes: Any) -> Project
     """Change `name`, `description`, `exports_telemetry`, `retention_days` or `max_running`.
 
     `retention_days` are the days that ended runs are kept (None: forever), `max_running` the runs that workers execute
-    at the same time (None: no limit). The slug cannot change. Raise InvalidName, InvalidDescription, InvalidRetention
-    or InvalidMaxRunning.
+    at the same time (None: no limit). The slug cannot change. Raise `invalid_name`, `invalid_description`,
+    InvalidRetention or `invalid_max_running`.
     """
     values = {field: _CLEANERS[field](value) for field, value in changes.items()}
     with transaction.atomic():
@@ -121,13 +113,13 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
 
 
 def find_user(name: str) -> User:
-    """Return the user with this name. Raise MemberNotFound, or UserIsAddress for an e-mail address.
+    """Return the user with this name. Raise MemberNotFound, or `user_is_address` for an e-mail address.
 
     E-mail addresses are invited instead: this neither reveals whether an account has the address, nor adds an account
     that has entered someone else's address.
     """
     if is_email(name):
-        raise UserIsAddress(f"{name[:64]!r} is an e-mail address: invite it, or enter a username")
+        raise Invalid(f"{name[:64]!r} is an e-mail address: invite it, or enter a username", code="user_is_address")
     return find_user_by_name(name)
 
 
@@ -152,7 +144,7 @@ def user_of(project: Project, username: str) -> User:
 
 
 def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
-    """Add a member. Raise InvalidRole or AlreadyMember."""
+    """Add a member. Raise `invalid_role` or AlreadyMember."""
     role = clean_role(role)
     with transaction.atomic():
         _lock(project)
@@ -164,7 +156,7 @@ def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Ac
 
 
 def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
-    """Change the role of a member. Raise InvalidRole, MemberNotFound or LastAdmin."""
+    """Change the role of a member. Raise `invalid_role`, MemberNotFound or `last_admin`."""
     role = clean_role(role)
     with transaction.atomic():
         _lock(project)
@@ -181,7 +173,7 @@ def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: A
 
 
 def remove_member(project: Project, user: AbstractBaseUser, *, actor: Actor) -> None:
-    """Remove a member. Raise MemberNotFound or LastAdmin."""
+    """Remove a member. Raise MemberNotFound or `last_admin`."""
     with transaction.atomic():
         _lock(project)
         membership = _membership(project, user)
@@ -204,12 +196,15 @@ def _membership(project: Project, user: AbstractBaseUser) -> Membership:
 
 
 def _keep_an_admin(membership: Membership) -> None:
-    """Raise LastAdmin for the last active admin. `_lock` must be held."""
+    """Raise `last_admin` for the last active admin. `_lock` must be held."""
     if membership.role != Role.ADMIN or not membership.user.is_active:
         return
     admins = Membership.objects.filter(project=membership.project_id, role=Role.ADMIN, user__is_active=True)
     if not admins.exclude(pk=membership.pk).exists():
-        raise LastAdmin
+        raise Conflict(
+            "the last admin of a project cannot be removed or demoted: make another user an admin first",
+            code="last_admin",
+        )
 
 
 def _clean_retention(days: int | None) -> int | None:
@@ -220,14 +215,16 @@ def _clean_retention(days: int | None) -> int | None:
 
 def _clean_max_running(number: int | None) -> int | None:
     if number is not None and not 1 <= number <= MOST_RUNNING:
-        raise InvalidMaxRunning(f"the runs at the same time must be 1 to {MOST_RUNNING}, not {number}")
+        raise Invalid(
+            f"the runs at the same time must be 1 to {MOST_RUNNING}, not {number}", code="invalid_max_running"
+        )
     return number
 
 
 def clean_role(role: str) -> str:
-    """Return the role. Raise InvalidRole if it does not exist."""
+    """Return the role. Raise `invalid_role` if it does not exist."""
     if role not in Role.values:
-        raise InvalidRole(f"{role[:64]!r} is not a role: choose from {', '.join(Role.values)}")
+        raise Invalid(f"{role[:64]!r} is not a role: choose from {', '.join(Role.values)}", code="invalid_role")
     return Role(role).value
 
 

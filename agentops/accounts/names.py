@@ -7,7 +7,8 @@ import unicodedata
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
-from agentops.accounts.errors import InvalidDescription, InvalidName, InvalidSlug
+from agentops.accounts.errors import InvalidSlug
+from agentops.base.refusals import Invalid
 
 SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
 UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
@@ -33,24 +34,24 @@ def clean_slug(text: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """Return the name without surrounding spaces. Raise InvalidName if it is not valid."""
+    """Return the name without surrounding spaces. Raise `invalid_name` if it is not valid."""
     name = text.strip()
     if not name:
-        raise InvalidName("the name must not be empty")
+        raise Invalid("the name must not be empty", code="invalid_name")
     if len(name) > MAX_NAME:
-        raise InvalidName(f"the name can have at most {MAX_NAME} characters")
+        raise Invalid(f"the name can have at most {MAX_NAME} characters", code="invalid_name")
     if any(unicodedata.category(character) in REFUSED for character in name):
-        raise InvalidName(f"{name[:64]!r} contains control characters")
+        raise Invalid(f"{name[:64]!r} contains control characters", code="invalid_name")
     return name
 
 
 def clean_description(text: str) -> str:
-    """Return the text with plain line breaks. Raise InvalidDescription for control characters and too long texts."""
+    """Return the text with plain line breaks. Raise `invalid_description` for control characters and too long texts."""
     description = text.replace("\r\n", "\n").strip()
     if len(description) > MAX_DESCRIPTION:
-        raise InvalidDescription(f"a description can have at most {MAX_DESCRIPTION} characters")
+        raise Invalid(f"a description can have at most {MAX_DESCRIPTION} characters", code="invalid_description")
     if any(unicodedata.category(character) in REFUSED for character in description.replace("\n", "")):
-        raise InvalidDescription("a description must not contain control characters")
+        raise Invalid("a description must not contain control characters", code="invalid_description")
     return description
 
 

@@ -14,9 +14,9 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from agentops.accounts.access import Principal
-from agentops.accounts.errors import AccessError
 from agentops.accounts.requests import network_of_client
 from agentops.base.database_clock import clock
+from agentops.base.refusals import Refusal
 
 if TYPE_CHECKING:
     from agentops.accounts.rate_counter import Counter, Standing
@@ -26,7 +26,7 @@ ROUNDED_S = 2
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
 
 
-class RateLimited(AccessError):
+class RateLimited(Refusal):
     """The rate limit is exceeded."""
 
     code = "rate_limited"

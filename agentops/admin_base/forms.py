@@ -12,6 +12,7 @@ from agentops.accounts.access import Principal
 from agentops.accounts.login.throttle import Throttle
 from agentops.admin_base.cells import line
 from agentops.admin_base.scope import AdminScope, scope_of
+from agentops.base.refusals import Refusal
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
@@ -55,15 +56,12 @@ class ActionForm(_ModelForm):
         try:
             with transaction.atomic():
                 self.instance = self.act(self.cleaned_data)
-        except Exception as refusal:
-            code, status = getattr(refusal, "code", None), getattr(refusal, "status", None)
-            if not isinstance(code, str) or not isinstance(status, int) or not 400 <= status < 500:
-                raise
-            self.add_error(self.field_of(refusal, code), line(refusal, 400))
+        except Refusal as refusal:
+            self.add_error(self.field_of(refusal), line(refusal, 400))
 
-    def field_of(self, refusal: Exception, code: str) -> str | None:
+    def field_of(self, refusal: Refusal) -> str | None:
         """Return the field that displays a refusal; None for above the form."""
-        field = self.fields_of.get(code, "")
+        field = self.fields_of.get(refusal.code, "")
         return field if field in self.fields else None
 
     def validate_unique(self) -> None:

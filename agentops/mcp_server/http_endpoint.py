@@ -28,7 +28,7 @@ def endpoint(request: HttpRequest) -> HttpResponse:
     """Answer a request of an MCP client.
 
     `?allow_writes=true` offers the tools that control runs; the key's scopes decide whether they work. Raises
-    `ForeignOrigin`, `AccessError`.
+    `foreign_origin`, `Refusal`.
     """
     refuse_foreign(request)
     rate_limits.count_address(request)

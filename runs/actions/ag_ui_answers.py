@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from agentops.accounts.access import Principal
+from agentops.base.refusals import Conflict, Invalid
 from runs.actions import approvals, run_actions, unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.errors import InvalidInput, RunRefusal
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, Approval
 from runs.statuses import RunStatus, WaitReason
@@ -21,18 +21,6 @@ from timeline.events import EventType
 #: The JSON pointer to the value of an answer in a request. A request answers one interrupt.
 PAYLOAD = "/resume/0/payload"
 _INTERRUPTING = (EventType.RUN_WAITING, EventType.RUN_PAUSED)
-
-
-class DecisionRequired(RunRefusal):
-    """The run waits for a decision, which a message cannot contain."""
-
-    code = "decision_required"
-
-
-class InterruptNotOpen(RunRefusal):
-    """The client answers an interrupt that is not open in the thread's run."""
-
-    code = "interrupt_not_open"
 
 
 @dataclass(frozen=True)
@@ -64,13 +52,16 @@ def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
 
     Returns 0 if it belongs to a run that this one continues. Clients have to answer an interrupt before they send
     anything else, even if another client has settled it: they then cancel it. Other answers would be lost, and so raise
-    `InterruptNotOpen`.
+    `interrupt_not_open`.
     """
     run_id, _, seq = answer.interrupt_id.partition(".")
     is_known = run is not None and seq.isdecimal() and run_id in _lineage(run) and _has_event(UUID(run_id), int(seq))
     if not is_known or not answer.is_cancelled:
         text = "the thread does not wait for an answer to this interrupt"
-        raise InterruptNotOpen(text + (": somebody has settled it. Cancel it to follow the run" if is_known else ""))
+        raise Conflict(
+            text + (": somebody has settled it. Cancel it to follow the run" if is_known else ""),
+            code="interrupt_not_open",
+        )
     return int(seq) if run is not None and run_id == str(run.pk) else 0
 
 
@@ -90,11 +81,11 @@ def is_decision(run: AgentRun) -> bool:
 
 
 def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
-    """Decide about the tool call that a run waits for. Raises `InvalidInput` and `RunRefusal`."""
+    """Decide about the tool call that a run waits for. Raises `Invalid` and `Refusal`."""
     if run.status_reason == WaitReason.APPROVAL:
         approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
         if approval is None:  # it was decided, or has expired, since the run was read
-            raise InterruptNotOpen("the tool call does not wait for a decision any more")
+            raise Conflict("the tool call does not wait for a decision any more", code="interrupt_not_open")
         return approvals.decide(actor, run, approval.call_id, _decision(answer)).run
     if answer.is_cancelled:
         return run_actions.stop(actor, run).run
@@ -107,7 +98,7 @@ def _unknown_call(run: AgentRun) -> UUID:
     asked = log.events_of(run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").values_list("ref_id", flat=True)
     call_ids, named = list(unknown_calls.unresolved(run).values_list("pk", flat=True)), asked.first()
     if not call_ids:
-        raise InterruptNotOpen("no outcome of a tool call is unknown any more")
+        raise Conflict("no outcome of a tool call is unknown any more", code="interrupt_not_open")
     return named if named in call_ids else call_ids[0]
 
 
@@ -118,9 +109,7 @@ def _decision(answer: InterruptAnswer) -> Decision:
     given = {"approved": answer.payload} if isinstance(answer.payload, bool) else answer.payload
     approves = _member(given, "approved", bool)
     if approves is None:
-        raise InvalidInput(
-            "the payload must be true, false, or an object with approved: true or false", pointer=PAYLOAD
-        )
+        raise Invalid("the payload must be true, false, or an object with approved: true or false", pointer=PAYLOAD)
     return Decision(
         approves=approves,
         arguments=_member(given, "editedArgs", dict) if approves else None,
@@ -133,13 +122,13 @@ def _outcome(payload: Any) -> tuple[OutcomeChoice, str | None]:
     choices = [choice.value for choice in OutcomeChoice]
     choice = _member(payload, "choice", str)
     if choice not in choices:
-        raise InvalidInput(f"the payload must be an object with a choice: {', '.join(choices)}", pointer=PAYLOAD)
+        raise Invalid(f"the payload must be an object with a choice: {', '.join(choices)}", pointer=PAYLOAD)
     return OutcomeChoice(choice), _member(payload, "text", str)
 
 
 def _member(payload: Any, name: str, kind: type) -> Any:
-    """Return a member of an object, or None without it. Raises `InvalidInput` if it has another type."""
+    """Return a member of an object, or None without it. Raises `Invalid` if it has another type."""
     value = payload.get(name) if isinstance(payload, Mapping) else None
     if value is not None and not isinstance(value, kind):
-        raise InvalidInput(f"{name} has the wrong type", pointer=f"{PAYLOAD}/{name}")
+        raise Invalid(f"{name} has the wrong type", pointer=f"{PAYLOAD}/{name}")
     return value

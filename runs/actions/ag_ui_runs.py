@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -17,10 +18,11 @@ from django.db.models import QuerySet
 from agentops.accounts.access import Principal
 from agentops.accounts.models import Project
 from agentops.accounts.names import UUID_PATTERN
+from agentops.base.refusals import Conflict, Invalid, Refusal
 from runs.actions import ag_ui_answers, run_actions
-from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
+from runs.actions.ag_ui_answers import InterruptAnswer
 from runs.conversation import ancestry
-from runs.errors import InvalidInput, MessageEmpty, RunRefusal
+from runs.errors import MessageEmpty
 from runs.lifecycle import questions
 from runs.lifecycle.creation import FrontEndTools, Media, UserTurn, turn_of
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
@@ -31,24 +33,6 @@ from timeline.models import Log
 #: The results of front-end calls that were not run, and of calls that ran without a result.
 NOT_RUN = "The front end has not run this tool. The user has sent another message instead."
 NO_OUTPUT = "The tool has run, without output."
-
-
-class ToolResultRequired(RunRefusal):
-    """The run waits for a tool of the front end, and the request has neither its result nor a message."""
-
-    code = "tool_result_required"
-
-
-class ThreadBusy(RunRefusal):
-    """The run of the thread has not ended."""
-
-    code = "thread_busy"
-
-
-class MediaNotTaken(InvalidInput):
-    """The run of the thread accepts no media now."""
-
-    code = "unsupported_content"
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ class _Turn:
 def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
     """Start or continue the run of a thread. A repeated request does nothing and returns the same result.
 
-    Raises `ThreadBusy`, `DecisionRequired`, `InterruptNotOpen`, `MessageEmpty`, and the errors of the actions.
+    Raises `thread_busy`, `decision_required`, `interrupt_not_open`, `MessageEmpty`, and the errors of the actions.
     """
     return loading.repeating(partial(_start, actor, project, agent, request))
 
@@ -169,7 +153,7 @@ def _successor(run: AgentRun) -> AgentRun:
 
 
 def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiRequest) -> _Turn:
-    """Return the new content of a request. Raises `InterruptNotOpen` if its answer would be lost."""
+    """Return the new content of a request. Raises `interrupt_not_open` if its answer would be lost."""
     ids = [message.id for message in request.messages]
     known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
     known |= _stored(run, ids)
@@ -205,7 +189,10 @@ def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | No
     if turn.follows_after is not None:
         return before
     if turn.media and not (before.state.terminal or before.state is RunStatus.PAUSED):
-        raise MediaNotTaken("a run that is in progress takes texts only: send media when it has ended or is paused")
+        raise Invalid(
+            "a run that is in progress takes texts only: send media when it has ended or is paused",
+            code="unsupported_content",
+        )
     if turn.answer is not None and ag_ui_answers.is_decision(before):
         run = ag_ui_answers.decide(actor, before, turn.answer)
         return run if turn.message is None else run_actions.send(actor, run, turn.message).run
@@ -227,8 +214,10 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
         return run_actions.reply(actor, run, _required(turn.text)).run
     result = turn.tool_results.get(str(question.call.pk))
     if result is None and turn.message is None:
-        raise ToolResultRequired(
-            "the run waits for the result of a tool of the front end", call_id=str(question.call.pk)
+        raise Conflict(
+            "the run waits for the result of a tool of the front end",
+            code="tool_result_required",
+            call_id=str(question.call.pk),
         )
     # Text of only spaces is neither a message nor an output.
     text = NOT_RUN if result is None else result if result.strip() else NO_OUTPUT
@@ -260,12 +249,14 @@ def _required(message: str | None) -> str:
     return message
 
 
-def _busy(run: AgentRun) -> RunRefusal:
-    facts = {"run_id": str(run.pk), "run_status": run.status}
+def _busy(run: AgentRun) -> Refusal:
+    facts: dict[str, Any] = {"run_id": str(run.pk), "run_status": run.status}
     if ag_ui_answers.is_decision(run):
-        return DecisionRequired("the run waits for a decision about a tool call: answer its interrupt", **facts)
+        return Conflict(
+            "the run waits for a decision about a tool call: answer its interrupt", code="decision_required", **facts
+        )
     text = "the run of this thread is still in progress: send the runId of its request again to follow it"
-    return ThreadBusy(text, **facts)
+    return Conflict(text, code="thread_busy", **facts)
 
 
 def _last_message(run: AgentRun) -> AgentRunMessage | None:

@@ -15,8 +15,9 @@ from agentops.accounts import audit
 from agentops.accounts.models import Project
 from agentops.accounts.names import SLUG_PATTERN
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.refusals import Conflict, NotFound
 from runs.agents.definition import Definition, check, examine
-from runs.errors import InvalidAgent, RunRefusal
+from runs.errors import InvalidAgent
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
 from runs.lifecycle import creation, places
@@ -44,17 +45,16 @@ class AgentAuditAction(enum.StrEnum):
     AGENT_CHANGED = "agent.changed"
 
 
-class AgentChanged(RunRefusal):
+class AgentChanged(Conflict):
     """The agent was changed or created by another request. `data["version"]` is its current version."""
 
     code = "agent_changed"
 
 
-class AgentNotFound(RunRefusal):
+class AgentNotFound(NotFound):
     """The project has no agent of this name."""
 
     code = "agent_not_found"
-    status = 404
 
 
 def apply(

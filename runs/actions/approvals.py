@@ -12,16 +12,17 @@ from django.db import transaction
 
 from agentops.accounts.audit import Actor, AuditAction, record
 from agentops.accounts.models import Project
+from agentops.base.refusals import Conflict
 from runs.actions.run_actions import RunAuditAction
 from runs.agents import approval_rules, policies
 from runs.agents.policy_errors import InvalidPolicy
-from runs.errors import InvalidPolicies, RunRefusal
+from runs.errors import InvalidPolicies
 from runs.lifecycle import approval_decisions
 from runs.lifecycle.approval_decisions import Decision, DecisionResult
 from runs.models import AgentRun, Approval
 
 
-class RulesChanged(RunRefusal):
+class RulesChanged(Conflict):
     """The approval rules of the project were changed by another request."""
 
     code = "rules_changed"

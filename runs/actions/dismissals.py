@@ -14,20 +14,19 @@ from django.db import transaction
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
 from agentops.base import database_clock
+from agentops.base.refusals import Conflict
 from runs.actions.flow_run_actions import FlowRunAuditAction
 from runs.actions.run_actions import RunAuditAction
-from runs.errors import RunRefusal
 from runs.models import AgentRun, FlowRun
 from runs.queries.overview.flow_needs import failed_flow_runs
 from runs.queries.overview.needs import FAILED_FOR, failed_runs
 from runs.statuses import RunStatus
 
 
-class NotDismissable(RunRefusal):
+class NotDismissable(Conflict):
     """Only failed runs and flow runs, silent runs of other runners, and their sessions that wait can be dismissed."""
 
     code = "not_dismissable"
-    status = 409
 
 
 def dismiss(actor: Actor, run: AgentRun) -> bool:

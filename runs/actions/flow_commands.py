@@ -15,9 +15,10 @@ from pydantic import JsonValue
 from agentops.accounts.audit import Actor
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Invalid
 from runs.actions import flow_run_actions
 from runs.actions.flow_run_actions import locked, name_of, refuse_ended
-from runs.errors import InvalidInput, MessageEmpty, NotARunOfTheFlow, RunIdRequired, UnknownField
+from runs.errors import MessageEmpty
 from runs.flows.definition.definition_problems import pointer_of
 from runs.flows.kernel.flow_decisions import Decisions
 from runs.flows.kernel.sizes import is_larger
@@ -60,7 +61,7 @@ def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any])
     """
     try:
         yield
-    except InvalidInput as error:
+    except Invalid as error:
         _record_refused(flow_run, body, by=name_of(actor), code=error.code)
         raise
 
@@ -68,7 +69,7 @@ def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any])
 def carry_out(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
     """Carry out a command. `resume` needs no runId. A message to a paused flow run waits in the snapshot.
 
-    Raises `InvalidInput`, and `RunTerminal` if the flow run has ended; nothing is written then.
+    Raises `Invalid`, and `run_terminal` if the flow run has ended; nothing is written then.
     """
     with transaction.atomic():
         fresh = locked(flow_run.pk)
@@ -81,28 +82,30 @@ def carry_out(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowR
 
 
 def _checked(flow_run: FlowRun, body: Mapping[str, Any]) -> _Message | None:
-    """Return the message of a command; None for a resume. Raises `InvalidInput`."""
+    """Return the message of a command; None for a resume. Raises `Invalid`."""
     kind, text = body.get("type"), body.get("message")
     if kind not in TYPES:
-        raise InvalidInput(f"type must be one of: {', '.join(TYPES)}", pointer="/type")
+        raise Invalid(f"type must be one of: {', '.join(TYPES)}", pointer="/type")
     unknown = sorted(body.keys() - set(FIELDS))
     if unknown:
         text = f"there is no field {unknown[0][:64]!r} here; known are {', '.join(FIELDS)}"
-        raise UnknownField(text, pointer=pointer_of(unknown[0][:64]))
+        raise Invalid(text, code="unknown_field", pointer=pointer_of(unknown[0][:64]))
     if text is not None and not isinstance(text, str):
-        raise InvalidInput("message must be a text", pointer="/message")
+        raise Invalid("message must be a text", pointer="/message")
     if kind == "resume":
         if body.get("runId") not in (None, str(flow_run.pk)):
-            raise NotARunOfTheFlow("a resume is for the whole flow run: leave out runId", pointer="/runId")
+            raise Invalid(
+                "a resume is for the whole flow run: leave out runId", code="run_not_in_flow", pointer="/runId"
+            )
         return None
     run_id = body.get("runId")
     if run_id in (None, ""):
-        raise RunIdRequired("runId must name the run that the message is for", pointer="/runId")
+        raise Invalid("runId must name the run that the message is for", code="run_id_required", pointer="/runId")
     run = _open_run(flow_run, run_id)
     if not (text or "").strip():
         raise MessageEmpty("the message must not be empty", pointer="/message")
     if len(str(text)) > inbox.MAX_MESSAGE:
-        raise InvalidInput(f"a message must have at most {inbox.MAX_MESSAGE} characters", pointer="/message")
+        raise Invalid(f"a message must have at most {inbox.MAX_MESSAGE} characters", pointer="/message")
     return _Message(str(kind), run, str(run_id), MODEL_INPUT.clean_text(str(text))[0])
 
 
@@ -114,7 +117,7 @@ def _open_run(flow_run: FlowRun, run_id: JsonValue) -> AgentRun:
         run = current.exclude(status=RunStatus.RESUMED).first() if current is not None else None
         if run is not None and not run.state.terminal:
             return run
-    raise NotARunOfTheFlow("runId is not an open run of this flow run", pointer="/runId")
+    raise Invalid("runId is not an open run of this flow run", code="run_not_in_flow", pointer="/runId")
 
 
 def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:

@@ -14,7 +14,8 @@ from agentops.accounts import audit
 from agentops.accounts.models import Project
 from agentops.accounts.names import SLUG_PATTERN
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.errors import FlowNotFound, InvalidFlow, RunRefusal
+from agentops.base.refusals import Conflict
+from runs.errors import FlowNotFound, InvalidFlow
 from runs.flows.definition.definition_problems import DefinitionProblem, examine, pointer_of
 from runs.lifecycle import creation, node_runs
 from runs.models import Agent, Flow, FlowVersion
@@ -31,7 +32,7 @@ class FlowAuditAction(enum.StrEnum):
     FLOW_DELETED = "flow.deleted"
 
 
-class FlowChanged(RunRefusal):
+class FlowChanged(Conflict):
     """The flow was changed or created by another request. `data["version"]` is its current version."""
 
     code = "flow_changed"

@@ -16,9 +16,10 @@ from django.db import transaction
 
 from agentops.accounts.audit import Actor, record
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Conflict, Refusal
 from runs import chaos
 from runs.actions.resume import check_message
-from runs.errors import FlowRunNotFound, FlowRunNotPaused, RunRefusal, RunTerminal
+from runs.errors import FlowRunNotFound
 from runs.flows.kernel import advance as kernel
 from runs.flows.kernel.flow_decisions import Decisions, Happened
 from runs.flows.kernel.snapshot import FlowStatus
@@ -57,7 +58,7 @@ def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedu
 def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
     """Pause a flow run now, and the runs of its nodes after their current steps. Does nothing if it is already paused.
 
-    Runs that wait for a person keep waiting. Raises `RunTerminal`.
+    Runs that wait for a person keep waiting. Raises `run_terminal`.
     """
     with transaction.atomic():
         fresh = locked(flow_run.pk)
@@ -75,8 +76,8 @@ def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
 def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> FlowRun:
     """Continue a paused flow run: exactly one `flow.resumed`, and each open node is entered again once.
 
-    The paused run of a node is resumed with `message`, or with "continue". Raises `FlowRunNotPaused`, and then writes
-    nothing.
+    The paused run of a node is resumed with `message`, or with "continue". Raises `flow_run_not_paused`, and then
+    writes nothing.
     """
     check_message(message)
     by = name_of(actor)
@@ -84,7 +85,7 @@ def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> Fl
         fresh = locked(flow_run.pk)
         if fresh.state is not RunStatus.PAUSED:
             text = f"only paused flow runs can be resumed; this one is {fresh.status}"
-            raise FlowRunNotPaused(text, run_status=fresh.status)
+            raise Conflict(text, code="flow_run_not_paused", run_status=fresh.status)
         graph = flow_transitions.graph_of_run(fresh)
         snapshot = flow_transitions.snapshot_of(fresh, graph)
         decisions, _ = kernel.resume(graph, snapshot, by=by or None)
@@ -104,7 +105,7 @@ def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> Fl
 
 
 def stop(actor: Actor, flow_run: FlowRun) -> FlowRun:
-    """Stop a flow run and the runs of its nodes. Does nothing if it is already stopped. Raises `RunTerminal`."""
+    """Stop a flow run and the runs of its nodes. Does nothing if it is already stopped. Raises `run_terminal`."""
     with transaction.atomic():
         fresh = locked(flow_run.pk)
         if fresh.state is RunStatus.STOPPED:
@@ -141,9 +142,11 @@ def locked(flow_run_id: UUID) -> FlowRun:
 
 
 def refuse_ended(flow_run: FlowRun) -> None:
-    """Raise `RunTerminal` if the flow run has ended."""
+    """Raise `run_terminal` if the flow run has ended."""
     if flow_run.state.terminal:
-        raise RunTerminal(f"a {flow_run.status} flow run accepts no commands", run_status=flow_run.status)
+        raise Conflict(
+            f"a {flow_run.status} flow run accepts no commands", code="run_terminal", run_status=flow_run.status
+        )
 
 
 def name_of(actor: Actor) -> str:
@@ -180,7 +183,7 @@ def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, Ag
             act = inbox.reply if each["type"] == "reply" else inbox.send
             try:
                 act(run.pk, each["message"], by=each["by"])  # type: ignore[union-attr]
-            except RunRefusal:
+            except Refusal:
                 break  # it has ended in the meantime, and reads no more messages
 
 

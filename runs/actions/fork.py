@@ -13,10 +13,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from agentops.base.refusals import Conflict, Invalid
 from runs.actions import agent_definitions
 from runs.actions.resume import check_message
 from runs.conversation import ancestry, message_text
-from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, NoCheckpoint, RunNotFound
+from runs.errors import InvalidAgent, RunNotFound
 from runs.lifecycle import creation
 from runs.lifecycle.creation import Opening, Origin
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
@@ -45,7 +46,7 @@ def fork(
     continues from the results of its tools; after a final answer it gets "continue". `agent` contains changed fields of
     the definition, see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace the tools of the run.
 
-    Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and then writes nothing.
+    Raises `no_checkpoint`, `max_total_steps_exceeded`, `MessageEmpty` or `InvalidAgent`, and then writes nothing.
     """
     check_message(message)
     with transaction.atomic():
@@ -69,15 +70,17 @@ def fork(
 
 def _checkpoint(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Checkpoint:
     if (step is None) == (checkpoint_id is None):
-        raise InvalidInput("exactly one of step and checkpoint is required", pointer="/step")
+        raise Invalid("exactly one of step and checkpoint is required", pointer="/step")
     checkpoint = ancestry.checkpoint_of(run, step=step, checkpoint_id=checkpoint_id)
     if checkpoint is None:
         position, pointer = (f"step {step}", "/step") if step is not None else ("this ID", "/checkpoint")
-        raise NoCheckpoint(f"the conversation of this run has no checkpoint at {position}", pointer=pointer)
+        raise Invalid(
+            f"the conversation of this run has no checkpoint at {position}", code="no_checkpoint", pointer=pointer
+        )
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     if checkpoint.step_number >= cap:
         text = f"at this checkpoint the lineage has used all of its {cap} steps"
-        raise MaxTotalStepsExceeded(text, steps=checkpoint.step_number)
+        raise Conflict(text, code="max_total_steps_exceeded", steps=checkpoint.step_number)
     return checkpoint
 
 

@@ -9,17 +9,10 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from agentops.accounts.audit import Actor
-from agentops.accounts.errors import (
-    Conflict,
-    ImportsInProgress,
-    NotArchivable,
-    NotArchived,
-    NotConfirmed,
-    ProjectNotFound,
-    RunsOnHold,
-)
+from agentops.accounts.errors import NotArchivable, NotConfirmed, ProjectNotFound
 from agentops.accounts.memberships import hide_project
 from agentops.accounts.models import ApiKey, Membership, Project
+from agentops.base.refusals import Conflict
 from runs.actions.archiving import refuse_in_progress
 from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Schedule, Sink
 from timeline.models import Log
@@ -57,8 +50,8 @@ def preview(project: Project) -> DeletionPreview:
 def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[str, int]:
     """Hide a project, so that workers delete it, and return its counts. The caller checks Action.MANAGE.
 
-    It cannot be undone. `confirmation` must be the slug. Raise NotConfirmed, NotArchived, RunsOnHold,
-    ImportsInProgress, or NotArchivable while runs are in progress.
+    It cannot be undone. `confirmation` must be the slug. Raise NotConfirmed, `project_not_archived`, `runs_on_hold`,
+    `imports_in_progress`, or NotArchivable while runs are in progress.
     """
     if confirmation != project.slug:
         raise NotConfirmed(f"to confirm, enter the slug {project.slug}")
@@ -76,7 +69,7 @@ def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[st
 
 def _refusal(project: Project) -> Conflict | None:
     if project.archived_at is None:
-        return NotArchived()
+        return Conflict("only an archived project can be deleted: archive it first", code="project_not_archived")
     try:
         refuse_in_progress(project)
     except NotArchivable as refusal:
@@ -84,8 +77,12 @@ def _refusal(project: Project) -> Conflict | None:
     held = AgentRun.objects.filter(project=project, held_at__isnull=False)
     if count := held.count():
         one_or_more = "1 run is" if count == 1 else f"{count} runs are"
-        return RunsOnHold(f"{one_or_more} on hold: `agentops retention release` releases one")
-    return ImportsInProgress() if FileImport.objects.unfinished().filter(project=project).exists() else None
+        return Conflict(f"{one_or_more} on hold: `agentops retention release` releases one", code="runs_on_hold")
+    return (
+        Conflict("files are being imported: wait until their imports end", code="imports_in_progress")
+        if FileImport.objects.unfinished().filter(project=project).exists()
+        else None
+    )
 
 
 def _counts(project: Project) -> dict[str, int]:

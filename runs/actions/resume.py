@@ -14,9 +14,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from agentops.base.refusals import Conflict, Invalid
 from runs import chaos
 from runs.conversation.message_text import CONTINUE
-from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunIsExternal, RunNotFound, RunNotPaused
+from runs.errors import MessageEmpty, RunNotFound
 from runs.lifecycle import creation, inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.creation import Opening, Origin
@@ -104,7 +105,7 @@ def resume(
     resumed. A `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run is first
     taken away from its worker and paused. `reason` is set by a policy, which counts its attempts by it.
 
-    Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then writes nothing.
+    Raises `run_not_paused`, `max_total_steps_exceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then writes nothing.
     """
     check_message(message)
     with transaction.atomic():
@@ -140,19 +141,21 @@ def check_message(message: str | None) -> None:
     if message is not None and not message.strip():
         raise MessageEmpty("the message must not be empty: omit it to send the default", pointer="/message")
     if message is not None and len(message) > inbox.MAX_MESSAGE:
-        raise InvalidInput(f"a message must have at most {inbox.MAX_MESSAGE} characters", pointer="/message")
+        raise Invalid(f"a message must have at most {inbox.MAX_MESSAGE} characters", pointer="/message")
 
 
 def _check_resumable(run: AgentRun) -> None:
     if run.is_recorded:
-        raise RunIsExternal("another program executes the run: resume it there", run_status=run.status)
+        raise Conflict(
+            "another program executes the run: resume it there", code="run_is_external", run_status=run.status
+        )
     if run.state is not RunStatus.PAUSED:
         text = f"only paused runs can be resumed; this one is {run.status}"
-        raise RunNotPaused(text, run_status=run.status)
+        raise Conflict(text, code="run_not_paused", run_status=run.status)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     if run.step_count >= cap:
         text = f"the lineage has used all of its {cap} steps"
-        raise MaxTotalStepsExceeded(text, steps=run.step_count)
+        raise Conflict(text, code="max_total_steps_exceeded", steps=run.step_count)
 
 
 def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:

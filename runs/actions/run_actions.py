@@ -16,12 +16,13 @@ from django.db import IntegrityError, transaction
 
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
+from agentops.base.refusals import Conflict, Invalid, Refusal
 from runs.actions import agent_definitions, unknown_calls
 from runs.actions import fork as forking
 from runs.actions import resume as resuming
 from runs.actions.resume import ResumeResult
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
-from runs.errors import ExternalIdTaken, InvalidInput, MessageEmpty, RunRefusal
+from runs.errors import MessageEmpty
 from runs.lifecycle import creation, inbox, reported_runs
 from runs.lifecycle.creation import FrontEndTools, Media, UserTurn
 from runs.lifecycle.inbox import PostResult
@@ -93,7 +94,7 @@ def open_external(
     run_kind: str,
     labels: Sequence[str],
 ) -> AgentRun:
-    """Create an external run, whose runner sends the events. Raises `ExternalIdTaken` and `InvalidParent`."""
+    """Create an external run, whose runner sends the events. Raises `external_id_conflict` and `invalid_parent`."""
     _refuse_taken(project, external_id)
     reported = ReportedRun(
         external_id=external_id,
@@ -122,7 +123,11 @@ def open_external(
 def _refuse_taken(project: Project, external_id: str | None) -> None:
     known = reported_runs.id_of_external(project, external_id) if external_id is not None else None
     if known is not None:
-        raise ExternalIdTaken(f"the project has a run with the external ID {external_id!r}", run_id=str(known))
+        raise Conflict(
+            f"the project has a run with the external ID {external_id!r}",
+            code="external_id_conflict",
+            run_id=str(known),
+        )
 
 
 def resume(
@@ -189,7 +194,7 @@ def fork(
 def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
     """Resume each run separately, in a fixed order, and return the outcomes. A refused run does not stop the others.
 
-    Raises `InvalidInput` for a message or a budget that is invalid for every run.
+    Raises `Invalid` for a message or a budget that is invalid for every run.
     """
     return [_one_of_many(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
 
@@ -201,9 +206,9 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
             if dry_run:
                 # Dry run: do everything, then roll back.
                 transaction.set_rollback(True)
-    except InvalidInput:
+    except Invalid:
         raise
-    except RunRefusal as refusal:
+    except Refusal as refusal:
         return BulkOutcome(run.pk, code=refusal.code, reason=str(refusal))
     if result.is_existing:
         return BulkOutcome(run.pk, result.run.pk, "already_resumed", f"already continued by {result.run.pk}")

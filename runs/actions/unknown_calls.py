@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -17,11 +18,12 @@ from django.db.models import QuerySet
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Conflict, Invalid, NotFound
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.open_calls import unresolved_calls
 from runs.conversation.tool_results import CallResult
-from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
+from runs.errors import MessageEmpty, RunNotFound
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
@@ -71,9 +73,9 @@ def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:
     """Resolve the outcome of a call. `text` is its output, or the error.
 
-    Of several concurrent requests the first counts; the others raise `CallNotUnknown`, which names the recorded choice.
-    A repetition by the same person with the same choice and text succeeds. When no call is left to resolve, the run
-    returns to the queue; otherwise the log names the next call that it waits for.
+    Of several concurrent requests the first counts; the others raise `call_not_unknown`, which names the recorded
+    choice. A repetition by the same person with the same choice and text succeeds. When no call is left to resolve,
+    the run returns to the queue; otherwise the log names the next call that it waits for.
     """
     text = _check_text(choice, text)
     with transaction.atomic():
@@ -83,7 +85,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
             raise RunNotFound(f"no run {run_id}")
         call = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
         if call is None:
-            raise ToolCallNotFound("no such tool call in this run")
+            raise NotFound("no such tool call in this run", code="tool_call_not_found")
         status_before = run.state
         if not _is_unresolved(run, call):
             return _answer_late_request(run, call, choice, text, by)
@@ -116,7 +118,7 @@ def _check_text(choice: OutcomeChoice, text: str | None) -> str:
     """Return the text to store; empty for a retry, which has no text."""
     if choice is OutcomeChoice.RETRY:
         if text is not None:
-            raise InvalidInput("retry accepts neither output nor message", pointer="/choice")
+            raise Invalid("retry accepts neither output nor message", pointer="/choice")
         return ""
     if text is None:
         return _DEFAULT_TEXTS[choice]
@@ -124,7 +126,7 @@ def _check_text(choice: OutcomeChoice, text: str | None) -> str:
     if choice is OutcomeChoice.FAILED and not text.strip():
         raise MessageEmpty("the error must not be empty: omit it if it is not known", pointer=pointer)
     if len(text) > inbox.MAX_MESSAGE:
-        raise InvalidInput(f"the text must have at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
+        raise Invalid(f"the text must have at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
     return text
 
 
@@ -155,7 +157,7 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str,
 def _answer_late_request(
     run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str
 ) -> Resolution:
-    """Answer a request that comes too late: a repetition succeeds, any other raises `CallNotUnknown`."""
+    """Answer a request that comes too late: a repetition succeeds, any other raises `call_not_unknown`."""
     resolutions = log.events_of(run.pk).filter(
         type__in=RESOLUTION_EVENTS, ref_id=call.pk, payload__decision__in=list(OutcomeChoice)
     )
@@ -165,11 +167,15 @@ def _answer_late_request(
     is_same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
     if is_same and (choice is OutcomeChoice.RETRY or call.output == MODEL_INPUT.clean(text)[0]):
         return Resolution(run, call, run.state, is_new=False)
-    facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
+    facts: dict[str, Any] = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:
-        raise CallNotUnknown(
-            f"{chosen.get('by') or 'another person'} already resolved this call as {chosen['decision']}", **facts
+        raise Conflict(
+            f"{chosen.get('by') or 'another person'} already resolved this call as {chosen['decision']}",
+            code="call_not_unknown",
+            **facts,
         )
     if call.status == ToolStatus.UNKNOWN:
-        raise CallNotUnknown(f"the run is {run.status}, so the outcome of this call stays unknown", **facts)
-    raise CallNotUnknown(f"this call is {call.status}, so it has no outcome to resolve", **facts)
+        raise Conflict(
+            f"the run is {run.status}, so the outcome of this call stays unknown", code="call_not_unknown", **facts
+        )
+    raise Conflict(f"this call is {call.status}, so it has no outcome to resolve", code="call_not_unknown", **facts)

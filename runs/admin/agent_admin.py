@@ -19,6 +19,7 @@ from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
+from agentops.base.refusals import Refusal
 from runs.actions import agent_definitions
 from runs.agents import placement
 from runs.errors import InvalidAgent
@@ -103,11 +104,11 @@ class AgentForm(ActionForm):
         agent, _ = agent_definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
         return agent
 
-    def field_of(self, refusal: Exception, code: str) -> str | None:
+    def field_of(self, refusal: Refusal) -> str | None:
         """Return the field from the JSON pointer of the refusal."""
         if isinstance(refusal, AgentTaken):
             return "slug"
-        pointer = getattr(refusal, "data", {}).get("pointer", "")
+        pointer = refusal.data.get("pointer", "")
         name = str(pointer).partition("/")[2].partition("/")[0]
         field = FIELDS.get(name, name)
         return field if field in self.fields else None

@@ -8,11 +8,10 @@ from django.contrib import messages
 from django.http import HttpRequest
 
 from agentops.accounts.access import Action, Principal
-from agentops.accounts.errors import AccessError
 from agentops.admin_base import cells
+from agentops.base.refusals import Refusal
 from runs.access import run_for
 from runs.actions import run_actions
-from runs.errors import RunRefusal
 from runs.external import recorded_ends
 from runs.models import AgentRun
 from runs.statuses import RunStatus
@@ -35,7 +34,7 @@ def each(request: HttpRequest, principal: Principal, runs: Iterable[AgentRun], a
     for run in runs:
         try:
             act(principal, run_for(principal, run.pk, Action.OPERATE))
-        except (RunRefusal, AccessError, Skipped) as refusal:
+        except (Refusal, Skipped) as refusal:
             skipped.append(f"{run.pk}: {cells.line(refusal, 300)}")
         else:
             count += 1

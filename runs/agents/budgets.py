@@ -11,6 +11,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
 
+from agentops.base.refusals import Invalid
+
 
 class Budget(StrEnum):
     """The kinds of budgets. Each value is the name of the budget in the settings of an agent or project."""
@@ -35,11 +37,10 @@ LEAST = Decimal("0.00000001")
 Amounts = Mapping[Budget, Decimal]
 
 
-class InvalidBudget(ValueError):
+class InvalidBudget(Invalid, ValueError):
     """The settings of an agent or project contain an invalid budget."""
 
     code = "invalid_budget"
-    status = 422
 
 
 def run_limits(settings: Mapping[str, Any]) -> dict[Budget, Decimal]:

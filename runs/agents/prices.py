@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentops.base.refusals import Invalid
 from runs.providers.price_tiers import MAX_TIER
 
 log = logging.getLogger(__name__)
@@ -30,11 +31,10 @@ MAX_COST = Decimal(10) ** 6
 MAX_TOKENS = 10**12
 
 
-class InvalidPrices(ValueError):
+class InvalidPrices(Invalid, ValueError):
     """The prices of a project are invalid. The message names the price and the error."""
 
     code = "invalid_price"
-    status = 422
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)

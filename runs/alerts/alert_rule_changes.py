@@ -16,12 +16,13 @@ from agentops.accounts import notifications
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Notification, Project
 from agentops.base import database_clock
+from agentops.base.refusals import NotFound
 from runs.alerts.announcing import store_message
 from runs.alerts.channels import URL_NAMES, set_channels
 from runs.alerts.condition import OVERLAP
-from runs.alerts.errors import AlertRuleNotFound, InvalidAlertRule
 from runs.alerts.message_texts import email_of
 from runs.alerts.rule_definition import RuleDefinition, check_urls, checked
+from runs.errors import InvalidAlertRule
 from runs.models import Alert, AlertFinding, AlertMessage, AlertRule
 
 MAX_RULES = 50
@@ -44,14 +45,14 @@ def rules_of(project: Project) -> list[AlertRule]:
 
 
 def rule_of(project: Project, name_or_id: str | UUID) -> AlertRule:
-    """Return a rule by its ID or its name. Raises `AlertRuleNotFound`."""
+    """Return a rule by its ID or its name. Raises `alert_rule_not_found`."""
     rule = None
     try:
         rule = AlertRule.objects.filter(project=project, pk=UUID(str(name_or_id))).first()
     except ValueError:
         rule = AlertRule.objects.filter(project=project, name=str(name_or_id)[:64]).first()
     if rule is None:
-        raise AlertRuleNotFound("the project has no such alert rule")
+        raise NotFound("the project has no such alert rule", code="alert_rule_not_found")
     return rule
 
 
@@ -76,13 +77,13 @@ def add_rule(project: Project, values: Mapping[str, Any], *, by: Actor) -> tuple
 def change_rule(project: Project, rule_id: UUID, values: Mapping[str, Any], *, by: Actor) -> tuple[AlertRule, str]:
     """Change the fields in `values`. Returns the rule, and the signing secret if the webhook is a new one.
 
-    A rule that is disabled closes its alerts without a message. Raises `AlertRuleNotFound` or `InvalidAlertRule`.
+    A rule that is disabled closes its alerts without a message. Raises `alert_rule_not_found` or `InvalidAlertRule`.
     """
     with transaction.atomic():
         _lock(project)
         rule = AlertRule.objects.select_for_update(no_key=True).filter(project=project, pk=rule_id).first()
         if rule is None:
-            raise AlertRuleNotFound("the project has no such alert rule")
+            raise NotFound("the project has no such alert rule", code="alert_rule_not_found")
         if values.get("kind", rule.kind) != rule.kind:
             raise InvalidAlertRule("the kind of a rule cannot be changed: add another rule", "kind")
         before, was_enabled = document_of(rule), rule.is_enabled
@@ -100,22 +101,22 @@ def change_rule(project: Project, rule_id: UUID, values: Mapping[str, Any], *, b
 
 
 def remove_rule(project: Project, rule_id: UUID, *, by: Actor) -> None:
-    """Remove a rule with its alerts. Raises `AlertRuleNotFound`."""
+    """Remove a rule with its alerts. Raises `alert_rule_not_found`."""
     with transaction.atomic():
         _lock(project)
         rule = AlertRule.objects.select_for_update().filter(project=project, pk=rule_id).first()
         if rule is None:
-            raise AlertRuleNotFound("the project has no such alert rule")
+            raise NotFound("the project has no such alert rule", code="alert_rule_not_found")
         record(by, AlertAuditAction.RULE_REMOVED, project=project, obj=rule, before=document_of(rule))
         rule.delete()
 
 
 def send_test(project: Project, rule_id: UUID, *, by: Actor) -> AlertMessage:
-    """Send a test message to all channels of a rule. A worker sends it within seconds. Raises `AlertRuleNotFound`."""
+    """Send a test message to all channels of a rule. A worker sends it soon. Raises `alert_rule_not_found`."""
     with transaction.atomic():
         rule = AlertRule.objects.select_for_update(no_key=True).filter(project=project, pk=rule_id).first()
         if rule is None:
-            raise AlertRuleNotFound("the project has no such alert rule")
+            raise NotFound("the project has no such alert rule", code="alert_rule_not_found")
         message = store_message(rule, AlertMessage.Event.TEST, database_clock.now())
         if rule.sends_email:
             email = email_of(message, [])

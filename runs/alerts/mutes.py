@@ -14,8 +14,8 @@ from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
 from agentops.accounts.names import one_line
 from agentops.base import database_clock
+from agentops.base.refusals import Invalid
 from runs.alerts.alert_rule_changes import AlertAuditAction
-from runs.alerts.errors import InvalidMute
 from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertMute, AlertRule
 
@@ -34,11 +34,11 @@ def mute(
 ) -> AlertMute | None:
     """Mute exactly one of a rule, a run or an agent from now on. With 0 minutes, end the mute. Returns the mute.
 
-    Replaces an earlier mute of the same target. Raises `InvalidMute`.
+    Replaces an earlier mute of the same target. Raises `invalid_mute`.
     """
     what = _what(rule, run, agent)
     if not 0 <= minutes <= MAX_MINUTES:
-        raise InvalidMute(f"minutes must be 0 to {MAX_MINUTES}", pointer="/minutes")
+        raise Invalid(f"minutes must be 0 to {MAX_MINUTES}", code="invalid_mute", pointer="/minutes")
     name = {"rule": str(rule) if rule else None, "run_id": str(run.pk) if run else None, "agent_id": agent or None}
     with transaction.atomic():
         Project.objects.locked(project)
@@ -61,7 +61,7 @@ def active_mutes(project: Project, now: datetime) -> list[AlertMute]:
 
 def _what(rule: AlertRule | None, run: AgentRun | None, agent: str) -> dict[str, Any]:
     if sum((rule is not None, run is not None, bool(agent))) != 1:
-        raise InvalidMute("name exactly one of a rule, a run and an agent", pointer="")
+        raise Invalid("name exactly one of a rule, a run and an agent", code="invalid_mute", pointer="")
     if agent != one_line(agent, MAX_AGENT):
-        raise InvalidMute(f"{agent[:64]!r} is not the name of an agent", pointer="/agent_id")
+        raise Invalid(f"{agent[:64]!r} is not the name of an agent", code="invalid_mute", pointer="/agent_id")
     return {"rule": rule} if rule else {"run": run} if run else {"agent": agent}

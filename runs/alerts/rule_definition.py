@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentops.accounts.names import one_line
 from runs.alerts.alert_posts import checked_url
-from runs.alerts.errors import InvalidAlertRule
+from runs.errors import InvalidAlertRule
 from runs.models import AlertRule
 
 Kind = AlertRule.Kind

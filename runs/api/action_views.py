@@ -20,6 +20,7 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action, project_for
 from agentops.accounts.models import Project
+from agentops.base.refusals import Conflict, Fault, Invalid
 from runs.access import require_edits
 from runs.actions import agent_definitions, run_actions
 from runs.actions.agent_definitions import AgentNotFound
@@ -28,7 +29,7 @@ from runs.actions.run_actions import BulkOutcome
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.api.answers import COMMAND_OR_RUN, KEYS, RESUMED_RUN, CommandAnswer, ResumedMany
 from runs.api.base_views import ApiView
-from runs.api.problems import Fault, Problem, RunMismatch, echo
+from runs.api.problems import echo
 from runs.api.requests.bodies import document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.inputs import (
@@ -107,13 +108,13 @@ class ActionView(ApiView):
         return content
 
     def _require_same_run(self, project: Project, run_ids: set[str]) -> None:
-        """Raise `RunMismatch` if the body names a different run from the URL's."""
+        """Raise `run_mismatch` if the body names a different run from the URL's."""
         run_id = self.kwargs.get("run_id")
         others = {name for name in run_ids if name.lower() != str(run_id)}
         if others and others != {
             AgentRun.objects.values_list("external_id", flat=True).get(project=project, pk=run_id)
         }:
-            raise RunMismatch(f"the body refers to run {echo(min(others))}, the URL to run {run_id}")
+            raise Conflict(f"the body refers to run {echo(min(others))}, the URL to run {run_id}", code="run_mismatch")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
         """Return the run as `GET` of its URL does; for a new run, with a Location header."""
@@ -313,10 +314,10 @@ class Commands(ActionView):
 
 
 def _require_native(data: dict[str, Any]) -> None:
-    """Raise `Problem` for fields that only external runs have."""
+    """Raise `Refusal` for fields that only external runs have."""
     if data["external_id"] is not None:
         fault = Fault("/external_id", "invalid_value", "only an external run has this")
-        raise Problem(fault.detail, code=fault.code, status=422, errors=[fault])
+        raise Invalid(fault.detail, code=fault.code, errors=[fault])
 
 
 def _external(data: dict[str, Any]) -> dict[str, Any]:
@@ -331,7 +332,7 @@ def _agent(project: Project, agent_id: str) -> Agent:
         return agent_definitions.find(project, agent_id)
     except AgentNotFound as error:
         fault = Fault("/agent_id", error.code, str(error))
-        raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
+        raise Invalid(str(error), code=error.code, errors=[fault]) from None
 
 
 def _runs_by_id(project: Project, ids: list[UUID]) -> list[AgentRun]:

@@ -11,32 +11,22 @@ from rest_framework.request import Request
 
 from agentops.accounts.models import Project
 from agentops.accounts.names import SLUG_PATTERN
+from agentops.base.refusals import NotFound
 from runs.actions import agent_definitions
 from runs.api.answers import AgentAnswer, AgentRow, AgentVersionAnswer, AgentVersionRow
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
-from runs.api.problems import ResourceNotFound
 from runs.models import Agent, AgentVersion
 
 MAX_VERSION = 2**31 - 1
 
 
-class NoSuchAgent(ResourceNotFound):
-    code = "agent_not_found"
-    text = "no such agent in this project"
-
-
-class NoSuchVersion(ResourceNotFound):
-    code = "agent_version_not_found"
-    text = "the agent has no such version, or it was made before versions were stored"
-
-
 def agent_in(project: Project, slug: str) -> Agent:
-    """Return the agent of the URL. Raises `NoSuchAgent`."""
+    """Return the agent of the URL. Raises `agent_not_found`."""
     # An invalid name never reaches the database: PostgreSQL fails on NUL and lone surrogates.
     agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
     if agent is None:
-        raise NoSuchAgent
+        raise NotFound("no such agent in this project", code="agent_not_found")
     return agent
 
 
@@ -79,5 +69,8 @@ class AgentVersionDetail(ApiView):
         rows = AgentVersion.objects.filter(agent=agent, number=number) if number <= MAX_VERSION else None
         version = rows.first() if rows is not None else None
         if version is None:
-            raise NoSuchVersion
+            raise NotFound(
+                "the agent has no such version, or it was made before versions were stored",
+                code="agent_version_not_found",
+            )
         return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(version).data).decode())

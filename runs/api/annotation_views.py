@@ -260,7 +260,7 @@ class SavedViewDetail(ApiView):
 
 
 def _query(text: str) -> str:
-    """Return the query string of a view. Raises `InvalidListQuery` for invalid filters and orders."""
+    """Return the query string of a view. Raises `InvalidQuery` for invalid filters and orders."""
     query = QueryDict(text.removeprefix("?"), mutable=True)
     Filters.parse(query)
     RunOrder.parse(query)

@@ -13,8 +13,8 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from agentops.accounts.models import Notification, Project
+from agentops.base.refusals import MAX_FAULTS
 from runs.agents import placement
-from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
 from runs.conversation.writes import TOKENS
@@ -379,7 +379,7 @@ class RefusalFault(serializers.Serializer):  # type: ignore[misc]
 
 
 @extend_schema_serializer(component_name="Problem")
-class Refusal(serializers.Serializer):  # type: ignore[misc]
+class ProblemAnswer(serializers.Serializer):  # type: ignore[misc]
     """A refusal (RFC 9457)."""
 
     type = serializers.CharField()

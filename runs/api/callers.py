@@ -14,7 +14,7 @@ from agentops.accounts.access import Principal, principal_for_key, principal_for
 from agentops.accounts.errors import AuthInvalid
 from agentops.accounts.models import ApiKey, Door
 from agentops.accounts.requests import address_of
-from runs.api.problems import CsrfFailed
+from agentops.base.refusals import Forbidden
 
 BEARER = "bearer "
 
@@ -49,7 +49,10 @@ class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
             # Not DRF's request, which would parse the body as a form.
             super().enforce_csrf(request._request)
         except PermissionDenied:
-            raise CsrfFailed from None
+            raise Forbidden(
+                "a request with a session cookie requires the header X-CSRFToken; a request with an API key does not",
+                code="csrf_failed",
+            ) from None
 
 
 class CallerRate(BaseThrottle):  # type: ignore[misc]

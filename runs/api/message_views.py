@@ -8,19 +8,15 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from agentops.base.refusals import NotFound
 from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, RecordListView
-from runs.api.problems import JSON, ResourceNotFound
+from runs.api.problems import JSON
 from runs.api.requests.pagination import page_of
 from runs.api.requests.queries import RecordPageQuery, SecretsQuery
 from runs.models import AgentRunMessage
 from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
 from runs.queries.run_columns import with_id
-
-
-class MessageNotFound(ResourceNotFound):
-    code = "message_not_found"
-    text = "no such message in this run"
 
 
 @extend_schema(responses=page_of(MESSAGES))
@@ -41,7 +37,7 @@ class MessageDetail(ApiView):
         run, secrets = self.get_run_key(), "secrets" in self.query
         text = MESSAGE.one(with_id(of_run(run, "m"), "m.id", self.kwargs["message_id"]), secrets=secrets)
         if text is None:
-            raise MessageNotFound
+            raise NotFound("no such message in this run", code="message_not_found")
         if secrets:
             reveal(self.principal, run.project_id, AgentRunMessage(pk=self.kwargs["message_id"]))
             return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})

@@ -11,9 +11,10 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from agentops.base.refusals import Fault
 from runs.api.base_views import ApiView
 from runs.api.event_views import AfterQuery
-from runs.api.problems import JSON, Fault, InvalidParameters
+from runs.api.problems import JSON, InvalidParameters
 from runs.api.requests.bodies import StringField
 from runs.api.requests.pagination import seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter

@@ -13,7 +13,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction, OpenApiExample, OpenApiParameter
 
 from agentops.accounts import rate_limits
-from runs.api.answers import Refusal
+from runs.api.answers import ProblemAnswer
 from runs.api.base_views import ApiView
 from runs.api.problems import JSON
 from runs.api.requests.bodies import OpenSerializer, StrictSerializer
@@ -178,7 +178,7 @@ class OperationSchema(AutoSchema):
         answers: dict[str, Any] = super()._get_response_bodies(direction)
         if self._has_etag():
             answers["304"] = {"description": "Unchanged.", "headers": answers["200"]["headers"]}
-        problem = {"schema": self.resolve_serializer(Refusal, direction).ref}
+        problem = {"schema": self.resolve_serializer(ProblemAnswer, direction).ref}
         for status in self._refusals():
             content = answers.get(str(status), {}).get("content", {})
             answers[str(status)] = {"description": REFUSALS[status], "content": {**content, PROBLEM: problem}}

@@ -11,13 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agentops.base.redaction.redact import BARE
+from agentops.base.refusals import InvalidQuery
 from runs.api.answers import SearchPage, SearchRow
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import Choice, IdField, StringField
 from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, Text, Time
 from runs.models import SearchEntry
 from runs.queries.searching.search_results import RANKED, Search, SearchFilters, SearchOrder, search
-from runs.queries.searching.search_terms import MAX_TERMS, MAX_TEXT, InvalidSearch, parse
+from runs.queries.searching.search_terms import MAX_TERMS, MAX_TEXT, parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
 
@@ -44,7 +45,7 @@ class SearchText(StringField):
         try:
             # NUL and lone surrogates were replaced when the text was stored, and are replaced here too.
             terms = parse(BARE.clean_text(super().to_internal_value(data))[0])
-        except InvalidSearch as error:
+        except InvalidQuery as error:
             raise ValidationError(str(error)) from None
         if not terms:
             raise ValidationError("this must contain a word")

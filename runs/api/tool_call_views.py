@@ -10,13 +10,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.refusals import NotFound
 from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON
 from runs.api.requests.pagination import page_of
 from runs.api.requests.queries import Choices, Cursor, Limit, ListStart, QuerySerializer, SecretsQuery, Text
 from runs.conversation.long_outputs import text_of
-from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.json_lists import Where
 from runs.queries.long_texts import long_output, masked
@@ -64,7 +64,7 @@ class ToolCallDetail(ApiView):
         run, secrets = self.get_run_key(), "secrets" in self.query
         text = TOOL_CALL.one(with_id(of_run(run, "t"), "t.id", self.kwargs["call_id"]), secrets=secrets)
         if text is None:
-            raise ToolCallNotFound("no such tool call in this run")
+            raise NotFound("no such tool call in this run", code="tool_call_not_found")
         if secrets:
             reveal(self.principal, run.project_id, AgentRunToolCall(pk=self.kwargs["call_id"]))
             return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
@@ -90,7 +90,7 @@ class ToolCallOutput(ApiView):
             calls = AgentRunToolCall.objects.filter(run=run.pk, pk=call_id)
             call = calls.only("output").first()
             if call is None:
-                raise ToolCallNotFound("no such tool call in this run")
+                raise NotFound("no such tool call in this run", code="tool_call_not_found")
             response = HttpResponse("" if call.output is None else text_of(REDACTOR.clean(call.output)[0]))
         response.headers["Content-Type"] = TEXT
         response.headers["Content-Disposition"] = 'attachment; filename="output.txt"'

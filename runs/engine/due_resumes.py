@@ -11,13 +11,13 @@ from uuid import UUID
 
 from django.db import transaction
 
+from agentops.base.refusals import Refusal
 from runs.actions import resume
 from runs.agents import policies
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
 from runs.agents.policy_errors import InvalidPolicy
 from runs.database_errors import done_alone
 from runs.engine import policy_acts
-from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
@@ -59,7 +59,7 @@ def _end(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             _resume(run, trigger)
-    except (RunRefusal, InvalidPolicy) as error:
+    except (Refusal, InvalidPolicy) as error:
         _escalate(AgentRun.objects.get(pk=run_id), trigger, str(error))
         return False
     return True

@@ -17,6 +17,7 @@ import orjson
 from pydantic_ai.messages import ModelMessage
 
 from agentops.base.redaction.redact import BARE, NOTHING
+from agentops.base.refusals import Invalid
 from runs.external.foreign_payloads import adapted
 from runs.providers.messages import canonical, fits_a_column
 from timeline import events
@@ -65,16 +66,13 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
 
 
-class RejectedEvent(ValueError):
-    """A rejected event. `pointer` is a JSON pointer into the event."""
+class RejectedEvent(Invalid, ValueError):
+    """A rejected event. `pointer` is a JSON pointer into the event; `status` counts if the event was sent alone."""
 
     def __init__(self, code: str, detail: str, pointer: str = "", status: int = 422) -> None:
-        super().__init__(detail)
-        self.code = code
+        super().__init__(detail, code=code, status=status, pointer=pointer)
         self.detail = detail
         self.pointer = pointer
-        #: The HTTP status if the event was sent alone.
-        self.status = status
 
 
 @dataclass(slots=True)

@@ -14,10 +14,11 @@ from django.db import transaction
 
 from agentops.accounts.audit import Actor, name_of, record
 from agentops.base import database_clock
+from agentops.base.refusals import Conflict
 from runs.actions import run_actions
 from runs.actions.run_actions import RunAuditAction
 from runs.database_errors import done_alone
-from runs.errors import RunIsExternal, RunNotFound, RunTerminal
+from runs.errors import RunNotFound
 from runs.external.projection import Projection
 from runs.lifecycle import children, reported_runs, session_subagents
 from runs.lifecycle.inbox import PostResult
@@ -55,12 +56,14 @@ def _stop_recording(run_id: UUID, *, by: str) -> PostResult:
     if run is None:
         raise RunNotFound(f"no run {run_id}")
     if session_subagents.is_subagent(run):
-        raise RunIsExternal("a sub-agent ends with its session: stop its parent run", run_status=run.status)
+        raise Conflict(
+            "a sub-agent ends with its session: stop its parent run", code="run_is_external", run_status=run.status
+        )
     status_before = run.state
     if status_before is RunStatus.STOPPED:
         return PostResult(run, status_before)
     if status_before.terminal:
-        raise RunTerminal(f"the recording has ended: the run is {run.status}", run_status=run.status)
+        raise Conflict(f"the recording has ended: the run is {run.status}", code="run_terminal", run_status=run.status)
     for each in (run, *map(_locked, [child.pk for child in children.recorded_below([run.pk])])):
         if each is not None and not each.state.terminal:
             _end(each, RunStopped(reason=RECORDING_STOPPED, by=by), Source.WEB)

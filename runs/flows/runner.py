@@ -14,10 +14,11 @@ from django.db.models import F
 from pydantic import JsonValue
 
 from agentops.base.http import strict_json
+from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.actions import resume as resuming
 from runs.database_errors import concerns_all, concerns_statement, done_alone
-from runs.errors import MoveRefused, RunRefusal
+from runs.errors import MoveRefused
 from runs.flows.kernel import advance as kernel
 from runs.flows.kernel.flow_decisions import ADVANCE_FAILED, ADVANCE_LOST, Decisions, Happened, NodeFailure, VisitReport
 from runs.flows.kernel.graph import Graph
@@ -265,7 +266,7 @@ class _Advance:
         FlowVisit.objects.filter(pk=visit.pk).update(reentry=None)
         try:
             resuming.resume(run.pk, by=f"flow:{self.flow_run.pk}", message=message, source=Source.WORKER)
-        except RunRefusal as error:
+        except Refusal as error:
             # The run stays paused, and its page shows the reason; a person decides.
             log.warning("a node cannot be entered again: %s", error, extra={"run_id": str(run.pk)})
 

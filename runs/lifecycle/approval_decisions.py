@@ -13,12 +13,13 @@ from agentops.accounts import notifications
 from agentops.base import database_clock
 from agentops.base.redaction.redact import BARE
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.refusals import Conflict, Invalid, NotFound, Refusal
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
 from runs.database_errors import done_alone
-from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
+from runs.errors import RunNotFound
 from runs.hooks.argument_diffs import argument_diff
 from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -70,7 +71,7 @@ class DecisionResult:
 def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> DecisionResult:
     """Approve or deny the call that a run waits for, and queue the run.
 
-    Of several concurrent decisions the first counts: the others raise `ApprovalDecided`, which names the decision and
+    Of several concurrent decisions the first counts: the others raise `approval_decided`, which names the decision and
     its author. A repetition by the same person succeeds.
     """
     _check(decision)
@@ -129,17 +130,17 @@ def exact_arguments(call: AgentRunToolCall) -> Mapping[str, Any] | str:
 
 def _check(decision: Decision) -> None:
     if len(decision.message) > MAX_MESSAGE:
-        raise InvalidInput(f"the message must have at most {MAX_MESSAGE} characters", pointer="/message")
+        raise Invalid(f"the message must have at most {MAX_MESSAGE} characters", pointer="/message")
     if not decision.approves and (decision.arguments is not None or decision.always):
-        raise InvalidInput("a denial accepts neither arguments nor always", pointer="/decision")
+        raise Invalid("a denial accepts neither arguments nor always", pointer="/decision")
     if decision.arguments is None:
         return
     text = canonical(decision.arguments)
     if len(text) > MAX_ARGUMENTS:
-        raise InvalidInput(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
+        raise Invalid(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
     # Do not check only the JSON text: a program may contain the six characters with which JSON escapes NUL.
     if not fits_a_column(text) and BARE.clean(cast("Any", decision.arguments))[0] != decision.arguments:
-        raise InvalidInput("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
+        raise Invalid("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
 
 
 def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
@@ -148,7 +149,7 @@ def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
     restored = restored_arguments(edited, approval.arguments, exact)
     if PLACEHOLDER in canonical(restored) and PLACEHOLDER not in canonical(exact):
         text = "a value contains the placeholder of a redacted secret: leave the whole value unchanged, or replace it"
-        raise InvalidInput(text, pointer="/arguments")
+        raise Invalid(text, pointer="/arguments")
     changes = argument_diff(exact, restored)
     if changes:
         approval.call.changed_arguments = restored
@@ -190,23 +191,25 @@ def _queue(run: AgentRun, source: Source) -> None:
     transitions.move(run, RunStatus.QUEUED, payload, source=source, reason=REASON, not_before=None)
 
 
-def _no_approval(run: AgentRun, call_id: UUID) -> ToolCallNotFound | ApprovalNotRequested:
+def _no_approval(run: AgentRun, call_id: UUID) -> Refusal:
     call = AgentRunToolCall.objects.filter(run=run, pk=call_id).first()
     if call is None:
-        return ToolCallNotFound("no such tool call in this run")
-    return ApprovalNotRequested(f"this call is {call.status}, and waits for no approval", call_status=call.status)
+        return NotFound("no such tool call in this run", code="tool_call_not_found")
+    return Conflict(
+        f"this call is {call.status}, and waits for no approval", code="approval_not_requested", call_status=call.status
+    )
 
 
 def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision, by: str) -> DecisionResult:
-    """Answer a decision that comes too late: a repetition succeeds, any other raises `ApprovalDecided`."""
+    """Answer a decision that comes too late: a repetition succeeds, any other raises `approval_decided`."""
     is_same = (approval.state, approval.decided_by, approval.always) == (decision.state, by[:200], decision.always)
     if is_same and decision.arguments is None and approval.message == REDACTOR.clean_text(decision.message)[0]:
         return DecisionResult(approval, run, is_new=False)
-    facts = {"state": approval.state, "by": approval.decided_by or None, "run_status": run.status}
+    facts: dict[str, Any] = {"state": approval.state, "by": approval.decided_by or None, "run_status": run.status}
     if approval.decided_by:
-        raise ApprovalDecided(f"{approval.decided_by} already {approval.state} this call", **facts)
+        raise Conflict(f"{approval.decided_by} already {approval.state} this call", code="approval_decided", **facts)
     why = "the approval expired" if approval.state == State.EXPIRED else f"the run is {run.status}"
-    raise ApprovalDecided(f"this call cannot be decided any more: {why}", **facts)
+    raise Conflict(f"this call cannot be decided any more: {why}", code="approval_decided", **facts)
 
 
 def _expire_safely(run_id: UUID) -> bool:

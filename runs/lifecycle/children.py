@@ -13,9 +13,10 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.database_errors import done_alone
-from runs.errors import MoveRefused, RunRefusal
+from runs.errors import MoveRefused
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
@@ -108,5 +109,5 @@ def take_along(parent: AgentRun, to: RunStatus) -> None:
     for child_id in unended(parent.pk).order_by("pk").values_list("pk", flat=True):
         try:
             act(child_id, by=f"run:{parent.pk}")
-        except RunRefusal:
+        except Refusal:
             continue  # it has ended in the meantime

@@ -14,22 +14,15 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.accounts.models import Project
 from agentops.base import database_clock
+from agentops.base.limits import schema_checks
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Invalid
 from runs.agents import budgets, output_schema
 from runs.agents.child_limits import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
-from runs.errors import (
-    AgentSchemaTooExpensive,
-    FrontEndToolsUnsupported,
-    InvalidAgent,
-    InvalidMaxSteps,
-    InvalidParent,
-    MessageEmpty,
-    TooDeep,
-    TooManyChildren,
-)
+from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
 from runs.lifecycle import command_outcomes, inbox, run_lines
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.lifecycle.transitions import PHASES
@@ -224,13 +217,17 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
-        raise InvalidParent("the project has no such run", pointer="/parent_run_id")
+        raise Invalid("the project has no such run", code="invalid_parent", pointer="/parent_run_id")
     depth = exceeded_depth(chain([parent], ancestors_of(parent)))
     if depth is not None:
-        raise TooDeep(f"runs can be nested at most {depth} levels deep", pointer="/parent_run_id")
+        raise Invalid(
+            f"runs can be nested at most {depth} levels deep", code="max_depth_exceeded", pointer="/parent_run_id"
+        )
     limit = limits_of(parent).children
     if count_children(parent) >= limit:
-        raise TooManyChildren(f"a run can have at most {limit} children", pointer="/parent_run_id")
+        raise Invalid(
+            f"a run can have at most {limit} children", code="max_children_exceeded", pointer="/parent_run_id"
+        )
     return parent
 
 
@@ -289,8 +286,8 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
             check()
         except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
             is_expensive = isinstance(error, output_schema.ExpensiveOutputSchema)
-            kind = AgentSchemaTooExpensive if is_expensive else InvalidAgent
-            problem = kind(str(error), agent_id=agent.slug)
+            code = schema_checks.TOO_EXPENSIVE if is_expensive else None
+            problem = InvalidAgent(str(error), code=code, agent_id=agent.slug)
             problem.__cause__ = error
             yield problem
 
@@ -301,7 +298,11 @@ def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) ->
         return config
     others = {name: value for name, value in config.items() if name != CONFIG_KEY}
     if tools and config["provider"] in providers.WORKING_IN_ROOT:
-        raise FrontEndToolsUnsupported("the program that runs this agent has its own tools only", pointer="/tools")
+        raise Invalid(
+            "the program that runs this agent has its own tools only",
+            code="frontend_tools_unsupported",
+            pointer="/tools",
+        )
     return others | ({CONFIG_KEY: list(tools)} if tools else {})
 
 

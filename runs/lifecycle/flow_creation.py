@@ -11,10 +11,11 @@ from django.db import transaction
 
 from agentops.base import database_clock
 from agentops.base.http import strict_json
+from agentops.base.limits import schema_checks
 from agentops.base.limits.schema_checks import SchemaTooExpensive, SchemaUnusable, fault_of
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.agents.definition import json_fault
-from runs.errors import FlowInputsTooExpensive, InvalidFlowInputs
+from runs.errors import InvalidFlowInputs
 from runs.flows.kernel import snapshot as snapshots
 from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.sizes import is_larger
@@ -80,7 +81,7 @@ def _check_inputs(schema: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     try:
         error = fault_of(schema, inputs)
     except SchemaTooExpensive as expensive:
-        raise FlowInputsTooExpensive(str(expensive), pointer="/inputs") from None
+        raise InvalidFlowInputs(str(expensive), code=schema_checks.TOO_EXPENSIVE, pointer="/inputs") from None
     except SchemaUnusable as unusable:
         raise InvalidFlowInputs(str(unusable), pointer="/inputs") from unusable
     if error is not None:

@@ -14,7 +14,8 @@ from django.db import transaction
 from pydantic import JsonValue
 
 from agentops.base import database_clock
-from runs.errors import MoveRefused, SnapshotUnusable
+from agentops.base.refusals import Conflict
+from runs.errors import MoveRefused
 from runs.flows.kernel import snapshot as snapshots
 from runs.flows.kernel.flow_decisions import Decisions, Happened, Recorded
 from runs.flows.kernel.graph import Graph, graph_of
@@ -41,11 +42,11 @@ def graph_of_run(flow_run: FlowRun) -> Graph:
 
 
 def snapshot_of(flow_run: FlowRun, graph: Graph) -> Snapshot:
-    """Return the stored snapshot. Raises `SnapshotUnusable`."""
+    """Return the stored snapshot. Raises `snapshot_unusable`."""
     try:
         return snapshots.load(graph, flow_run.snapshot)
     except SnapshotInvalid as error:
-        raise SnapshotUnusable(str(error)) from error
+        raise Conflict(str(error), code="snapshot_unusable") from error
 
 
 def clean_with(flow_run: FlowRun) -> Any:

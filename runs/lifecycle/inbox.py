@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Conflict, Invalid
 from runs import chaos
-from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunIsExternal, RunNotFound, RunTerminal
+from runs.errors import MessageEmpty, RunNotFound
 from runs.lifecycle import questions, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.wake import wake
@@ -69,7 +70,7 @@ def _post_message(run_id: UUID, kind: Type, message: str, *, by: str, key: str |
     if not message.strip():
         raise MessageEmpty("the message must not be empty", pointer="/message")
     if len(message) > MAX_MESSAGE:
-        raise InvalidInput(f"a message must have at most {MAX_MESSAGE} characters", pointer="/message")
+        raise Invalid(f"a message must have at most {MAX_MESSAGE} characters", pointer="/message")
     return _post(run_id, kind, {"message": MODEL_INPUT.clean_text(message)[0]}, by=by, key=key)
 
 
@@ -178,17 +179,21 @@ def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
             raise RunNotFound(f"no run {run_id}")
         if run.is_recorded:
             text = "another program executes the run: control it there; here, a stop ends its recording"
-            raise RunIsExternal(text, run_status=run.status)
+            raise Conflict(text, code="run_is_external", run_status=run.status)
         status_before = run.state
         earlier = RunCommand.objects.filter(run=run, key=key).first() if key is not None else None
         if earlier is not None:
             if (earlier.type, earlier.payload) != (kind, payload):
-                raise CommandKeyTaken(f"the run already has a different command with the key {key!r}", pointer="/key")
+                raise Conflict(
+                    f"the run already has a different command with the key {key!r}",
+                    code="command_key_conflict",
+                    pointer="/key",
+                )
             return PostResult(run, status_before, earlier)
         if _is_in_requested_state(run, kind):
             return PostResult(run, status_before)
         if run.state.terminal:
-            raise RunTerminal(f"a {run.status} run accepts no commands", run_status=run.status)
+            raise Conflict(f"a {run.status} run accepts no commands", code="run_terminal", run_status=run.status)
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=database_clock.now()
         )

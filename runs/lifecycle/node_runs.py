@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.errors import RunRefusal
+from agentops.base.refusals import Refusal
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError, VisitMark
 from runs.flows.kernel.flow_decisions import VisitStart
@@ -58,7 +58,7 @@ def open_node_run(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any])
     try:
         creation.check_agent(agent or _unsaved(flow_run, config))
         return creation.open_run(flow_run.project, agent, opening, Origin(flow_run_id=flow_run.pk))
-    except RunRefusal as error:
+    except Refusal as error:
         raise CannotStart(error.code, str(error)) from error
 
 
@@ -176,5 +176,5 @@ def stop_all(flow_run: FlowRun) -> None:
 def _ignoring_ends(act: Any, run: AgentRun, flow_run: FlowRun) -> None:
     try:
         act(run.pk, by=f"flow:{flow_run.pk}")
-    except RunRefusal:
+    except Refusal:
         return  # it has ended in the meantime

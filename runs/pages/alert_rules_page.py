@@ -14,17 +14,17 @@ from django.shortcuts import render, resolve_url
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.alerts import mutes
 from runs.alerts.alert_lists import open_counts, says
 from runs.alerts.alert_rule_changes import MAX_RULES, add_rule, change_rule, remove_rule, rule_of, rules_of, send_test
 from runs.alerts.channels import URL_NAMES
-from runs.alerts.errors import InvalidAlertRule
 from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS, OF_PROJECT
+from runs.errors import InvalidAlertRule
 from runs.models import AlertDelivery, AlertRule
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields

@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, Principal, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.access import run_in
 from runs.alerts import mutes
 from runs.alerts.alert_lists import alerts_of, group_name, says

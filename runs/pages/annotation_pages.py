@@ -13,10 +13,10 @@ from django.shortcuts import resolve_url
 from agentops.accounts.access import Action, Principal, may
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import Conflict, Forbidden, Invalid
 from runs.access import run_for
 from runs.actions.annotations import labels as label_changes
 from runs.actions.annotations import run_notes, share_links
-from runs.errors import InvalidInput, RunRefusal
 from runs.models import AgentRun
 from runs.pages.forms import fields
 
@@ -34,9 +34,7 @@ def _change(action: Action, failure: str, anchor: str = "") -> Callable[[Change]
             run = run_for(principal, run_id, action)
             try:
                 messages.success(request, change(request, principal, run, **url_args))
-            except RunRefusal as refusal:
-                if refusal.status not in {403, 409, 422}:
-                    raise
+            except (Forbidden, Conflict, Invalid) as refusal:
                 messages.error(request, f"{failure}: {refusal}.")
             return HttpResponse(status=303, headers={"Location": resolve_url("runs:detail", run.pk) + anchor})
 
@@ -50,7 +48,7 @@ def labels(request: HttpRequest, principal: Principal, run: AgentRun) -> str:
     """Add the label `add`, or remove the label `remove`."""
     added, removed = fields.line(request.POST.get("add", "")), request.POST.get("remove", "")
     if not added and not removed:
-        raise InvalidInput("enter a label", pointer="/add")
+        raise Invalid("enter a label", pointer="/add")
     label_changes.change_labels(run.pk, by=principal, add=[added] if added else [], remove=[removed] if removed else [])
     return f"Label “{added}” added." if added else "Label removed."
 
@@ -79,7 +77,7 @@ def share(request: HttpRequest, principal: Principal, run: AgentRun) -> str:
     try:
         days = fields.integer(request.POST.get("days", "")) or share_links.DEFAULT_DAYS
     except ValueError as error:
-        raise InvalidInput(f"days: {error}", pointer="/days") from None
+        raise Invalid(f"days: {error}", pointer="/days") from None
     share_links.share(run, days, by=principal)
     return f"Link created. It expires in {days} day{'' if days == 1 else 's'}: copy it under Export."
 

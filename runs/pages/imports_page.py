@@ -12,11 +12,11 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from agentops.accounts.access import Action, EnteredProject, Principal, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods, require_POST, require_safe
+from agentops.base.refusals import InvalidQuery, Refusal
 from runs.access import import_in, imports_in
-from runs.errors import ImportFinished, RunRefusal
+from runs.errors import ImportFinished
 from runs.external.importers import formats
 from runs.external.uploads import cancelling, intake
 from runs.external.uploads.import_progress import set_progress
@@ -90,7 +90,7 @@ def cancel(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
 
 
 def _render(
-    request: HttpRequest, principal: Principal, entry: EnteredProject, refusal: RunRefusal | None = None
+    request: HttpRequest, principal: Principal, entry: EnteredProject, refusal: Refusal | None = None
 ) -> HttpResponse:
     before = _before(request.GET.get("before", ""))
     imports = imports_in(entry.project, principal)

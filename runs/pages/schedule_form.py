@@ -17,7 +17,7 @@ from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods
 from agentops.base.redaction.masked_secrets import masked
 from runs.actions.schedules.schedule_changes import add_schedule, change_schedule, schedule_of, values_of
-from runs.actions.schedules.schedule_errors import InvalidSchedule
+from runs.errors import InvalidSchedule
 from runs.models import Agent, Flow, Schedule
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields

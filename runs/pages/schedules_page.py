@@ -13,9 +13,9 @@ from django.shortcuts import render, resolve_url
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.access import Action, enter
-from agentops.accounts.errors import AccessError, InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import InvalidQuery, Refusal
 from runs.actions.schedules import starting
 from runs.actions.schedules.schedule_changes import (
     MAX_SCHEDULES,
@@ -29,7 +29,6 @@ from runs.actions.schedules.schedule_changes import (
     timing_values,
 )
 from runs.actions.schedules.schedule_lists import last_starts, says_outcome, says_rules, says_timing, starts_of
-from runs.errors import RunRefusal
 from runs.models import Schedule, ScheduleStart
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms.form_fields import json_of
@@ -158,7 +157,7 @@ def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     try:
         inputs = starting.prepare(schedule.pk)
         run_id = create_once(request, token, lambda: run_prepared(entry.project, schedule.pk, inputs, by=principal))
-    except (RunRefusal, AccessError) as refusal:
+    except Refusal as refusal:
         messages.error(request, f"No run was started: {clean(str(refusal))}.")
         return _see_other("runs:schedule", entry.project.slug, schedule_id)
     return _see_other("runs:detail" if schedule.agent else "runs:flow-run", run_id)

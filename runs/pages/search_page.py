@@ -19,13 +19,14 @@ from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
 from agentops.base.redaction.redact import BARE
+from agentops.base.refusals import InvalidQuery
 from runs.access import run_in
 from runs.models import Agent, SearchEntry
 from runs.pages.runs.run_row import UNTITLED
 from runs.queries.json_lists import Position, RowSpan
 from runs.queries.searching import text_parts
 from runs.queries.searching.search_results import RANKED, Result, Search, SearchFilters, SearchOrder, search
-from runs.queries.searching.search_terms import InvalidSearch, parse
+from runs.queries.searching.search_terms import parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
 from timeline.display import clean
@@ -56,7 +57,7 @@ class SearchForm:
 
     @classmethod
     def parse(cls, query: QueryDict) -> SearchForm:
-        """Return the form of a query string. Raises `InvalidSearch` for values that the form does not send."""
+        """Return the form of a query string. Raises `InvalidQuery` for values that the form does not send."""
         return cls(
             text=BARE.clean_text(query.get("q", "").strip())[0],
             run=_id(query, "run"),
@@ -114,20 +115,20 @@ def _id(query: QueryDict, name: str) -> str:
     try:
         return str(UUID(text)) if text else ""
     except ValueError:
-        raise InvalidSearch(f"{name} must be a run ID, not {text[:64]!r}") from None
+        raise InvalidQuery(f"{name} must be a run ID, not {text[:64]!r}") from None
 
 
 def _choice(query: QueryDict, name: str, choices: list[str]) -> str:
     text = query.get(name, "")
     if text and text not in choices:
-        raise InvalidSearch(f"{name} must be one of {', '.join(choices)}, not {text[:64]!r}")
+        raise InvalidQuery(f"{name} must be one of {', '.join(choices)}, not {text[:64]!r}")
     return text
 
 
 def _name(query: QueryDict, name: str) -> str:
     text = BARE.clean_text(query.get(name, "").strip())[0]
     if len(text) > MAX_NAME:
-        raise InvalidSearch(f"{name} can have at most {MAX_NAME} characters, not {len(text)}")
+        raise InvalidQuery(f"{name} can have at most {MAX_NAME} characters, not {len(text)}")
     return text
 
 
@@ -137,7 +138,7 @@ def _minute(query: QueryDict, name: str) -> str:
         if text and (not MINUTE.fullmatch(text) or _time(text) is None):
             raise ValueError
     except ValueError:
-        raise InvalidSearch(f"{name} must be a time such as 2026-11-20T16:45, not {text[:64]!r}") from None
+        raise InvalidQuery(f"{name} must be a time such as 2026-11-20T16:45, not {text[:64]!r}") from None
     return text
 
 
@@ -148,7 +149,7 @@ def _time(text: str) -> datetime | None:
 def _position(text: str) -> Position:
     numbers = [int(part) for part in text.split("-")] if POSITION.fullmatch(text) else []
     if (text and not numbers) or any(number >= 2**64 for number in numbers):
-        raise InvalidSearch(f"after is not a position in the results: {text[:64]!r}")
+        raise InvalidQuery(f"after is not a position in the results: {text[:64]!r}")
     return tuple(numbers)
 
 
@@ -256,7 +257,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 def _search(project: Project, form: SearchForm) -> ResultPage:
     try:
         terms = parse(form.text)
-    except InvalidSearch as error:
+    except InvalidQuery as error:
         return ResultPage([], error=str(error))
     if not terms:
         return ResultPage([], is_search=False)

@@ -20,8 +20,8 @@ from agentops.accounts.access import Action, Principal, actions_of, projects_for
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.access import run_for
-from runs.errors import RunRefusal
 from runs.models import AgentRun
 from runs.pages.run.banners import pending_commands
 from runs.pages.run.cascade import Cascade, cascade_of
@@ -45,13 +45,6 @@ FIRST_CHILDREN, MAX_CHILDREN = 200, 2000
 MAX_NAMED = 100
 
 
-class InvalidTreeQuery(RunRefusal):
-    """A URL of the tree page with an invalid query parameter."""
-
-    code = "invalid_query"
-    status = 400
-
-
 @dataclass(frozen=True)
 class TreeQuery:
     """The state of the page: runs opened or closed by the user, and the number of visible children of a run."""
@@ -62,10 +55,10 @@ class TreeQuery:
 
     @classmethod
     def parse(cls, query: QueryDict) -> TreeQuery:
-        """Return the state in a query string. Raise InvalidTreeQuery for invalid values."""
+        """Return the state in a query string. Raise InvalidQuery for invalid values."""
         text = query.get("children", "")
         if text and not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MAX_CHILDREN):
-            raise InvalidTreeQuery(f"children must be a number from 1 to {MAX_CHILDREN}, not {text[:64]!r}")
+            raise InvalidQuery(f"children must be a number from 1 to {MAX_CHILDREN}, not {text[:64]!r}")
         return cls(_ids(query, "open"), _ids(query, "closed"), int(text or FIRST_CHILDREN))
 
     def is_open(self, run_id: UUID, *, is_large: bool) -> bool:
@@ -101,7 +94,7 @@ def _without_or_with(ids: tuple[UUID, ...], run_id: UUID) -> tuple[UUID, ...]:
 def _ids(query: QueryDict, name: str) -> tuple[UUID, ...]:
     parts = query.get(name, "").split(",") if query.get(name) else []
     if len(parts) > MAX_NAMED or not all(UUID_HEX.fullmatch(part) for part in parts):
-        raise InvalidTreeQuery(f"{name} must be at most {MAX_NAMED} run IDs, separated by commas")
+        raise InvalidQuery(f"{name} must be at most {MAX_NAMED} run IDs, separated by commas")
     return tuple(dict.fromkeys(map(UUID, parts)))
 
 

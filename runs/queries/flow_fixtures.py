@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.errors import RunRefusal
+from agentops.base.refusals import Conflict
 from runs.fixtures import fixture_files
 from runs.fixtures.format import About, Fixture, FixtureError, VisitMark, join_visits
 from runs.flows.kernel.graph import Node, graph_of
@@ -20,12 +20,6 @@ from runs.statuses import RunStatus
 
 #: Visits of agent nodes that one request may record. Each takes several queries. The command has no limit.
 MAX_VISITS_OF_A_REQUEST = 200
-
-
-class TooManyVisits(RunRefusal):
-    """The flow run is too large to be recorded within a request."""
-
-    code = "too_many_visits"
 
 
 @dataclass(frozen=True)
@@ -55,11 +49,13 @@ class FlowRecording:
 
 
 def record_flow_of_request(flow_run: FlowRun) -> FlowRecording:
-    """Return the same as `record_flow`. Raises `TooManyVisits` if that would take too long for a request."""
+    """Return the same as `record_flow`. Raises `too_many_visits` if that would take too long for a request."""
     visits = FlowVisit.objects.filter(flow_run=flow_run, kind="agent", session__isnull=False)
     if visits[: MAX_VISITS_OF_A_REQUEST + 1].count() > MAX_VISITS_OF_A_REQUEST:
         limit, command = MAX_VISITS_OF_A_REQUEST, f"agentops record_fixtures --flow-run {flow_run.pk} --output DIR"
-        raise TooManyVisits(f"agents were called for more than {limit} visits of nodes; use `{command}`")
+        raise Conflict(
+            f"agents were called for more than {limit} visits of nodes; use `{command}`", code="too_many_visits"
+        )
     return record_flow(flow_run)
 
 

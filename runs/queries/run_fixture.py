@@ -14,8 +14,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, Thinking
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import REDACTED
+from agentops.base.refusals import Conflict
 from runs.conversation import repeats, transcript
-from runs.errors import RunRefusal
 from runs.fixtures.converting.assemble import Answer, assemble
 from runs.fixtures.format import UNKNOWN_OUTCOME, About, ContentEvent, Fixture, FixtureError, RecordedResult
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
@@ -84,7 +84,7 @@ def _content(response: ModelResponse, part_type: type[TextPart | ThinkingPart]) 
 Role = AgentRunMessage.Role
 
 
-class NothingRecorded(RunRefusal):
+class NothingRecorded(Conflict):
     """The run has no answer of a model, or its conversation cannot be a fixture."""
 
     code = "nothing_recorded"

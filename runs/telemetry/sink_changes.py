@@ -21,12 +21,13 @@ from django.db.models import QuerySet
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
 from agentops.accounts.redaction_rules import sealing
+from agentops.base.refusals import NotFound
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
-from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound, raise_all
+from runs.telemetry.sink_kind import InvalidSink, SinkKind, raise_all
 from runs.telemetry.sink_targets import seal_secrets, unsealed
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
 from timeline.settled import newest_event
@@ -91,7 +92,7 @@ def create(
 
 
 def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
-    """Change a sink, and return it. `secrets` replaces the named secrets. Raises `InvalidSink`, `SinkNotFound`."""
+    """Change a sink, and return it. `secrets` replaces the named secrets. Raises `InvalidSink`, `sink_not_found`."""
     with transaction.atomic():
         locked = _locked(sink)
         before = _audit_values(locked)
@@ -112,7 +113,7 @@ def check(sink: Sink, changes: SinkChange) -> None:
 
 
 def remove(sink: Sink, *, by: Actor) -> None:
-    """Delete a sink with its deliveries. Events not yet sent are dropped. Raises `SinkNotFound`."""
+    """Delete a sink with its deliveries. Events not yet sent are dropped. Raises `sink_not_found`."""
     with transaction.atomic():
         locked = _locked(sink)
         record(by, SinkAuditAction.SINK_REMOVED, project=locked.project, obj=locked, before=_audit_values(locked))
@@ -122,7 +123,7 @@ def remove(sink: Sink, *, by: Actor) -> None:
 def rotate_secret(sink: Sink, *, by: Actor) -> str:
     """Add a secret to a webhook, and return it. The previous one stays valid until the next rotation.
 
-    Raises `InvalidSink`, `SinkNotFound`.
+    Raises `InvalidSink`, `sink_not_found`.
     """
     if sink.kind != WEBHOOK:
         raise InvalidSink("only a webhook has a secret that can be rotated")
@@ -241,7 +242,7 @@ def _locked(sink: Sink) -> Sink:
     rows = Sink.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
     locked = rows.filter(pk=sink.pk).first()
     if locked is None:
-        raise SinkNotFound("no such sink")
+        raise NotFound("no such sink", code="sink_not_found")
     if locked.origin == Sink.Origin.ENVIRONMENT:
         raise InvalidSink("this sink is configured by the environment of the site")
     return locked

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agentops.base.refusals import Invalid
 from timeline.models import Event
 
 #: Maximum characters of a receiver's answer that are stored.
@@ -19,11 +20,10 @@ Envelope = dict[str, Any]
 Problem = tuple[str, str]
 
 
-class InvalidSink(Exception):
+class InvalidSink(Invalid):
     """The options of a sink are invalid, or the requested change is not allowed."""
 
     code = "invalid_sink"
-    status = 422
 
     def __init__(self, text: str, field: str = "", *, others: Sequence[Problem] = ()) -> None:
         super().__init__(f"{field}: {text}" if field else text)
@@ -42,13 +42,6 @@ def raise_all(checks: Iterable[Callable[[], object]]) -> None:
     if problems:
         (field_name, text), *others = problems
         raise InvalidSink(text, field_name, others=others)
-
-
-class SinkNotFound(Exception):
-    """The project has no such sink, webhook or delivery."""
-
-    code = "sink_not_found"
-    status = 404
 
 
 class SendFailed(Exception):

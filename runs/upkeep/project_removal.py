@@ -33,7 +33,7 @@ from agentops.accounts.models import (
     Project,
     RedactionRule,
 )
-from runs.errors import RunRefusal
+from agentops.base.refusals import Refusal
 from runs.lifecycle import inbox
 from runs.models import (
     Agent,
@@ -220,7 +220,7 @@ def _stop_live(group: RunGroup) -> None:
     live = AgentRun.objects.in_progress().filter(pk__in=group.run_ids)
     for run_id in live.values_list("pk", flat=True):
         # The run has ended in the meantime.
-        with suppress(RunRefusal):
+        with suppress(Refusal):
             inbox.stop(run_id, by="system")
 
 

@@ -22,10 +22,11 @@ from agentops.accounts.access import (
     projects_for,
     visible_rows,
 )
-from agentops.accounts.errors import ProjectNotFound, RoleRequired, ScopeRequired
+from agentops.accounts.errors import ProjectNotFound
 from agentops.accounts.keys import create_key, revoke
 from agentops.accounts.memberships import change_role, remove_member
 from agentops.accounts.models import ApiKey, Membership, Project, Role
+from tests.support.expected_refusals import refuses
 
 HOSTILE = [
     "",
@@ -149,14 +150,14 @@ def test_a_refusal_names_the_required_role_or_scope(project: Project, member: An
     alice = principal_for_user(member("alice", Role.VIEWER))
     key = principal_for_key(create_key(project, name="k", scopes=["read"], actor=SYSTEM).key)
 
-    for principal, action, error, text in [
-        (alice, Action.OPERATE, RoleRequired, "this requires the role operator or admin"),
-        (alice, Action.INGEST, RoleRequired, "only an API key may do this"),
-        (alice, Action.SUPER, RoleRequired, "only a superuser may do this"),
-        (key, Action.INGEST, ScopeRequired, "this requires an API key with the scope ingest"),
-        (key, Action.MANAGE, ScopeRequired, "API keys may not do this"),
+    for principal, action, code, text in [
+        (alice, Action.OPERATE, "role_required", "this requires the role operator or admin"),
+        (alice, Action.INGEST, "role_required", "only an API key may do this"),
+        (alice, Action.SUPER, "role_required", "only a superuser may do this"),
+        (key, Action.INGEST, "scope_required", "this requires an API key with the scope ingest"),
+        (key, Action.MANAGE, "scope_required", "API keys may not do this"),
     ]:
-        with pytest.raises(error, match=text):
+        with refuses(code, match=text):
             project_for(principal, "alpha", action)
 
 

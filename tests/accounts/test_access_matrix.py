@@ -8,8 +8,9 @@ from django.utils import timezone
 
 from agentops.accounts import access
 from agentops.accounts.access import SYSTEM, Action, Principal, may, project_for, projects_for, visible_rows
-from agentops.accounts.errors import AuthRequired, Forbidden, ProjectNotFound
+from agentops.accounts.errors import AuthRequired, ProjectNotFound
 from agentops.accounts.models import ApiKey, Membership, Project
+from agentops.base.refusals import Forbidden
 
 MATRIX = """
 | Action | anon | viewer | operator | admin | key:ingest | key:read | key:write | superuser |

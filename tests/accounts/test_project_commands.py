@@ -17,12 +17,14 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from agentops.accounts.access import SYSTEM
-from agentops.accounts.errors import AmbiguousKey, AuthInvalid, Forbidden, LastAdmin, ProjectNotFound, SlugTaken
+from agentops.accounts.errors import AuthInvalid, ProjectNotFound
 from agentops.accounts.keys import authenticate, create_key
 from agentops.accounts.management.base import AgentopsCommand, failure_of, operator, printable
 from agentops.accounts.management.commands.key import Command
 from agentops.accounts.memberships import create_project
 from agentops.accounts.models import ApiKey, AuditEntry, Project
+from agentops.base.refusals import Conflict, Forbidden, Invalid, Refusal
+from timeline.errors import LeaseLost
 
 
 def run(*words: str) -> str:
@@ -157,29 +159,22 @@ def test_output_contains_no_terminal_control_characters() -> None:
     assert printable(None) == ""
 
 
-class Refused(Exception):
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__ |= attributes
-
-
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (ProjectNotFound(), 3),
-        (SlugTaken("taken"), 5),
-        (LastAdmin(), 5),
+        (Conflict("taken", code="slug_taken"), 5),
         (Forbidden(), 5),
         (AuthInvalid(), 5),
-        (AmbiguousKey(), 4),
-        (Refused(code="bad_line", status=422), 7),
-        (Refused(code="bad_line", status=400), 7),
-        (Refused(code="already_running", exit_code=75), 75),
-        (Refused(code="both", status=404, exit_code=6), 6),
+        (Conflict(code="ambiguous_key"), 4),
+        (Invalid(), 7),
+        (Refusal("bad line"), 7),
+        (Refusal(code="body_too_large", status=413), 7),
+        (Refusal(code="run_expired", status=410), 3),
         (CommandError("no", returncode=9), 9),
         (OperationalError("no such table: x"), 6),
         # Bugs in the code keep their traceback.
-        (Refused(code=7, status=422), None),
-        (Refused(code="text alone"), None),
+        (LeaseLost("another worker has it"), None),
         (ValueError("x"), None),
     ],
 )

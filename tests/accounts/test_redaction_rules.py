@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 from django.test import Client
 
-from agentops.accounts.errors import InvalidRule, RuleNotFound
+from agentops.accounts.errors import InvalidRule
 from agentops.accounts.models import AuditEntry, Project, RedactionRule, Role
 from agentops.accounts.redaction_rules import rule_cache, rule_changes, sealing
 from agentops.accounts.redaction_rules.rule_cache import REFRESH_S, RuleCache
@@ -20,6 +20,7 @@ from agentops.base.redaction import project_scope
 from agentops.base.redaction.redact import BUILT_IN, DEFAULT, EVERYWHERE, mark
 from tests.support.accounts import make_person
 from tests.support.every_row import rows_with
+from tests.support.expected_refusals import refuses
 from tests.support.factories import make_project
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +77,7 @@ def test_each_change_is_audited_and_no_stored_value_shows_the_secret(alpha: Proj
         ("redaction_rule.removed", shape, None),
     ]
     for name in ("acme", "acme\0", "\ud800"):
-        with pytest.raises(RuleNotFound):
+        with refuses("rule_not_found"):
             rule_changes.remove_rule(alpha, name, actor="test")
 
 

@@ -14,12 +14,13 @@ from pydantic_ai.messages import ToolCallPart
 from agentops.accounts.access import SYSTEM
 from runs import chaos
 from runs.actions import ag_ui_answers, ag_ui_runs, approvals
-from runs.actions.ag_ui_answers import InterruptAnswer, InterruptNotOpen
+from runs.actions.ag_ui_answers import InterruptAnswer
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.engine.shutdown import ShutdownDue
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
 from tests.support.engine.policy_occasions import asks
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive, make_awaiting_approval, make_waiting
 from tests.support.web.ag_ui_front_end import ASKING, FrontEnd, of, resolved, types
 from timeline import log
@@ -141,7 +142,7 @@ def test_a_decision_after_another_users_decision_is_a_conflict() -> None:
     call_id = Approval.objects.get().call_id
     approvals.decide(SYSTEM, AgentRun.objects.get(pk=run.pk), call_id, Decision(approves=True))
 
-    with pytest.raises(InterruptNotOpen):
+    with refuses("interrupt_not_open"):
         ag_ui_answers.decide(SYSTEM, run, InterruptAnswer("x", is_cancelled=False, payload=True))
 
 

@@ -19,10 +19,11 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.errors import AuthInvalid, Conflict, NotConfirmed, ProjectNotFound
+from agentops.accounts.errors import AuthInvalid, NotConfirmed, ProjectNotFound
 from agentops.accounts.keys import authenticate, create_key
 from agentops.accounts.memberships import add_member, archive_project, create_project
 from agentops.accounts.models import AuditEntry, Membership, Project, Role
+from agentops.base.refusals import Conflict
 from runs.actions import project_deletion
 from runs.actions.annotations import share_links
 from runs.actions.resume import resume

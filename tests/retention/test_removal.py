@@ -20,9 +20,10 @@ from django.db import DatabaseError, connection, connections, transaction
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Notification, Project
 from agentops.accounts.notifications import mark_read, notify
+from agentops.base.refusals import Refusal
 from runs.access import run_for
 from runs.actions.resume import resume
-from runs.errors import RunExpired, RunRefusal
+from runs.errors import RunExpired
 from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, RunCommand
 from runs.upkeep import invariants, replay_check, retention
@@ -294,7 +295,7 @@ def test_deletion_and_concurrent_use_exclude_each_other(act: str) -> None:
             runs = [aged(make_run(agent), 100)]
         other, done = together(partial(acts[act], runs[-1].pk), lambda: apply(project, 0))
         assert not isinstance(done, Exception), done
-        assert isinstance(other, RunRefusal) or not isinstance(other, Exception), other
+        assert isinstance(other, Refusal) or not isinstance(other, Exception), other
 
         assert there(*runs) in ([True] * len(runs), [False] * len(runs))
         assert isinstance(other, Exception) == (there(runs[-1]) == [False])

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
+from agentops.base.refusals import Refusal
+
 #: "412", or after a restore of the database "412.217123456" with the number of the incarnation.
 PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,10}))?", re.ASCII)
-
-
-class InvalidStreamCursor(Exception):
-    """The cursor of a request is invalid."""
-
-    status = 400
-
-    def __init__(self, code: str, where: str) -> None:
-        super().__init__(f"{where} must be the seq of an event, as in 412 or 412.0")
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +29,7 @@ class StreamCursor:
 
 
 def cursor_of(request: HttpRequest) -> StreamCursor:
-    """Return the cursor of a request. Raises `InvalidStreamCursor`.
+    """Return the cursor of a request. Raises a `Refusal` if it is invalid.
 
     `Last-Event-ID` takes precedence over `?afterSeq=`: a reconnecting browser sends both, and only the header is
     current.
@@ -51,5 +43,5 @@ def cursor_of(request: HttpRequest) -> StreamCursor:
 def _parse(text: str, code: str, where: str) -> StreamCursor:
     match = PATTERN.fullmatch(text)
     if match is None:
-        raise InvalidStreamCursor(code, where)
+        raise Refusal(f"{where} must be the seq of an event, as in 412 or 412.0", code=code)
     return StreamCursor(int(match[1]), int(match[2] or 0))

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from django.conf import settings
 from django.db import Error
 
+from agentops.base.refusals import Refusal
 from timeline.access import Permit
 from timeline.live.access_watch import AccessWatch
 from timeline.live.bus import Bus
@@ -32,12 +33,8 @@ UNTOLD_RUNS_S = 0.5
 READ_THREADS = 2
 
 
-class TooMany(Exception):
+class TooMany(Refusal):
     """The limit of streams of the user or of this process is reached."""
-
-    def __init__(self, text: str, *, code: str, status: int) -> None:
-        super().__init__(text)
-        self.code, self.status = code, status
 
 
 #: The hubs of this process, which usually has one.

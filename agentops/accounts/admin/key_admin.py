@@ -12,7 +12,6 @@ from django.template.response import TemplateResponse
 
 from agentops.accounts import keys
 from agentops.accounts.access import Action, project_for
-from agentops.accounts.errors import AccessError
 from agentops.accounts.models import ApiKey, Scope
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, yes_filter
@@ -20,6 +19,7 @@ from agentops.admin_base.forms import ReauthenticatedForm
 from agentops.admin_base.pages import ScopedAdmin
 from agentops.admin_base.scope import scope_of
 from agentops.base import database_clock
+from agentops.base.refusals import Refusal
 
 
 class KeyForm(ReauthenticatedForm):
@@ -139,6 +139,6 @@ class ApiKeyAdmin(ScopedAdmin):
                     continue
                 keys.revoke(key, actor=principal)
                 count += 1
-            except AccessError as refusal:
+            except Refusal as refusal:
                 messages.warning(request, f"Skipped {key.prefix}: {refusal}.")
         messages.success(request, f"API keys revoked: {count}.")

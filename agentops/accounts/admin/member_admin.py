@@ -12,13 +12,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from agentops.accounts import memberships
 from agentops.accounts.access import Action, project_for
-from agentops.accounts.errors import Conflict, MemberNotFound
+from agentops.accounts.errors import MemberNotFound
 from agentops.accounts.models import Invitation, Membership, Project, Role
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter
 from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import RecordAdmin, ScopedAdmin
 from agentops.admin_base.scope import scope_of
+from agentops.base.refusals import Conflict
 
 
 class MemberForm(ActionForm):

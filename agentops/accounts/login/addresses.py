@@ -24,7 +24,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from agentops.accounts.audit import Actor, AuditAction, record
-from agentops.accounts.errors import AddressLinkExpired, AddressLinkInvalid, AddressTaken, InvalidEmail
+from agentops.accounts.errors import AddressLinkInvalid, AddressTaken, InvalidEmail
 from agentops.accounts.login.throttle import Throttle, TooManyAttempts
 from agentops.accounts.models import EmailAddress
 from agentops.accounts.names import one_line
@@ -119,7 +119,7 @@ def send_link(user: User) -> bool:
 
 
 def check_link(user: User, token: str) -> str:
-    """Return the address in a verification link. Raise AddressLinkInvalid or AddressLinkExpired."""
+    """Return the address in a verification link. Raise AddressLinkInvalid or `address_link_expired`."""
     try:
         user_id, email, nonce = signing.loads(token, salt=SALT)
     except (signing.BadSignature, ValueError, TypeError):
@@ -132,14 +132,16 @@ def check_link(user: User, token: str) -> str:
     try:
         signing.loads(token, salt=SALT, max_age=VALID_FOR)
     except signing.SignatureExpired:
-        raise AddressLinkExpired from None
+        raise AddressLinkInvalid(
+            "this link has expired: send a new one from your account page", code="address_link_expired"
+        ) from None
     return str(email)
 
 
 def verify(user: User, token: str, *, actor: Actor) -> str:
     """Verify the address by its link, and use the link up. Return the address.
 
-    Raise AddressLinkInvalid, AddressLinkExpired or AddressTaken.
+    Raise AddressLinkInvalid, `address_link_expired` or AddressTaken.
     """
     with transaction.atomic():
         locked = get_user_model().objects.select_for_update().get(pk=user.pk)

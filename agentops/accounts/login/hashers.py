@@ -12,7 +12,7 @@ from typing import Any
 
 from django.contrib.auth.hashers import Argon2PasswordHasher, ScryptPasswordHasher
 
-from agentops.accounts.errors import AccessError
+from agentops.base.refusals import Refusal
 
 #: Concurrent hashes, and further threads that may wait for one. More would occupy all threads of a web process.
 AT_ONCE, MOST_WAITING = 2, 2
@@ -24,7 +24,7 @@ _doors = threading.BoundedSemaphore(AT_ONCE + MOST_WAITING)
 _places = threading.BoundedSemaphore(AT_ONCE)
 
 
-class HashersBusy(AccessError):
+class HashersBusy(Refusal):
     """The process is already checking the maximum number of passwords. This password was not checked."""
 
     code = "passwords_busy"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from django.conf import settings
 
-from agentops.accounts.errors import AccessError
+from agentops.base.refusals import Refusal
 
 #: Maximum number of counters in a process. The oldest are dropped, so this exceeds the number of names anyone can try
 #: in the time.
@@ -82,7 +82,7 @@ OWN = ProcessCounts()
 OWN_SHARE = 2
 
 
-class TooManyAttempts(AccessError):
+class TooManyAttempts(Refusal):
     """An attempt was refused without checking anything. Has the time of the next allowed attempt."""
 
     code = "too_many_attempts"

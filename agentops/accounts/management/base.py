@@ -18,13 +18,16 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.module_loading import import_string
 
 from agentops.base.http.storage_faults import NO_ANSWER, fault_of
+from agentops.base.refusals import Refusal
 
 EXIT_NOT_COMPLETED = 1
 EXIT_USAGE = 2  # argparse's own
 EXIT_NOT_FOUND = 3
+EXIT_AMBIGUOUS = 4
 EXIT_REFUSED = 5
 EXIT_UNREADABLE = 6
 EXIT_INVALID = 7
+EXIT_RUNNING = 75  # EX_TEMPFAIL of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
@@ -34,17 +37,18 @@ EXIT_CODES = {
     EXIT_NOT_COMPLETED: "A check found something, or a run that was waited for did not complete.",
     EXIT_USAGE: "The arguments are invalid.",
     EXIT_NOT_FOUND: "A run, project, agent or key was not found.",
-    4: "Ambiguous: a prefix matches more than one run or key.",
+    EXIT_AMBIGUOUS: "Ambiguous: a prefix matches more than one run or key.",
     EXIT_REFUSED: "Refused: the current state, or a limit, does not allow it.",
     EXIT_UNREADABLE: "A file or the database cannot be read or written.",
     EXIT_INVALID: "A file or a value has invalid contents.",
-    75: "Already running: another process uses the same `AGENTOPS_HOME`.",
+    EXIT_RUNNING: "Already running: another process uses the same `AGENTOPS_HOME`.",
     78: "A setting is invalid.",
     EXIT_INTERRUPTED: "Interrupted by Ctrl-C.",
     EXIT_PIPE: "The reader of the output closed the pipe.",
 }
 
-# 4 (ambiguous) has no corresponding HTTP status: such errors have an `exit_code`.
+#: Refusals by code; all others by status.
+EXIT_OF_CODE = {"ambiguous_key": EXIT_AMBIGUOUS, "ambiguous_run": EXIT_AMBIGUOUS}
 EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
 # All whitespace but single spaces; control characters and lone surrogates.
 _BREAKS = re.compile(r"\s{2,}|[^\S ]")
@@ -175,14 +179,9 @@ def failure_of(error: Exception) -> CommandError | None:
     if isinstance(error, (OperationalError, ProgrammingError, InterfaceError)):
         reason = printable(str(error).strip().partition("\n")[0])
         return CommandError(f"the database cannot be used: {reason} (is it migrated?)", returncode=EXIT_UNREADABLE)
-    if not isinstance(getattr(error, "code", None), str):
+    if not isinstance(error, Refusal):
         return None
-    exit_code = getattr(error, "exit_code", None)
-    status = getattr(error, "status", None)
-    if not isinstance(exit_code, int):
-        if not isinstance(status, int):
-            return None
-        exit_code = EXIT_OF_STATUS.get(status, EXIT_REFUSED)
+    exit_code = EXIT_OF_CODE.get(error.code) or EXIT_OF_STATUS.get(error.status, EXIT_REFUSED)
     return CommandError(printable(str(error)), returncode=exit_code)
 
 

@@ -12,13 +12,14 @@ from django.db import transaction
 from django.db.models import F
 
 from agentops.accounts.audit import Actor, AuditAction, record
-from agentops.accounts.errors import InvalidRule, RuleNotFound
+from agentops.accounts.errors import InvalidRule
 from agentops.accounts.models import Project, RedactionRule
 from agentops.accounts.redaction_rules import rule_cache, sealing
 from agentops.base.database.after_commit import after_commit
 from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
 from agentops.base.redaction.registered_secrets import MIN_SECRET
 from agentops.base.redaction.token_formats import ALPHABETS
+from agentops.base.refusals import NotFound
 
 #: Maximum number of rules of a project: each costs time with every text.
 MAX_RULES = 100
@@ -75,13 +76,13 @@ def add_exception(project: Project, kind: str, *, actor: Actor) -> RedactionRule
 
 
 def remove_rule(project: Project, name: str, *, actor: Actor) -> None:
-    """Remove a rule. Secrets already masked in stored texts stay masked. Raise RuleNotFound."""
+    """Remove a rule. Secrets already masked in stored texts stay masked. Raise `rule_not_found`."""
     with transaction.atomic():
         _lock(project)
         # PostgreSQL rejects NUL.
         rule = RedactionRule.objects.filter(project=project, name=name).first() if name.isprintable() else None
         if rule is None:
-            raise RuleNotFound
+            raise NotFound("redaction rule not found", code="rule_not_found")
         record(actor, AuditAction.RULE_REMOVED, project=project, obj=rule, before=_audit_values(rule))
         rule.delete()
 

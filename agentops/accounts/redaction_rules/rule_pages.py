@@ -11,13 +11,14 @@ from django.shortcuts import render, resolve_url
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery, InvalidRule
+from agentops.accounts.errors import InvalidRule
 from agentops.accounts.models import Project, RedactionRule
 from agentops.accounts.redaction_rules import rule_cache, rule_changes, sealing
 from agentops.accounts.redaction_rules.rule_forms import ALPHABET_NAMES, FORMS, MAX_TEXT, RuleForm, TesterForm
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.redaction.redact import mark
+from agentops.base.refusals import InvalidQuery
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200

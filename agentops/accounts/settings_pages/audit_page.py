@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import AuditEntry
 from agentops.accounts.names import one_line, truncate
 from agentops.accounts.requests import principal_of
@@ -22,6 +21,7 @@ from agentops.accounts.settings_pages.page_parts import id_of, settings_context
 from agentops.base.http.csv_rows import csv_lines
 from agentops.base.http.methods import require_safe
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.refusals import InvalidQuery
 
 PAGE_SIZE = 50
 #: Maximum number of entries in a file: they are read into memory.

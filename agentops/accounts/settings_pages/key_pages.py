@@ -13,7 +13,6 @@ from django.urls import reverse
 
 from agentops.accounts import keys
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import Conflict, Invalid
 from agentops.accounts.keys import NewKey
 from agentops.accounts.models import ApiKey, KeyState, Scope
 from agentops.accounts.requests import principal_of
@@ -21,6 +20,7 @@ from agentops.accounts.settings_pages.page_parts import add_refusal, id_of, see_
 from agentops.accounts.settings_pages.settings_forms import KEY_FIELDS, NewKeyForm, RotationForm, key_form
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import Conflict, Invalid
 
 PAGE_SIZE = 50
 #: Events of a short run, as a runner sends them.

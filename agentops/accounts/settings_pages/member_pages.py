@@ -12,7 +12,7 @@ from django.shortcuts import render
 
 from agentops.accounts import invitations, memberships
 from agentops.accounts.access import Action, EnteredProject, Principal, enter
-from agentops.accounts.errors import AccessError, Conflict, Invalid, InvalidQuery, InvitationNotFound, MemberNotFound
+from agentops.accounts.errors import InvitationNotFound, MemberNotFound
 from agentops.accounts.login.addresses import is_email, is_verified
 from agentops.accounts.models import Invitation, Membership, Role
 from agentops.accounts.requests import principal_of
@@ -20,6 +20,7 @@ from agentops.accounts.settings_pages.page_parts import add_refusal, id_of, see_
 from agentops.accounts.settings_pages.settings_forms import MEMBER_FIELDS, NewMemberForm, member_form
 from agentops.base import database_clock
 from agentops.base.http.methods import require_http_methods, require_POST, require_safe
+from agentops.base.refusals import Conflict, Invalid, InvalidQuery, Refusal
 
 PAGE_SIZE = 100
 
@@ -129,7 +130,7 @@ def _is_shut_out(principal: Principal, entry: EnteredProject) -> bool:
     """Return whether the user has just lost access to this page by their own change."""
     try:
         enter(principal, entry.project.pk, Action.MANAGE)
-    except AccessError:
+    except Refusal:
         return True
     return False
 

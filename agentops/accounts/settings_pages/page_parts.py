@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.shortcuts import resolve_url
 
 from agentops.accounts.access import Action, EnteredProject
-from agentops.accounts.errors import AccessError, InvalidQuery
+from agentops.base.refusals import InvalidQuery, Refusal
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
@@ -27,12 +27,12 @@ def settings_context(entry: EnteredProject) -> dict[str, Any]:
     }
 
 
-def add_refusal(form: forms.Form, refusal: AccessError, fields: Mapping[str, str]) -> None:
+def add_refusal(form: forms.Form, refusal: Refusal, fields: Mapping[str, str]) -> None:
     """Add a refusal to the form field that `fields` has for its code, otherwise to the form."""
     form.add_error(fields.get(refusal.code), sentence(refusal))
 
 
-def sentence(refusal: AccessError) -> str:
+def sentence(refusal: Refusal) -> str:
     """Return the text of a refusal as a sentence."""
     text = str(refusal)
     return f"{text[:1].upper()}{text[1:]}."

@@ -9,13 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, Principal, may, projects_for
-from agentops.accounts.errors import Conflict, Invalid, RoleRequired
+from agentops.accounts.errors import RoleRequired
 from agentops.accounts.memberships import create_owned_project
 from agentops.accounts.models import Membership
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import MAX_CHOICES, add_refusal, see_other
 from agentops.accounts.settings_pages.settings_forms import PROJECT_FIELDS, NewProjectForm
 from agentops.base.http.methods import require_http_methods
+from agentops.base.refusals import Conflict, Invalid
 
 PAGE_SIZE = 100
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from django.apps import apps
+from django.core.management.base import CommandError
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.exceptions import InconsistentMigrationHistory
@@ -42,12 +43,12 @@ _NAMES = {
 REPLACED = frozenset((label, name) for label, names in _NAMES.items() for name in names)
 
 
-class UnusableSchema(Exception):
+class UnusableSchema(CommandError):
     """A database that this version can neither migrate nor use. The text names the migrations and says what to do."""
 
-    code = "unusable_schema"
-    #: Exit code of a command: see agentops.accounts.management.base.
-    exit_code = 7
+    def __init__(self, text: str) -> None:
+        # EXIT_INVALID of agentops.accounts.management.base.
+        super().__init__(text, returncode=7)
 
 
 def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:

@@ -26,6 +26,7 @@ from django_htmx.middleware import HtmxDetails
 from agentops.base.http.address_policy import MAX_PORT
 from agentops.base.http.error_pages import API, answer
 from agentops.base.http.storage_faults import StorageFault, fault_of
+from agentops.base.refusals import Refusal
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -144,7 +145,7 @@ def methods_of(view: Any) -> tuple[str, ...]:
 
 
 class Refusals:
-    """Turn exceptions with a `code` and a `status` into responses, for all views."""
+    """Turn refusals into responses, for all views."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -156,24 +157,14 @@ class Refusals:
         if (fault := fault_of(exception)) is not None:
             log.error("the database cannot be used: %s", fault.short, exc_info=exception)
             return _unavailable(request, fault)
-        code, status = getattr(exception, "code", None), getattr(exception, "status", None)
-        if not isinstance(code, str) or not isinstance(status, int) or not 400 <= status < 500:
+        if not isinstance(exception, Refusal):
             return None
-        if status == 401 and not request.path_info.startswith(API):
+        if exception.status == 401 and not request.path_info.startswith(API):
             return _to_login(request)
-        response = answer(request, status, code, str(exception), also=_details(exception))
-        for name, value in getattr(exception, "headers", {}).items():
+        response = answer(request, exception.status, exception.code, str(exception), also=exception.facts())
+        for name, value in exception.headers.items():
             response.headers[name] = value
         return response
-
-
-def _details(refusal: Exception) -> dict[str, Any]:
-    """Return the further members of problem details: facts about the error, and the invalid parts of the request."""
-    facts = dict(getattr(refusal, "data", {}))
-    errors = getattr(refusal, "errors", [])
-    if (pointer := facts.pop("pointer", None)) is not None:
-        errors = [{"pointer": pointer, "code": getattr(refusal, "code", ""), "detail": str(refusal)}]
-    return facts | {"errors": errors}
 
 
 def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:

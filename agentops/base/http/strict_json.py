@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import orjson
 
+from agentops.base.refusals import Refusal
+
 MIB = 1024 * 1024
 BOM = "\ufeff"
 #: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
@@ -61,15 +63,11 @@ FILE = Limits(
 IMPORTED = replace(FILE, lone_surrogates=True, non_finite=True)
 
 
-class NotJson(ValueError):
-    """The input is not JSON, or exceeds a limit. Has a code and an HTTP status."""
+class NotJson(Refusal, ValueError):
+    """Not JSON, or beyond a limit. `data` has `line` and `column`, or the `pointer` to the invalid value."""
 
     def __init__(self, code: str, status: int, text: str, **data: Any) -> None:
-        super().__init__(text)
-        self.code = code
-        self.status = status
-        #: `line` and `column`, or the `pointer` to the invalid value.
-        self.data = data
+        super().__init__(text, code=code, status=status, **data)
 
 
 def parse(data: bytes | str, limits: Limits = BODY) -> Any:

@@ -10,8 +10,8 @@ from django.db import transaction
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.names import one_line
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.actions.annotations.annotation_errors import AnnotationAuditAction, InvalidAnnotation
-from runs.errors import RunNotFound
+from runs.actions.annotations.annotation_audit import AnnotationAuditAction
+from runs.errors import InvalidAnnotation, RunNotFound
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS
 from runs.models import AgentRun
 from timeline.display import clean

@@ -10,13 +10,9 @@ from agentops.accounts.access import Principal
 from agentops.accounts.audit import record
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.actions.annotations.annotation_errors import (
-    AnnotationAuditAction,
-    InvalidAnnotation,
-    NoteNotFound,
-    NotYourNote,
-)
-from runs.errors import RunNotFound
+from agentops.base.refusals import Forbidden, NotFound
+from runs.actions.annotations.annotation_audit import AnnotationAuditAction
+from runs.errors import InvalidAnnotation, RunNotFound
 from runs.models import AgentRun, RunNote
 
 #: Maximum characters of a note, and notes of a run.
@@ -45,11 +41,11 @@ def add_note(run: AgentRun, text: str, *, by: Principal) -> RunNote:
 
 
 def edit_note(run: AgentRun, note_id: UUID, text: str, *, by: Principal) -> RunNote:
-    """Change the text of the user's note. Raises `NoteNotFound`, `NotYourNote` and `InvalidAnnotation`."""
+    """Change the text of the user's note. Raises `note_not_found`, `not_your_note` and `InvalidAnnotation`."""
     with transaction.atomic():
         note = _locked(run, note_id)
         if note.holder != by.holder:
-            raise NotYourNote("only its author may edit a note")
+            raise Forbidden("only its author may edit a note", code="not_your_note")
         note.text, note.edited_at = _checked(text), database_clock.now()
         note.save(update_fields=["text", "edited_at"])
         record(by, AnnotationAuditAction.NOTE_EDITED, project=run.project, obj=run, after={"note": str(note.pk)})
@@ -57,11 +53,11 @@ def edit_note(run: AgentRun, note_id: UUID, text: str, *, by: Principal) -> RunN
 
 
 def delete_note(run: AgentRun, note_id: UUID, *, by: Principal, manages: bool = False) -> None:
-    """Delete the user's note; with `manages`, any note. Raises `NoteNotFound` and `NotYourNote`."""
+    """Delete the user's note; with `manages`, any note. Raises `note_not_found` and `not_your_note`."""
     with transaction.atomic():
         note = _locked(run, note_id)
         if note.holder != by.holder and not manages:
-            raise NotYourNote("only its author or an admin may delete a note")
+            raise Forbidden("only its author or an admin may delete a note", code="not_your_note")
         before = {"note": str(note.pk), "author": note.author}
         note.delete()
         record(by, AnnotationAuditAction.NOTE_DELETED, project=run.project, obj=run, before=before)
@@ -70,7 +66,7 @@ def delete_note(run: AgentRun, note_id: UUID, *, by: Principal, manages: bool = 
 def _locked(run: AgentRun, note_id: UUID) -> RunNote:
     note = RunNote.objects.select_for_update().filter(run=run, pk=note_id).first()
     if note is None:
-        raise NoteNotFound("the run has no such note")
+        raise NotFound("the run has no such note", code="note_not_found")
     return note
 
 

@@ -13,12 +13,9 @@ from agentops.accounts.audit import record
 from agentops.accounts.errors import RoleRequired
 from agentops.accounts.models import Project
 from agentops.accounts.names import one_line
-from runs.actions.annotations.annotation_errors import (
-    AnnotationAuditAction,
-    InvalidAnnotation,
-    SavedViewNotFound,
-    SavedViewTaken,
-)
+from agentops.base.refusals import Conflict, NotFound
+from runs.actions.annotations.annotation_audit import AnnotationAuditAction
+from runs.errors import InvalidAnnotation
 from runs.models import SavedView
 
 MAX_NAME, MAX_QUERY = 60, 4000
@@ -61,14 +58,14 @@ def save_view(
 def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: Any) -> SavedView:
     """Change `name`, `query`, `is_shared` or `is_default` of the user's view.
 
-    Raises `SavedViewNotFound`, `SavedViewTaken` and the errors of `save_view`.
+    Raises `saved_view_not_found`, `saved_view_taken` and the errors of `save_view`.
     """
     with transaction.atomic():
         Project.objects.locked(project)
         own = SavedView.objects.filter(project=project, owner=by.user_id)
         view = own.filter(pk=view_id).first() if by.user_id is not None else None
         if view is None:
-            raise SavedViewNotFound("you have no such view")
+            raise NotFound("you have no such view", code="saved_view_not_found")
         before = {name: getattr(view, name) for name in changes}
         is_shared = changes.get("is_shared", view.is_shared)
         if is_shared and any(changes[name] != before[name] for name in changes.keys() - {"is_default"}):
@@ -82,21 +79,21 @@ def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: An
             with transaction.atomic():
                 view.save(update_fields=list(changes))
         except IntegrityError:
-            raise SavedViewTaken(f"you have a view named {view.name!r}") from None
+            raise Conflict(f"you have a view named {view.name!r}", code="saved_view_taken") from None
         after = {name: getattr(view, name) for name in changes}
         record(by, AnnotationAuditAction.VIEW_SAVED, project=project, obj=view, before=before, after=after)
     return view
 
 
 def delete_view(project: Project, view_id: UUID, *, by: Principal) -> None:
-    """Delete the user's view; an admin may also delete shared views. Raises `SavedViewNotFound`."""
+    """Delete the user's view; an admin may also delete shared views. Raises `saved_view_not_found`."""
     with transaction.atomic():
         deletable = Q(owner=by.user_id) if by.user_id is not None else Q(pk=None)
         if may(by, Action.MANAGE, project.pk):
             deletable |= Q(is_shared=True)
         view = SavedView.objects.select_for_update().filter(deletable, project=project, pk=view_id).first()
         if view is None:
-            raise SavedViewNotFound("you have no such view")
+            raise NotFound("you have no such view", code="saved_view_not_found")
         before = {"name": view.name, "query": view.query, "is_shared": view.is_shared}
         record(by, AnnotationAuditAction.VIEW_DELETED, project=project, obj=view, before=before)
         view.delete()

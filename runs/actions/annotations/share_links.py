@@ -11,8 +11,9 @@ from django.db.models import F
 
 from agentops.accounts.audit import Actor, record
 from agentops.base import database_clock
-from runs.actions.annotations.annotation_errors import AnnotationAuditAction, InvalidAnnotation, ShareLinkNotFound
-from runs.errors import RunNotFound
+from agentops.base.refusals import NotFound
+from runs.actions.annotations.annotation_audit import AnnotationAuditAction
+from runs.errors import InvalidAnnotation, RunNotFound
 from runs.models import AgentRun, ShareLink
 
 SALT = "runs.share_links"
@@ -66,11 +67,11 @@ def share(run: AgentRun, days: int, *, by: Actor) -> ShareLink:
 
 
 def revoke(run: AgentRun, link_id: UUID, *, by: Actor) -> ShareLink:
-    """Revoke a link, so that it opens nothing. Repeating this changes nothing. Raises `ShareLinkNotFound`."""
+    """Revoke a link, so that it opens nothing. Repeating this changes nothing. Raises `share_link_not_found`."""
     with transaction.atomic():
         link = ShareLink.objects.select_for_update().filter(run=run, pk=link_id).first()
         if link is None:
-            raise ShareLinkNotFound("the run has no such link")
+            raise NotFound("the run has no such link", code="share_link_not_found")
         if link.revoked_at is None:
             link.revoked_at = database_clock.now()
             link.save(update_fields=["revoked_at"])

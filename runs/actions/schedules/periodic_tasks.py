@@ -12,7 +12,7 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 
 from runs.actions.schedules import due_times
 from runs.actions.schedules.due_times import Cron, Interval, Timing
-from runs.actions.schedules.schedule_errors import InvalidSchedule
+from runs.errors import InvalidSchedule
 from runs.models import Schedule
 
 TASK, QUEUE = "runs.start_scheduled", "upkeep"

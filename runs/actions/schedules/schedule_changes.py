@@ -19,11 +19,12 @@ from agentops.accounts.models import Project
 from agentops.base import database_clock
 from agentops.base.redaction.masked_secrets import MaskedSecrets
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.refusals import NotFound
 from runs.actions.schedules import periodic_tasks, starting
 from runs.actions.schedules.due_times import Cron, Interval, Timing, upcoming
 from runs.actions.schedules.periodic_tasks import state_of, timing_of, whole_second, with_timing
 from runs.actions.schedules.schedule_definition import ScheduleDefinition, checked
-from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotFound
+from runs.errors import InvalidSchedule
 from runs.models import AgentRun, FlowRun, Schedule
 
 MAX_SCHEDULES = 50
@@ -58,14 +59,14 @@ def schedules_of(project: Project) -> list[Schedule]:
 
 
 def schedule_of(project: Project, name_or_id: str | UUID) -> Schedule:
-    """Return a schedule by its ID or its name. Raises `ScheduleNotFound`."""
+    """Return a schedule by its ID or its name. Raises `schedule_not_found`."""
     rows = with_timing(Schedule.objects.filter(project=project).select_related("project"))
     try:
         schedule = rows.filter(pk=UUID(str(name_or_id))).first()
     except ValueError:
         schedule = rows.filter(name=str(name_or_id)[:64]).first()
     if schedule is None:
-        raise ScheduleNotFound("the project has no such schedule")
+        raise NotFound("the project has no such schedule", code="schedule_not_found")
     return schedule
 
 
@@ -94,7 +95,7 @@ def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, An
     """Change the fields in `values`. A new timing counts from now on, and so does a re-enabled schedule.
 
     A placeholder for a stored secret in `values` keeps the secret, because pages and API return schedules masked.
-    Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can also be enabled and disabled.
+    Raises `schedule_not_found` or `InvalidSchedule`. A schedule whose agent is gone can also be enabled and disabled.
     """
     # Looked up within the project before any change.
     schedule = schedule_of(project, schedule_id)
@@ -133,7 +134,7 @@ def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any
 
 
 def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
-    """Remove a schedule with its list of starts. Its runs are kept. Raises `ScheduleNotFound`."""
+    """Remove a schedule with its list of starts. Its runs are kept. Raises `schedule_not_found`."""
     with transaction.atomic():
         schedule = _locked(project, schedule_id)
         # Before the project: a claim locks a run, and then its project.
@@ -244,5 +245,5 @@ def _merged(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
 def _locked(project: Project, schedule_id: UUID) -> Schedule:
     schedule = periodic_tasks.locked(Schedule.objects.filter(project=project, pk=schedule_id))
     if schedule is None:
-        raise ScheduleNotFound("the project has no such schedule")
+        raise NotFound("the project has no such schedule", code="schedule_not_found")
     return schedule

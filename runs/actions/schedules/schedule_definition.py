@@ -12,11 +12,11 @@ from agentops.accounts.models import Project
 from agentops.accounts.names import one_line
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.refusals import Refusal
 from runs.actions import agent_definitions, flow_definitions
 from runs.actions.schedules import periodic_tasks
 from runs.actions.schedules.due_times import Cron, Interval, Timing
-from runs.actions.schedules.schedule_errors import InvalidSchedule
-from runs.errors import RunRefusal
+from runs.errors import InvalidSchedule
 from runs.lifecycle import flow_creation, inbox
 from runs.models import Schedule
 
@@ -106,5 +106,5 @@ def _check_target(project: Project, definition: ScheduleDefinition) -> None:
             flow_creation.check_inputs(flow, definition.inputs)
     except InvalidSchedule:
         raise
-    except RunRefusal as refusal:
+    except Refusal as refusal:
         raise InvalidSchedule(str(refusal), field) from None

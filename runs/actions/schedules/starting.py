@@ -19,17 +19,16 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from agentops.accounts.audit import Actor
-from agentops.accounts.errors import AccessError, ProjectArchived
+from agentops.accounts.errors import ProjectArchived
 from agentops.base import database_clock
 from agentops.base.redaction import project_scope
+from agentops.base.refusals import Conflict, NotFound, Refusal
 from runs import chaos
 from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
 from runs.actions.schedules import due_times
 from runs.actions.schedules.periodic_tasks import NOT_DUE, locked, state_of, timing_of, with_timing
-from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, decide
 from runs.database_errors import done_alone
-from runs.errors import RunRefusal
 from runs.lifecycle import flow_creation
 from runs.lifecycle.flow_creation import CheckedInputs
 from runs.models import AgentRun, FlowRun, Schedule, ScheduleStart
@@ -38,23 +37,11 @@ from runs.statuses import LIVE
 
 T = TypeVar("T")
 #: The inputs of a flow that were checked, or why they were refused; None for an agent.
-Inputs = CheckedInputs | RunRefusal | None
+Inputs = CheckedInputs | Refusal | None
 Outcome = ScheduleStart.Outcome
 #: Maximum transactions for one schedule in one check. The next check continues.
 MAX_LOOKS = 20
 MAX_DETAIL = 300
-
-
-class StillGoing(RunRefusal):
-    """A run of the schedule has not ended."""
-
-    code = "schedule_still_going"
-
-
-class StartWaits(RunRefusal):
-    """A start of the schedule is already waiting."""
-
-    code = "schedule_start_waits"
 
 
 @dataclass(frozen=True)
@@ -68,13 +55,7 @@ class _Look:
     by: Actor
 
 
-class ScheduleDisabled(RunRefusal):
-    """The schedule was disabled while a start waited."""
-
-    code = "schedule_disabled"
-
-
-class ScheduleChanged(RunRefusal):
+class ScheduleChanged(Conflict):
     """The flow or its inputs have changed since they were checked."""
 
     code = "schedule_changed"
@@ -112,12 +93,12 @@ def start_due(schedule_id: UUID) -> bool:
 def start_now(schedule_id: UUID, inputs: Inputs, *, by: Actor) -> AgentRun | FlowRun:
     """Start a run of a schedule now, even if it is disabled or has other runs. `inputs` are those of `prepare`.
 
-    Raises `ScheduleNotFound`, `ScheduleChanged`, and the errors of the run's creation; then writes nothing.
+    Raises `schedule_not_found`, `ScheduleChanged`, and the errors of the run's creation; then writes nothing.
     """
     with transaction.atomic():
         schedule = _locked(schedule_id)
         if schedule is None:
-            raise ScheduleNotFound("the project has no such schedule")
+            raise NotFound("the project has no such schedule", code="schedule_not_found")
         look = _Look(schedule, database_clock.now(), inputs, by)
         run = _open_run(look)
         ScheduleStart(schedule=schedule, **_started(run), decided_at=look.now).save(force_insert=True)
@@ -149,7 +130,7 @@ def prepare(schedule_id: UUID) -> Inputs:
     try:
         flow = flow_definitions.find(schedule.project, schedule.flow)
         return flow_creation.check_inputs(flow, schedule.inputs)
-    except RunRefusal as refusal:
+    except Refusal as refusal:
         return refusal
 
 
@@ -203,9 +184,13 @@ def _outcome(look: _Look) -> dict[str, Any]:
     if schedule.overlap == Schedule.Overlap.ALLOW or not _has_going(schedule):
         return _try_to_start(look)
     if schedule.overlap == Schedule.Overlap.SKIP:
-        return _refused(Outcome.SKIPPED, StillGoing("the last run of the schedule was still going"))
+        return _refused(
+            Outcome.SKIPPED, Conflict("the last run of the schedule was still going", code="schedule_still_going")
+        )
     if _waiting(schedule) is not None:
-        return _refused(Outcome.SKIPPED, StartWaits("another start was already waiting for the last run"))
+        return _refused(
+            Outcome.SKIPPED, Conflict("another start was already waiting for the last run", code="schedule_start_waits")
+        )
     return {"outcome": Outcome.WAITING}
 
 
@@ -214,7 +199,9 @@ def _start_waiting(look: _Look) -> bool:
     waiting = _waiting(look.schedule)
     if waiting is None or _has_going(look.schedule):
         return False
-    disabled = _refused(Outcome.SKIPPED, ScheduleDisabled("the schedule was disabled while the start waited"))
+    disabled = _refused(
+        Outcome.SKIPPED, Conflict("the schedule was disabled while the start waited", code="schedule_disabled")
+    )
     result = _try_to_start(look) if look.schedule.is_enabled else disabled
     for name, value in {**result, "decided_at": look.now}.items():
         setattr(waiting, name, value)
@@ -227,7 +214,7 @@ def _try_to_start(look: _Look) -> dict[str, Any]:
     try:
         with transaction.atomic():
             return _started(_open_run(look))
-    except (RunRefusal, AccessError) as refusal:
+    except Refusal as refusal:
         return _refused(Outcome.FAILED, refusal)
 
 
@@ -240,7 +227,7 @@ def _open_run(look: _Look) -> AgentRun | FlowRun:
         prompt = schedule.prompt or None
         return run_actions.create(look.by, schedule.project, agent, prompt, schedule_id=schedule.pk)
     flow, checked = flow_definitions.find(schedule.project, schedule.flow), look.inputs
-    if isinstance(checked, RunRefusal):
+    if isinstance(checked, Refusal):
         raise checked
     is_same = checked is not None and (checked.flow.pk, checked.flow.version) == (flow.pk, flow.version)
     if checked is None or not is_same or checked.inputs != schedule.inputs:
@@ -253,7 +240,7 @@ def _started(run: AgentRun | FlowRun) -> dict[str, Any]:
     return {"outcome": Outcome.STARTED, name: run.pk}
 
 
-def _refused(outcome: Outcome, refusal: RunRefusal | AccessError) -> dict[str, Any]:
+def _refused(outcome: Outcome, refusal: Refusal) -> dict[str, Any]:
     return {"outcome": outcome, "reason": refusal.code, "detail": str(refusal)[:MAX_DETAIL]}
 
 

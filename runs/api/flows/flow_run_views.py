@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action
 from agentops.accounts.models import Project
+from agentops.base.refusals import Fault, Invalid
 from runs.access import flow_run_in
 from runs.actions import flow_commands, flow_definitions, flow_run_actions
 from runs.api.action_views import ActionView
@@ -30,7 +31,7 @@ from runs.api.flows.flow_bodies import (
     ResumeFlowRun,
 )
 from runs.api.flows.flow_views import masked
-from runs.api.problems import Fault, InvalidParameters, Problem
+from runs.api.problems import InvalidParameters
 from runs.api.replay import SnapshotQuery
 from runs.api.requests.bodies import IdField, document_of
 from runs.api.requests.idempotency import answer_once
@@ -103,7 +104,7 @@ class FlowRuns(ActionView, ListView):
             flow = flow_definitions.find(project, data["flow_id"])
         except FlowNotFound as error:
             fault = Fault("/flow_id", error.code, str(error))
-            raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
+            raise Invalid(str(error), code=error.code, errors=[fault]) from None
         return {"checked": check_inputs(flow, data["inputs"])}
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:

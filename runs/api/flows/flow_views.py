@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action
 from agentops.accounts.models import Project
+from agentops.base.refusals import Conflict, Fault, NotFound, Refusal
 from runs.actions import flow_definitions
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
@@ -26,21 +27,8 @@ from runs.api.flows.flow_bodies import (
     Validation,
 )
 from runs.api.negotiation import MaskedJSONRenderer
-from runs.api.problems import Fault, Problem, ResourceNotFound
 from runs.errors import InvalidFlow
 from runs.models import Flow, FlowVersion
-
-
-class NoSuchFlowVersion(ResourceNotFound):
-    code = "flow_version_not_found"
-    text = "the flow has no such version"
-
-
-class WrongFlow(Problem):
-    """The definition names a different flow from the URL's."""
-
-    code = "flow_mismatch"
-    status = 409
 
 
 def masked(serializer: Any) -> str:
@@ -54,7 +42,7 @@ def usable(project: Project, data: dict[str, Any]) -> dict[str, Any]:
         return {**data, "definition": flow_definitions.usable(project, data["definition"])}
     except InvalidFlow as error:
         faults = [Fault(f"/definition{p.pointer}", p.code, p.text) for p in error.data["problems"]]
-        raise Problem(str(error), code=error.code, status=error.status, errors=faults) from error
+        raise Refusal(str(error), code=error.code, status=error.status, errors=faults) from error
 
 
 class Flows(ActionView, ListView):
@@ -125,7 +113,7 @@ class FlowDetail(ActionView):
     def prepare(self, flow: Flow, data: dict[str, Any]) -> dict[str, Any]:
         named = data["definition"].get("flow_id", flow.slug)
         if named != flow.slug:
-            raise WrongFlow(f"the definition is of another flow than {flow.slug!r}")
+            raise Conflict(f"the definition is of another flow than {flow.slug!r}", code="flow_mismatch")
         return usable(flow.project, {**data, "definition": {**data["definition"], "flow_id": flow.slug}})
 
     def act(self, flow: Flow, data: dict[str, Any]) -> Response:
@@ -159,5 +147,5 @@ class FlowVersionDetail(ApiView):
         number = self.kwargs["number"]
         version = FlowVersion.objects.filter(flow=flow, number=number).first() if number < 2**31 else None
         if version is None:
-            raise NoSuchFlowVersion
+            raise NotFound("the flow has no such version", code="flow_version_not_found")
         return self.etag_response(masked(FlowVersionAnswer(version)))

@@ -9,10 +9,10 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from agentops.base.refusals import Invalid, Refusal
 from runs import chaos
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, answer, result_of
 from runs.api.ingest.ingest_view import IngestView, count_events, give_back_events
-from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
 from runs.external.ingest import MAX_EVENTS, EventResult, Sender, record
 
@@ -45,16 +45,14 @@ class AgentEvents(IngestView):
 
     def _single(self, sender: Sender, document: dict[str, Any]) -> HttpResponse:
         if not document:
-            raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
+            raise Invalid("the body is an empty object: send an event, or events", code="events_required")
         count_events(self.request._request, sender.project.pk, _runs_of([document]))
         self.has_recorded = True
         [result] = self._record(sender, [document])
         chaos.point("ingest.committed")
         if result.error is not None:
-            error = result.error
-            faults = [Fault(error.pointer, error.code, error.detail)]
-            extra: dict[str, Any] = {} if result.seq is None else {"seq": result.seq}
-            raise Problem(error.detail, code=error.code, status=error.status, errors=faults, **extra)
+            result.error.data |= {} if result.seq is None else {"seq": result.seq}
+            raise result.error
         return answer(result_of(result))
 
     def _record(self, sender: Sender, documents: list[Any]) -> list[EventResult]:
@@ -76,13 +74,13 @@ def _runs_of(documents: list[Any]) -> Counter[str]:
 def _batch(document: dict[str, Any]) -> list[Any]:
     unknown = sorted(document.keys() - {"events"})
     if unknown:
-        raise Problem(f"beside events, there is no field {unknown[0][:64]!r}", code="unknown_field", status=422)
+        raise Invalid(f"beside events, there is no field {unknown[0][:64]!r}", code="unknown_field")
     documents = document["events"]
     if not isinstance(documents, list):
-        raise Problem("events must be a list", code="events_required", status=422)
+        raise Invalid("events must be a list", code="events_required")
     if not documents:
-        raise Problem("events is empty", code="events_empty", status=422)
+        raise Invalid("events is empty", code="events_empty")
     if len(documents) > MAX_EVENTS:
         text = f"{len(documents)} events in a batch: send at most {MAX_EVENTS}"
-        raise Problem(text, code="batch_too_large", status=413)
+        raise Refusal(text, code="batch_too_large", status=413)
     return documents

@@ -18,11 +18,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agentops.accounts.access import Action
+from agentops.base.refusals import Fault, Invalid, Refusal
 from runs.access import import_in, imports_in
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
-from runs.api.problems import Fault, Problem, echo
+from runs.api.problems import echo
 from runs.api.requests.bodies import Choice
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import QuerySerializer, Text
@@ -182,7 +183,7 @@ class Imports(ListView):
     def _is_strict(self) -> bool:
         text = self.request._request.POST.get("strict")
         if text not in (None, "true", "false"):
-            raise Problem(f"strict must be true or false, not {echo(text)}", code="invalid_value", status=422)
+            raise Invalid(f"strict must be true or false, not {echo(text)}", code="invalid_value")
         return (text or self.query.get("strict")) == "true"
 
     def _location(self, imports: list[FileImport]) -> dict[str, str]:
@@ -232,16 +233,16 @@ def _check_type(request: Request) -> None:
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
         text = f"the body must not be encoded as {echo(coding)}"
-        raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
+        raise Refusal(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
     if request._request.content_type == URL_FORM:
         # curl sends this type with any body by default.
         text = f"send the file as application/octet-stream, or files as {FORM}, not {URL_FORM}"
         headers = {"Accept-Post": f"{FORM}, application/octet-stream"}
-        raise Problem(text, code="unsupported_media_type", status=415, headers=headers)
+        raise Refusal(text, code="unsupported_media_type", status=415, headers=headers)
 
 
 def _files(request: Request) -> list[Upload]:
-    """Return the files of a form. Raises `Problem` for other fields."""
+    """Return the files of a form. Raises `Refusal` for other fields."""
     form, files = request._request.POST, request._request.FILES
     unknown = [
         *(name for name in form if name not in ("format", "strict")),
@@ -250,13 +251,13 @@ def _files(request: Request) -> list[Upload]:
     if unknown:
         text = f"there is no field {echo(unknown[0])} here; known are file, format and strict"
         faults = [Fault(f"/{unknown[0][:64]}", "unknown_field", text)]
-        raise Problem(text, code="unknown_field", status=422, errors=faults)
+        raise Invalid(text, code="unknown_field", errors=faults)
     return [Upload(file.name or "", file.file, file.size or 0) for file in files.getlist("file")]
 
 
 @contextmanager
 def _spooled(request: Request) -> Iterator[IO[bytes]]:
-    """Yield the body as a file, on the disk unless it is short. Raises `UploadTooLarge` or `Problem`."""
+    """Yield the body as a file, on the disk unless it is short. Raises `UploadTooLarge` or `Refusal`."""
     size, limit = 0, settings.AGENTOPS_UPLOAD_MIB * intake.MIB
     with SpooledTemporaryFile(max_size=MEMORY_BYTES) as content:
         try:
@@ -266,7 +267,7 @@ def _spooled(request: Request) -> Iterator[IO[bytes]]:
                     raise UploadTooLarge(f"the file has more than {settings.AGENTOPS_UPLOAD_MIB} MiB")
                 content.write(piece)
         except UnreadablePostError:
-            raise Problem("the body is shorter than its Content-Length", code="incomplete_body") from None
+            raise Refusal("the body is shorter than its Content-Length", code="incomplete_body") from None
         if size < int(request.META.get("CONTENT_LENGTH") or 0):
-            raise Problem("the body is shorter than its Content-Length", code="incomplete_body")
+            raise Refusal("the body is shorter than its Content-Length", code="incomplete_body")
         yield content

@@ -14,8 +14,9 @@ from rest_framework.throttling import BaseThrottle
 
 from agentops.accounts import rate_limits
 from agentops.accounts.access import ANONYMOUS, Action, project_for, project_of_key
-from agentops.accounts.errors import AccessError, AuthRequired, AuthRevoked
+from agentops.accounts.errors import AuthRequired, AuthRevoked
 from agentops.accounts.models import ApiKey, Project
+from agentops.base.refusals import Refusal
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
@@ -58,13 +59,12 @@ def _holder_of(project_id: UUID, reference: str) -> str:
 
 def count_refusal(refusal: Exception, sender: str, project_id: UUID | None) -> None:
     """Count a request that was refused as a whole, if its sender is known. `project_id`: None if unknown."""
-    code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
-    if not isinstance(code, str) or status >= 500:
+    if not isinstance(refusal, Refusal):
         return
     if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
-        ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {code: 1})
+        ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {refusal.code: 1})
     elif project_id is not None:
-        ingest_counts.count(project_id, sender, {code: 1})
+        ingest_counts.count(project_id, sender, {refusal.code: 1})
 
 
 class IngestView(ApiView):
@@ -96,7 +96,7 @@ class IngestView(ApiView):
         if self.has_recorded:
             return
         # Reading the caller would repeat the authentication that was refused.
-        is_known = not (isinstance(refusal, AccessError) and refusal.status == 401)
+        is_known = not (isinstance(refusal, Refusal) and refusal.status == 401)
         caller = self.request.auth if is_known else None
         if isinstance(caller, (Project, ApiKey)):
             project_id = caller.pk if isinstance(caller, Project) else caller.project_id

@@ -19,6 +19,7 @@ from agentops.accounts import rate_limits
 from agentops.accounts.access import Principal
 from agentops.accounts.models import ApiKey
 from agentops.base.http.storage_faults import fault_of
+from agentops.base.refusals import Refusal
 from runs.api.ingest.ingest_view import count_events, count_refusal
 from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
 from runs.external import ingest_counts
@@ -155,12 +156,11 @@ def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None =
 
 def _refused(error: Exception, encoding: Encoding) -> HttpResponse:
     """Return the answer to a refused request. Other errors are raised again."""
-    status: Any = getattr(error, "status", None)
-    headers: dict[str, str] = dict(getattr(error, "headers", {}))
-    text = str(error)
     if (fault := fault_of(error)) is not None:
         status, text, headers = 503, fault.advice, {"Retry-After": str(RETRY_AFTER_S)}
-    elif not isinstance(getattr(error, "code", None), str) or not isinstance(status, int) or not 400 <= status < 500:
+    elif isinstance(error, Refusal):
+        status, text, headers = error.status, str(error), dict(error.headers)
+    else:
         raise error
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"

@@ -24,13 +24,13 @@ from agentops.accounts.access import ANONYMOUS, Action, Principal, project_for, 
 from agentops.accounts.errors import AuthRequired, ProjectNotFound
 from agentops.accounts.models import Project, Scope
 from agentops.accounts.names import UUID_PATTERN
+from agentops.base.refusals import Conflict, Refusal
 from runs import chaos
 from runs.access import run_for
 from runs.api.base_views import ApiView
 from runs.api.event_views import PAGE, Events
 from runs.api.ingest.ingest_view import IngestRate, count_events, give_back_events
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
-from runs.api.problems import Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
 from runs.api.stream_views import STREAM, EventStreamView
 from runs.errors import RunNotFound
@@ -157,7 +157,7 @@ class SessionDetail(SessionView):
         except RejectedEvent as error:
             if error.status == 413:
                 give_back_events(request._request, project.pk, counted)
-            raise Problem(error.detail, code=error.code, status=error.status) from None
+            raise Refusal(error.detail, code=error.code, status=error.status) from None
         chaos.point("ingest.committed")
         run = _find(project, reference)
         if run is None:
@@ -188,7 +188,7 @@ class JobView(ApiView):
         found = list(runs.values_list("pk", "project_id")[:2])
         if len(found) > 1:
             text = "runs of several projects have this ID of their runner: use the run's ID"
-            raise Problem(text, code="ambiguous_run", status=409)
+            raise Conflict(text, code="ambiguous_run")
         if not found:
             # A run that retention deleted has another error.
             run = run_for(self.principal, _id_of(self.kwargs["job"]))

@@ -12,11 +12,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agentops.base.refusals import Conflict, Refusal
 from runs.api.ingest.ingest_view import IngestView, count_events
-from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
 from runs.external import ingest_counts, live_sessions, session_items
-from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
+from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent
 from runs.external.import_runs import ImportHindered, NotImported
 
 #: Maximum event IDs in one request.
@@ -145,10 +145,7 @@ def _refusals() -> Iterator[None]:
     """Translate errors of sessions into answers."""
     try:
         yield
-    except RejectedEvent as error:
-        fault = Fault(error.pointer, error.code, error.detail)
-        raise Problem(error.detail, code=error.code, status=error.status, errors=[fault]) from None
     except ImportHindered as error:
-        raise Problem(str(error), code="import_hindered", status=429, headers={"Retry-After": "5"}) from None
+        raise Refusal(str(error), code="import_hindered", status=429, headers={"Retry-After": "5"}) from None
     except NotImported as error:
-        raise Problem(str(error), code="run_not_imported", status=409) from None
+        raise Conflict(str(error), code="run_not_imported") from None

@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from agentops.accounts import keys
-from agentops.accounts.errors import AccessError
 from agentops.accounts.login.addresses import is_verified
 from agentops.accounts.memberships import MAX_RETENTION_DAYS
 from agentops.accounts.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
 from agentops.accounts.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
 from agentops.base import database_clock
+from agentops.base.refusals import Fault, Refusal
 from runs.api.answers import ProjectRow
-from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
 from runs.api.requests.queries import Time
 
@@ -53,13 +52,13 @@ def faults_in_body() -> Iterator[None]:
     """
     try:
         yield
-    except AccessError as refusal:
+    except Refusal as refusal:
         name = FIELDS.get(refusal.code)
         if name is None:
             raise
         fault = Fault(f"/{name}", refusal.code, str(refusal))
         status = 422 if refusal.status == 404 else refusal.status
-        raise Problem(str(refusal), code=refusal.code, status=status, errors=[fault]) from refusal
+        raise Refusal(str(refusal), code=refusal.code, status=status, errors=[fault]) from refusal
 
 
 # --- Projects -------------------------------------------------------------------------------------------------------

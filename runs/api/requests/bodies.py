@@ -20,7 +20,8 @@ from agentops.accounts.management.base import printable
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
-from runs.api.problems import JSON, MAX_ECHO, Problem, echo
+from agentops.base.refusals import Refusal
+from runs.api.problems import JSON, MAX_ECHO, echo
 
 #: Bytes of a body as sent, and after its decompression.
 MAX_BYTES = 5 * 1024 * 1024
@@ -135,7 +136,7 @@ class IdField(serializers.UUIDField):  # type: ignore[misc]
 class StrictJSONParser(BaseParser):  # type: ignore[misc]
     """DRF's parser of all bodies: one JSON object in UTF-8, plain or compressed by gzip, within all limits.
 
-    Raises `Problem` (400, 413, 415) or `NotJson` (400, 413, 422).
+    Raises `Refusal` (400, 413, 415) or `NotJson` (400, 413, 422).
     """
 
     media_type = JSON
@@ -147,11 +148,11 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
             raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
-            raise Problem(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
+            raise Refusal(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
         body = decompress(request, read_stream(stream, int(request.META["CONTENT_LENGTH"])))
         document = strict_json.parse(body, self.limits)
         if not isinstance(document, dict):
-            raise Problem("the body must be a JSON object", code="object_expected")
+            raise Refusal("the body must be a JSON object", code="object_expected")
         return document
 
 
@@ -168,11 +169,11 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
     """
     length = request.META.get("CONTENT_LENGTH") or "0"
     if not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise Problem(f"{echo(length)} is not a valid Content-Length", code="bad_length")
+        raise Refusal(f"{echo(length)} is not a valid Content-Length", code="bad_length")
     if int(length) > MAX_BYTES:
         raise _too_large()
     if request.stream is None and not optional:
-        raise Problem("the body is empty: send a JSON object", code="empty_body")
+        raise Refusal("the body is empty: send a JSON object", code="empty_body")
     # Without a body DRF would return an empty form for a form type.
     return {} if request.stream is None else request.data
 
@@ -187,7 +188,7 @@ def body_of(
 
 
 def read_stream(stream: Any, length: int) -> bytes:
-    """Return the body as sent, of at least `length` bytes. Raises `Problem` if it is too large or incomplete."""
+    """Return the body as sent, of at least `length` bytes. Raises `Refusal` if it is too large or incomplete."""
     try:
         raw: bytes = stream.read(MAX_BYTES + 1)
     except UnreadablePostError:
@@ -208,7 +209,7 @@ def decompress(request: Any, raw: bytes) -> bytes:
         raise _bad_encoding("it is encoded twice")
     if coding not in ("gzip", "x-gzip"):
         text = f"a body may be encoded as gzip, not as {echo(coding)}"
-        raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "gzip, identity"})
+        raise Refusal(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "gzip, identity"})
     stream = zlib.decompressobj(GZIP)
     try:
         plain = stream.decompress(raw, MAX_BYTES + 1)
@@ -216,7 +217,7 @@ def decompress(request: Any, raw: bytes) -> bytes:
         raise _bad_encoding("it is not gzip") from None
     if len(plain) > MAX_BYTES:
         text = f"the body has more than {MIB} MiB when decompressed"
-        raise Problem(text, code="decompressed_too_large", status=413)
+        raise Refusal(text, code="decompressed_too_large", status=413)
     if not stream.eof:
         raise _bad_encoding("it is truncated")
     if stream.unused_data:
@@ -226,13 +227,13 @@ def decompress(request: Any, raw: bytes) -> bytes:
     return plain
 
 
-def _bad_encoding(why: str) -> Problem:
-    return Problem(f"the gzip encoding of the body is invalid: {why}", code="bad_encoding")
+def _bad_encoding(why: str) -> Refusal:
+    return Refusal(f"the gzip encoding of the body is invalid: {why}", code="bad_encoding")
 
 
-def _too_large() -> Problem:
-    return Problem(f"the body has more than {MIB} MiB", code="body_too_large", status=413)
+def _too_large() -> Refusal:
+    return Refusal(f"the body has more than {MIB} MiB", code="body_too_large", status=413)
 
 
-def _incomplete() -> Problem:
-    return Problem("the body is shorter than its Content-Length", code="incomplete_body")
+def _incomplete() -> Refusal:
+    return Refusal("the body is shorter than its Content-Length", code="incomplete_body")

@@ -22,7 +22,7 @@ from agentops.accounts.idempotency_keys import RETENTION, delete_expired_keys
 from agentops.accounts.models import IdempotencyKey, Project
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.api.problems import Fault, Problem
+from agentops.base.refusals import Conflict, Fault, Invalid, Refusal
 from runs.providers import loading
 
 HEADER = "Idempotency-Key"
@@ -88,7 +88,7 @@ def _key(request: HttpRequest) -> str | None:
     if not KEY.fullmatch(key):
         text = "the key must have 1 to 255 printable ASCII characters"
         errors = [Fault(HEADER, "invalid_idempotency_key", text)]
-        raise Problem(text, code="invalid_idempotency_key", errors=errors)
+        raise Refusal(text, code="invalid_idempotency_key", errors=errors)
     return key
 
 
@@ -101,7 +101,7 @@ def _replay(earlier: IdempotencyKey, request_digest: bytes) -> HttpResponse:
     if bytes(earlier.asked) != request_digest:
         text = "the key was used for another request: use a new key"
         errors = [Fault(HEADER, "idempotency_mismatch", text)]
-        raise Problem(text, code="idempotency_mismatch", status=422, errors=errors)
+        raise Invalid(text, code="idempotency_mismatch", errors=errors)
     headers = {**earlier.headers, REPLAYED: "true"}
     return HttpResponse(earlier.body, status=earlier.status, headers=headers)
 
@@ -139,9 +139,9 @@ def _lock_in_database(scope: bytes) -> None:
         raise _in_progress()
 
 
-def _in_progress() -> Problem:
+def _in_progress() -> Refusal:
     text = "the first request with this key is still in progress: retry later"
-    return Problem(text, code="in_progress", status=409, headers={"Retry-After": str(RETRY_AFTER_S)})
+    return Conflict(text, code="in_progress", headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _canonical(document: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from runs.api.problems import JSON, Problem
+from agentops.base.refusals import Refusal
+from runs.api.problems import JSON
 from runs.api.requests.queries import PageQuery
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan
 
@@ -36,7 +37,7 @@ LINK = {"type": ["string", "null"], "format": "uri-reference"}
 Fetch = Callable[[RowSpan], Rows]
 
 
-class InvalidCursor(Problem):
+class InvalidCursor(Refusal):
     code = "invalid_cursor"
     text = "the cursor is not valid for this list, project and filters: start with the first page"
 

@@ -13,7 +13,8 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from agentops.base.redaction.redact import BARE
-from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
+from agentops.base.refusals import Fault
+from runs.api.problems import MAX_ECHO, InvalidParameters
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField
 from runs.queries.run_lists import filter_values
 

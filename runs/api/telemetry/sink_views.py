@@ -15,10 +15,11 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action
 from agentops.accounts.models import Project
+from agentops.base.refusals import NotFound
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
-from runs.api.problems import JSON, ResourceNotFound
+from runs.api.problems import JSON
 from runs.api.requests.bodies import document_of
 from runs.api.requests.inputs import EmptyBody
 from runs.api.telemetry.sink_bodies import (
@@ -40,7 +41,7 @@ from runs.telemetry.kind_catalogue import WEBHOOK
 from runs.telemetry.sink_changes import SinkChange
 
 
-class NoSuchSink(ResourceNotFound):
+class NoSuchSink(NotFound):
     code = "sink_not_found"
     text = "no such sink, webhook or delivery in this project"
 

@@ -15,7 +15,7 @@ from runs.models import AgentRun, AgentRunToolCall
 from runs.tools.base import ToolResult
 from runs.tools.output import Output
 from timeline import log
-from timeline.errors import LogError
+from timeline.errors import LeaseLost, LogNotFound
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 from timeline.models import Source
@@ -28,7 +28,7 @@ def keep(call: AgentRunToolCall, output: Output) -> None:
     """Append the output to the log. Never raises: nothing depends on it."""
     try:
         _append(call, preview(_text_of(output))[0])
-    except (Error, LogError) as error:
+    except (Error, LogNotFound, LeaseLost) as error:
         logger.warning("a late tool output is lost: %s", type(error).__name__, extra={"run_id": str(call.run_id)})
 
 

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base import database_clock
+from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.actions import resume as resuming
 from runs.conversation import tool_starts
@@ -26,7 +27,6 @@ from runs.engine.drive import Drive
 from runs.engine.releases import DecideAgain, release_run
 from runs.engine.results import Progress, SpawnRefused
 from runs.engine.turns import open_call
-from runs.errors import RunRefusal
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
 from runs.models import Agent, AgentRun, AgentRunToolCall
@@ -165,7 +165,7 @@ def _check(run: AgentRun, request: SpawnRequest) -> list[tuple[AgentTask, Agent 
     try:
         for agent in agents.values():
             creation.check_agent(agent)
-    except RunRefusal as error:
+    except Refusal as error:
         raise _Refused(f"The agent cannot start: {error}") from error
     return [(task, agents[task.agent] if task.agent is not None else None) for task in request.tasks]
 
@@ -206,7 +206,7 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
     on_pause = request.on_child_pause or creation.limits_of(run).on_pause
     try:
         children = [_open(run, task, agent, on_pause) for task, agent in _check(run, request)]
-    except RunRefusal as error:
+    except Refusal as error:
         raise _Refused(f"A child cannot start: {error}.") from error
     # A copy, because this transaction may be rolled back and retried.
     started = tool_starts.start_call(call := copy(call), attempt=0)
@@ -331,5 +331,5 @@ def _stop(parent: AgentRun, child: AgentRun) -> None:
     """Stop a child that timed out. If a worker holds it, it stops at the next check."""
     try:
         inbox.stop(child.pk, by=f"run:{parent.pk}")
-    except RunRefusal:
+    except Refusal:
         return  # it has ended in the meantime

@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
+from agentops.base.refusals import Refusal
 
 #: Limits of a JSON body, in addition to the earlier size check. Attribute values may be long texts.
 JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)
@@ -63,24 +64,17 @@ _KINDS: dict[Signal, tuple[Any, Any, str]] = {
 ExportRequest: TypeAlias = Any
 
 
-class InvalidBody(ValueError):
-    """The body is not an OTLP request."""
-
-    code = "invalid_otlp"
-    status = 400
-
-
 def decode(signal: Signal, encoding: Encoding, body: bytes) -> ExportRequest:
-    """Return the request. Raises `InvalidBody`, or `NotJson`."""
+    """Return the request. Raises `invalid_otlp`, or `NotJson`."""
     request = _KINDS[signal][0]()
     if encoding is Encoding.JSON:
         return _from_json(request, body)
     if _count_messages(body) > MAX_MESSAGES:
-        raise InvalidBody(f"the body has more than {MAX_MESSAGES} messages")
+        raise Refusal(f"the body has more than {MAX_MESSAGES} messages", code="invalid_otlp")
     try:
         request.ParseFromString(body)
     except (DecodeError, RecursionError):
-        raise InvalidBody(f"the body is not a protobuf message {type(request).__name__}") from None
+        raise Refusal(f"the body is not a protobuf message {type(request).__name__}", code="invalid_otlp") from None
     return request
 
 
@@ -116,12 +110,12 @@ def _encode(message: Message, encoding: Encoding) -> bytes:
 def _from_json(request: ExportRequest, body: bytes) -> ExportRequest:
     document, _ = BARE.clean(strict_json.parse(body, JSON_LIMITS))
     if not isinstance(document, dict):
-        raise InvalidBody("the body must be a JSON object")
+        raise Refusal("the body must be a JSON object", code="invalid_otlp")
     try:
         return ParseDict(_with_base64(document), request, ignore_unknown_fields=True)
     except (ParseError, TypeError, ValueError, AttributeError, RecursionError):
         # The original message would repeat the input.
-        raise InvalidBody(f"the body is not the JSON form of {type(request).__name__}") from None
+        raise Refusal(f"the body is not the JSON form of {type(request).__name__}", code="invalid_otlp") from None
 
 
 def _with_base64(value: Any) -> Any:
@@ -135,11 +129,11 @@ def _with_base64(value: Any) -> Any:
 
 def _id(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidBody("an ID of a trace or a span must be a text of hexadecimal digits")
+        raise Refusal("an ID of a trace or a span must be a text of hexadecimal digits", code="invalid_otlp")
     try:
         return b64encode(unhexlify(value)).decode()
     except ValueError:
-        raise InvalidBody("an ID of a trace or a span must be a text of hexadecimal digits") from None
+        raise Refusal("an ID of a trace or a span must be a text of hexadecimal digits", code="invalid_otlp") from None
 
 
 def _count_messages(body: bytes) -> int:

@@ -6,7 +6,8 @@ from django.db import transaction
 
 from agentops.accounts.audit import Actor, record
 from agentops.base.database_clock import Now
-from runs.errors import ImportFinished, ImportNotFound
+from agentops.base.refusals import NotFound
+from runs.errors import ImportFinished
 from runs.external.uploads.intake import ImportAuditAction
 from runs.models import FileImport, ImportState
 
@@ -16,13 +17,13 @@ def cancel(actor: Actor, file_import: FileImport) -> FileImport:
 
     The caller has checked the permission. The worker of the import loses its claim: it detects this after the next part
     of its work, and then rolls back. Raises `ImportFinished` if the import was done or refused, or has failed, and
-    `ImportNotFound` if it was deleted.
+    `import_not_found` if it was deleted.
     """
     with transaction.atomic():
         # A worker that stores the result locks this row until its commit.
         row = FileImport.objects.select_for_update(no_key=True, of=("self",)).filter(pk=file_import.pk).first()
         if row is None:
-            raise ImportNotFound("no such import")
+            raise NotFound("no such import", code="import_not_found")
         if row.state == ImportState.CANCELLED:
             return row
         if row.is_finished:

@@ -16,7 +16,7 @@ from agentops.accounts.access import Principal
 from agentops.accounts.audit import record
 from agentops.accounts.models import Project
 from agentops.accounts.names import truncate
-from runs.errors import InvalidInput, RunRefusal
+from agentops.base.refusals import Invalid, Refusal
 from runs.external.importers import formats
 from runs.lifecycle import wake
 from runs.models import FileImport, FileImportPiece
@@ -31,20 +31,20 @@ MAX_UNFINISHED, MAX_UNFINISHED_BYTES = 500, 512 * MIB
 RETRY_AFTER_S = 60
 
 
-class UploadInvalid(InvalidInput):
+class UploadInvalid(Invalid):
     """The upload has no file, an empty one, too many, or an unknown format."""
 
     code = "invalid_upload"
 
 
-class UploadTooLarge(RunRefusal):
+class UploadTooLarge(Refusal):
     """The total size of the files exceeds AGENTOPS_UPLOAD_MIB."""
 
     code = "body_too_large"
     status = 413
 
 
-class TooManyImports(RunRefusal):
+class TooManyImports(Refusal):
     """The project has too many files waiting for import."""
 
     code = "too_many_imports"

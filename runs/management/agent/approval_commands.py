@@ -9,8 +9,8 @@ from django.core.management.base import CommandError
 
 from agentops.accounts.management.base import EXIT_INVALID, AgentopsCommand, operator
 from agentops.base.http import strict_json
+from agentops.base.refusals import Conflict
 from runs.actions import approvals
-from runs.errors import ApprovalNotRequested
 from runs.lifecycle.approval_decisions import Decision
 from runs.management.agent.input_files import read_text
 from runs.management.agent.outcome_command import find_call
@@ -46,7 +46,7 @@ def _call_id(run: AgentRun, reference: str | None) -> UUID:
         return find_call(run, reference).pk
     newest = Approval.objects.filter(run=run).order_by("-pk").first()
     if newest is None:
-        raise ApprovalNotRequested(f"run {run.pk} is {run.status}, and waits for no approval")
+        raise Conflict(f"run {run.pk} is {run.status}, and waits for no approval", code="approval_not_requested")
     return newest.call_id
 
 

@@ -9,9 +9,9 @@ from uuid import UUID
 from django.db.models import Q
 
 from agentops.accounts.management.base import operator
+from agentops.base.refusals import NotFound
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
-from runs.errors import ToolCallNotFound
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import ToolStatus
 
@@ -32,5 +32,5 @@ def find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
         condition |= Q(pk=UUID(reference))
     calls = list(AgentRunToolCall.objects.filter(condition, run=run).order_by("step_number", "id"))
     if not calls:
-        raise ToolCallNotFound(f"tool call not found in run {run.pk}: {reference[:64]!r}")
+        raise NotFound(f"tool call not found in run {run.pk}: {reference[:64]!r}", code="tool_call_not_found")
     return next((call for call in calls if call.status == ToolStatus.UNKNOWN), calls[-1])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
 from uuid import UUID
 
 from agentops.accounts.access import SYSTEM, visible_rows
 from agentops.base.redaction import project_scope
+from agentops.base.refusals import Conflict, Refusal
 from runs.access import expired_error
-from runs.errors import FlowRunNotFound, RunNotFound, RunRefusal
+from runs.errors import FlowRunNotFound, RunNotFound
 from runs.models import AgentRun, CliSession, FlowRun
 from timeline.models import Tombstone
 
@@ -19,17 +19,10 @@ MAX_CANDIDATES = 10
 HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 
 
-class AmbiguousRun(RunRefusal):
-    """A prefix that matches several runs, or is too short."""
-
-    code = "ambiguous_run"
-    exit_code: ClassVar[int] = 4
-
-
 def find_run(reference: str) -> AgentRun:
     """Return the run with this ID or unique prefix, or the run of the program session with this ID.
 
-    Raises `AmbiguousRun` or `RunNotFound`.
+    Raises `ambiguous_run` or `RunNotFound`.
     """
     bounds = _bounds(reference)
     runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
@@ -44,7 +37,7 @@ def find_run(reference: str) -> AgentRun:
 
 
 def find_flow_run(reference: str) -> FlowRun:
-    """Return the flow run with this ID or unique prefix. Raises `AmbiguousRun` or `FlowRunNotFound`."""
+    """Return the flow run with this ID or unique prefix. Raises `ambiguous_run` or `FlowRunNotFound`."""
     bounds = _bounds(reference)
     rows = FlowRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else FlowRun.objects.none()
     candidates = list(rows.select_related("project", "log").order_by("-pk")[: MAX_CANDIDATES + 1])
@@ -67,16 +60,18 @@ def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
 
 
 def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> None:
-    """Raise `AmbiguousRun` for a prefix that is too short or matches several runs."""
+    """Raise `ambiguous_run` for a prefix that is too short or matches several runs."""
     short = len(reference.replace("-", "")) < MIN_PREFIX
     if len(candidates) > 1 or short:
         problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
-        raise AmbiguousRun(
-            f"{reference!r} {problem}: {_list_of(candidates)}", candidates=[str(run.pk) for run in candidates]
+        raise Conflict(
+            f"{reference!r} {problem}: {_list_of(candidates)}",
+            code="ambiguous_run",
+            candidates=[str(run.pk) for run in candidates],
         )
 
 
-def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunRefusal:
+def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> Refusal:
     """Return the error for a missing run; for a deleted run, with the facts of its tombstone."""
     stones = list(Tombstone.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1])[:2]) if bounds else []
     if len(stones) == 1:

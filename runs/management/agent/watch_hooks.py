@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from agentops.accounts import keys
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.errors import AccessError
 from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
@@ -25,6 +24,7 @@ from agentops.accounts.management.base import (
     printable,
 )
 from agentops.accounts.models import Scope
+from agentops.base.refusals import Refusal
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
 
 
@@ -65,7 +65,7 @@ def _own_key(files: HookFiles, project: str) -> str:
         try:
             if "Bearer " in line and keys.authenticate(token).project_id == row.pk:
                 return token
-        except AccessError:
+        except Refusal:
             continue
     name = f"Hooks of Claude Code on {socket.gethostname()}"[:64]
     return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=operator()).plain

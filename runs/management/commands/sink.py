@@ -20,13 +20,13 @@ from agentops.accounts.management.base import (
     printable,
 )
 from agentops.base.http import strict_json
+from agentops.base.refusals import NotFound
 from runs.management.agent.input_files import read_text
 from runs.models import Delivery, Sink
 from runs.queries import sink_health
 from runs.telemetry import deliveries, sink_changes
 from runs.telemetry.kind_catalogue import names
 from runs.telemetry.sink_changes import SinkChange
-from runs.telemetry.sink_kind import SinkNotFound
 
 LISTED = 50
 
@@ -163,7 +163,7 @@ def _find(options: dict[str, Any]) -> Sink:
     # Sinks defined by the environment belong to no project.
     sink = sink or rows.filter(project=None, name=options["name"]).first()
     if sink is None:
-        raise SinkNotFound(f"no sink or webhook {options['name'][:64]!r} in this project")
+        raise NotFound(f"no sink or webhook {options['name'][:64]!r} in this project", code="sink_not_found")
     return sink
 
 

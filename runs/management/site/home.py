@@ -13,9 +13,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+
+from agentops.accounts.management.base import EXIT_RUNNING
 
 LOCK = "lock"
 DATABASE_FILES = "agentops.sqlite3*"
@@ -25,13 +27,6 @@ MOUNTS = Path("/proc/mounts")
 #: Network file systems, on which locks and shared memory do not cover all writers.
 REMOTE = frozenset({"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"})
 REMOTE_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.rclone", "fuse.s3fs", "fuse.davfs")
-
-
-class AlreadyRunning(Exception):
-    """Another live process holds the home."""
-
-    code: ClassVar[str] = "already_running"
-    exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Home:
@@ -48,7 +43,7 @@ class Home:
         except BlockingIOError:
             process = self._process()
             self.release()
-            raise AlreadyRunning(f"already running on {path}{process}") from None
+            raise CommandError(f"already running on {path}{process}", returncode=EXIT_RUNNING) from None
         self.previous = self._lines()[0]
 
     def belongs_to(self, owner: str, url: str = "", login: str = "") -> None:

@@ -12,7 +12,9 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from django.core.management.base import CommandError
 
+from agentops.accounts.management.base import EXIT_REFUSED
 from runs import environment
 
 APPLICATION = "agentops.asgi:application"
@@ -24,13 +26,6 @@ IDLE_S = 5
 OTHER_FILES = 256
 
 log = logging.getLogger(__name__)
-
-
-class PortUnusable(Exception):
-    """The server cannot listen on the port."""
-
-    code = "port_unusable"
-    exit_code = 5
 
 
 class WebServer(uvicorn.Server):
@@ -73,11 +68,12 @@ def web_config(**options: Any) -> ServerConfig:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return the listening socket of the site. Clients that connect early wait."""
+    """Return the listening socket of the site, or raise `CommandError`. Clients that connect early wait."""
     try:
         [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise PortUnusable(f"{host} is not an address of this machine: {error.strerror}") from None
+        text = f"{host} is not an address of this machine: {error.strerror}"
+        raise CommandError(text, returncode=EXIT_REFUSED) from None
     listener = socket.socket(family, kind)
     # Connections of a dead process must not block the port for its successor.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,7 +82,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise PortUnusable(_why(host, port, error)) from None
+        raise CommandError(_why(host, port, error), returncode=EXIT_REFUSED) from None
     return listener
 
 

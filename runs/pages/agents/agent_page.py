@@ -12,12 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery, NotFound
 from runs.actions import agent_definitions, approvals
-from runs.errors import InvalidPolicies, RunRefusal
+from runs.errors import InvalidPolicies
 from runs.models import Agent, AgentVersion
 from runs.pages.agents.agents_page import page_context
 from runs.pages.agents.definition_diffs import changes_between
@@ -34,13 +34,6 @@ RECENT_RUNS = 10
 RECENT_VERSIONS = 5
 VERSIONS = 50
 MAX_NUMBER = 2**31 - 1
-
-
-class VersionNotFound(RunRefusal):
-    """The agent has no such version, or it was made before versions were stored."""
-
-    code = "agent_version_not_found"
-    status = 404
 
 
 @dataclass(frozen=True)
@@ -147,7 +140,7 @@ def _shown(each: AgentVersion, agent: Agent) -> ShownVersion:
 def _definition_at(agent: Agent, number: int) -> dict[str, Any]:
     definition = agent_definitions.definition_at(agent, number) if 0 < number <= MAX_NUMBER else None
     if definition is None:
-        raise VersionNotFound(f"version {number} of the agent {agent.slug!r} is not stored")
+        raise NotFound(f"version {number} of the agent {agent.slug!r} is not stored", code="agent_version_not_found")
     return definition
 
 

@@ -13,11 +13,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.names import SLUG_PATTERN
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.models import Agent
 from runs.pages import commands
 from runs.queries import queue_state

@@ -16,11 +16,11 @@ from django.shortcuts import render, resolve_url
 from pydantic_ai.models import KnownModelName
 
 from agentops.accounts.access import Action, EnteredProject, Principal, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from agentops.base.refusals import InvalidQuery
 from runs.actions import agent_definitions
 from runs.actions.agent_definitions import AgentChanged
 from runs.agents import definition_text

@@ -17,9 +17,9 @@ from agentops.accounts.requests import principal_of
 from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods, require_POST
 from agentops.base.redaction import project_scope
+from agentops.base.refusals import Conflict, Invalid
 from runs.access import run_for
 from runs.actions import approvals
-from runs.errors import InvalidInput, RunRefusal
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, Approval
 from runs.pages.approvals.shown_approval import shown
@@ -102,9 +102,7 @@ def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     try:
         decision = _decision(request)
         result = approvals.decide(principal, run, call_id, decision)
-    except RunRefusal as refusal:
-        if refusal.status not in {409, 422}:
-            raise
+    except (Conflict, Invalid) as refusal:
         messages.error(request, f"Not decided: {refusal}.")
         return request.POST.get("arguments", "") if refusal.data.get("pointer") == "/arguments" else ""
     tool, state = result.approval.tool_name, result.approval.state
@@ -120,7 +118,7 @@ def _decision(request: HttpRequest) -> Decision:
     if choice == DENY:
         return Decision(approves=False, message=fields.text(request.POST.get("message", "")).strip())
     if choice != APPROVE:
-        raise InvalidInput(f"decision must be {APPROVE} or {DENY}", pointer="/decision")
+        raise Invalid(f"decision must be {APPROVE} or {DENY}", pointer="/decision")
     return Decision(approves=True, arguments=_arguments(request), always=bool(request.POST.get("always")))
 
 
@@ -132,7 +130,7 @@ def _arguments(request: HttpRequest) -> dict[str, object] | None:
     try:
         value = strict_json.parse(text.replace("\r\n", "\n"), strict_json.BODY)
     except (strict_json.NotJson, RecursionError) as error:
-        raise InvalidInput(f"the arguments are not JSON: {error}", pointer="/arguments") from None
+        raise Invalid(f"the arguments are not JSON: {error}", pointer="/arguments") from None
     if not isinstance(value, dict):
-        raise InvalidInput("the arguments must be a JSON object", pointer="/arguments")
+        raise Invalid("the arguments must be a JSON object", pointer="/arguments")
     return value

@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 
 from agentops.accounts.access import Action, project_for
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import InvalidQuery
 from runs.access import flow_run_for, run_for
 from runs.actions import dismissals
 from runs.models import AgentRun, FlowRun

@@ -11,12 +11,13 @@ from django.shortcuts import render
 
 from agentops.accounts import notifications
 from agentops.accounts.access import ANONYMOUS, Action, allowed_pairs, enter, projects_for
-from agentops.accounts.errors import AuthRequired, InvalidQuery
+from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
 from agentops.base.redaction import project_scope
+from agentops.base.refusals import InvalidQuery
 from runs.pages.approvals.need_entry import KINDS, entry_of
 from runs.queries.overview.needs import FAILED_FOR, NeedKind, NeedPosition, needs
 from runs.queries.run_lists.run_order import ListPosition

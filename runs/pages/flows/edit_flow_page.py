@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, Principal, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods, require_POST
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from agentops.base.refusals import InvalidQuery
 from runs.actions import flow_definitions
 from runs.actions.flow_definitions import FlowChanged
 from runs.agents import definition_text

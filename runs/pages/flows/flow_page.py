@@ -12,13 +12,12 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
 from agentops.base.redaction.masked_secrets import masked
+from agentops.base.refusals import InvalidQuery, NotFound
 from runs.actions import flow_definitions
-from runs.errors import RunRefusal
 from runs.flows.kernel.graph import Edge, Node, graph_of
 from runs.models import Flow, FlowRun, FlowVersion
 from runs.pages.agents.agent_page import ShownVersion
@@ -34,13 +33,6 @@ MAX_NUMBER = 2**31 - 1
 #: Maximum bytes of a definition on a page.
 MAX_DEFINITION = 128 * 1024
 MAX_TEXT = 400
-
-
-class FlowVersionNotFound(RunRefusal):
-    """The flow has no such version."""
-
-    code = "flow_version_not_found"
-    status = 404
 
 
 @dataclass(frozen=True)
@@ -194,7 +186,7 @@ def _text_of_part(value: Any) -> str:
 def _definition_at(flow: Flow, number: int) -> dict[str, Any]:
     definition = flow_definitions.definition_at(flow, number) if 0 < number <= MAX_NUMBER else None
     if definition is None:
-        raise FlowVersionNotFound(f"version {number} of the flow {flow.slug!r} is not stored")
+        raise NotFound(f"version {number} of the flow {flow.slug!r} is not stored", code="flow_version_not_found")
     return definition
 
 

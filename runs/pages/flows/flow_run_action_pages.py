@@ -15,9 +15,9 @@ from django_htmx.middleware import HtmxDetails
 from agentops.accounts.access import Action, Principal
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import Conflict, Invalid
 from runs.access import flow_run_for
 from runs.actions import flow_commands, flow_run_actions
-from runs.errors import RunRefusal
 from runs.models import FlowRun
 from runs.pages.forms import fields
 
@@ -36,9 +36,7 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
             flow_run = flow_run_for(principal, flow_run_id, Action.OPERATE)
             try:
                 messages.success(request, act(request, principal, flow_run))
-            except RunRefusal as refusal:
-                if refusal.status not in {409, 422}:
-                    raise
+            except (Conflict, Invalid) as refusal:
                 messages.error(request, f"{failure}: {refusal}.")
             return _redirect(request, flow_run)
 

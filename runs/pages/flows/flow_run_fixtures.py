@@ -16,7 +16,7 @@ from runs.queries.flow_fixtures import record_flow_of_request
 def fixtures(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
     """Return a ZIP archive with a fixture for each agent node.
 
-    Raises `NothingRecorded` before the first answer, and `TooManyVisits`.
+    Raises `NothingRecorded` before the first answer, and `too_many_visits`.
     """
     flow_run = flow_run_for(principal_of(request), flow_run_id)
     response = HttpResponse(record_flow_of_request(flow_run).as_zip(), content_type="application/zip")

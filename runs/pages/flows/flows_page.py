@@ -14,11 +14,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.names import SLUG_PATTERN
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.models import Flow, FlowRun
 from runs.pages.agents.agents_page import page_context
 from timeline.display import clean, format_duration, format_elapsed

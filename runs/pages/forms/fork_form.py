@@ -18,11 +18,11 @@ from agentops.accounts.access import Action, Principal, may, projects_for
 from agentops.accounts.requests import principal_of
 from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods
+from agentops.base.refusals import Conflict, Invalid, Refusal
 from runs.access import require_edits, run_for
 from runs.actions import run_actions
 from runs.agents.definition import MAX_TEXT
 from runs.conversation import ancestry
-from runs.errors import RunRefusal
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.forms import fields
@@ -93,7 +93,7 @@ class ForkForm(forms.Form):
             changes["instructions"] = cleaned["instructions"]
         return changes
 
-    def add_refusal(self, refusal: RunRefusal) -> None:
+    def add_refusal(self, refusal: Refusal) -> None:
         """Add the message of `refusal` to the field that it refers to, or to `step`."""
         pointer = str(refusal.data.get("pointer", "")).removeprefix("/agent").removeprefix("/").partition("/")[0]
         self.add_error(pointer if pointer in self.fields else "step", f"{refusal}.")
@@ -113,9 +113,7 @@ def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             new = create_once(request, form.cleaned_data["token"], partial(_fork, principal, run, form))
-        except RunRefusal as refusal:
-            if refusal.status not in {409, 422}:
-                raise
+        except (Conflict, Invalid) as refusal:
             form.add_refusal(refusal)
         else:
             messages.success(request, "Run forked. Showing the new run.")

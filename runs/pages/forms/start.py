@@ -17,8 +17,8 @@ from agentops.accounts.access import Action, Principal, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods
+from agentops.base.refusals import Invalid
 from runs.actions import agent_definitions, run_actions
-from runs.errors import InvalidInput
 from runs.lifecycle import inbox
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.models import Agent, AgentRun
@@ -85,7 +85,7 @@ class StartForm(forms.Form):
         choice.choices = [(agent.slug, agent.slug) for agent in agents]
         choice.error_messages["invalid_choice"] = "This agent no longer exists. Choose another one."
 
-    def add_refusal(self, refusal: InvalidInput) -> None:
+    def add_refusal(self, refusal: Invalid) -> None:
         """Add the message of `refusal` to the field that it refers to, or to `agent`."""
         pointer = str(refusal.data.get("pointer", "")).removeprefix("/")
         self.add_error(pointer if pointer in {"prompt", "max_steps"} else "agent", f"{refusal}.")
@@ -122,7 +122,7 @@ def _submit(
         try:
             run_id = create_once(request, form.cleaned_data["token"], partial(create_run, form.cleaned_data))
             return redirect("runs:detail", run_id)
-        except InvalidInput as refusal:
+        except Invalid as refusal:
             form.add_refusal(refusal)
     # Keep the token: it has not been used.
     return _render(request, form, form.cleaned_data.get("token") or uuid7(), context, status=422)

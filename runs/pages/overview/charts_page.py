@@ -6,10 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.accounts.access import Action, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.pages.agents.agents_page import page_context
 from runs.pages.overview.window_view import (
     RANGES,

@@ -14,8 +14,8 @@ from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import Refusal
 from runs import demo
-from runs.errors import RunRefusal
 from runs.models import AgentRun, FlowRun
 from runs.pages import commands
 from runs.pages.agents.agents_page import page_context
@@ -76,7 +76,7 @@ def start_demo(request: HttpRequest, project: str) -> HttpResponse:
     owner = project_for(principal, project, Action.CONFIGURE)
     try:
         run = demo.start_one(principal, owner)
-    except RunRefusal as refusal:
+    except Refusal as refusal:
         messages.error(request, f"Not started: {refusal}.")
         return HttpResponse(status=303, headers={"Location": resolve_url("runs:overview", owner.slug)})
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:detail", run.pk)})

@@ -17,10 +17,11 @@ from django_htmx.middleware import HtmxDetails
 from agentops.accounts.access import Action, Principal
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import Conflict, Invalid, Refusal
 from runs.access import run_for
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.errors import CommandKeyTaken, InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
+from runs.errors import InvalidMaxSteps, MessageEmpty
 from runs.external import recorded_ends
 from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
@@ -46,9 +47,7 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
             run = run_for(principal, run_id, Action.OPERATE)
             try:
                 next_run = act(request, principal, run, **url_args)
-            except RunRefusal as refusal:
-                if refusal.status not in {409, 422}:
-                    raise
+            except (Conflict, Invalid) as refusal:
                 messages.error(request, f"{failure}: {_reason(refusal)}.")
                 next_run = run
             return redirect_to(request, next_run)
@@ -58,9 +57,9 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     return decorate
 
 
-def _reason(refusal: RunRefusal) -> str:
+def _reason(refusal: Refusal) -> str:
     """Return why an action was refused, without the form's key, which users do not know."""
-    if isinstance(refusal, CommandKeyTaken):
+    if refusal.code == "command_key_conflict":
         return "this form was sent before, with another text. Reload the page to send a further one"
     return str(refusal)
 
@@ -137,7 +136,7 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     """Resolve the outcome of a tool call whose outcome is unknown."""
     value = request.POST.get("choice", "")
     if value not in tuple(OutcomeChoice):
-        raise InvalidInput(f"choice must be one of {', '.join(OutcomeChoice)}", pointer="/choice")
+        raise Invalid(f"choice must be one of {', '.join(OutcomeChoice)}", pointer="/choice")
     choice = OutcomeChoice(value)
     text = None if choice is OutcomeChoice.RETRY else fields.text(request.POST.get("text", "")).strip() or None
     result = run_actions.resolve_call(principal, run, call_id, choice, text=text)
@@ -186,5 +185,5 @@ def _key(request: HttpRequest, principal: Principal) -> str | None:
     if not key:
         return None
     if not KEY.fullmatch(key):
-        raise InvalidInput("this form has expired. Reload the page", pointer="/key")
+        raise Invalid("this form has expired. Reload the page", pointer="/key")
     return f"page:{principal.user_id}:{key}"

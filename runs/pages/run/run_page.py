@@ -19,12 +19,13 @@ from agentops.accounts.names import UUID_PATTERN
 from agentops.accounts.requests import principal_of
 from agentops.base.http.foreign_origin import refuse_foreign
 from agentops.base.http.methods import require_GET, require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.access import flow_run_for, run_for
 from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun
 from runs.pages.run import facts, run_tabs
 from runs.pages.run.head import head_of
-from runs.pages.timeline.fragments import InvalidRunQuery, rows_fragment, seq_of, window_of
+from runs.pages.timeline.fragments import rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
 from runs.pages.timeline.minimap import minimap_at_once, minimap_of
 from runs.queries.run_tabs import event_list, failures_list
@@ -159,7 +160,7 @@ def _to_call(request: HttpRequest, run: AgentRun, page: str) -> HttpResponse:
     """Redirect to the event of a tool call in the timeline, or to its page if no event reports it."""
     text = request.GET["call"]
     if not re.match(UUID_PATTERN, text):
-        raise InvalidRunQuery(f"call must be the ID of a tool call, not {text[:64]!r}")
+        raise InvalidQuery(f"call must be the ID of a tool call, not {text[:64]!r}")
     seq = event_list.event_of_call(run.pk, UUID(text))
     address = reverse("runs:call", args=[run.pk, text]) if seq is None else f"{page}?event={seq}#target"
     return HttpResponseRedirect(address)
@@ -177,7 +178,7 @@ def _show(request: HttpRequest) -> Show:
     try:
         return Show(request.GET.get("show") or Show.ALL)
     except ValueError:
-        raise InvalidRunQuery(f"show must be one of {', '.join(Show)}") from None
+        raise InvalidQuery(f"show must be one of {', '.join(Show)}") from None
 
 
 def _back(request: HttpRequest, run: AgentRun) -> str:

@@ -13,13 +13,12 @@ from agentops.accounts.access import Action, project_for
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import InvalidQuery, Refusal
 from runs.actions.annotations import labels
-from runs.errors import RunRefusal
 from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.pages.runs.bulk_resume import MAX_RUNS
 from runs.pages.runs.list_query import ListQuery
-from runs.queries.run_lists.run_order import InvalidListQuery
 
 
 @require_POST
@@ -35,14 +34,14 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
     run_ids = list(AgentRun.objects.filter(project=owner, pk__in=ids).values_list("pk", flat=True))
     try:
         if not run_ids:
-            raise InvalidListQuery("select at least one run")
+            raise InvalidQuery("select at least one run")
         if not label:
-            raise InvalidListQuery("enter a label")
+            raise InvalidQuery("enter a label")
         changes = {"add": [], "remove": [label]} if is_removal else {"add": [label], "remove": []}
         count = labels.change_labels_of_many(run_ids, by=principal, **changes)
         verb = "removed from" if is_removal else "added to"
         messages.success(request, f"Label “{label}” {verb} {count} run{'' if count == 1 else 's'}.")
-    except RunRefusal as refusal:
+    except Refusal as refusal:
         messages.error(request, f"Labels not changed: {refusal}.")
     return HttpResponse(status=303, headers={"Location": list_of(owner, form)})
 
@@ -55,13 +54,13 @@ def list_of(project: Project, form: QueryDict) -> str:
 
 
 def selected_ids(form: QueryDict) -> list[UUID]:
-    """Return the IDs of the selected runs. Raises `InvalidListQuery`."""
+    """Return the IDs of the selected runs. Raises `InvalidQuery`."""
     try:
         ids = [UUID(text) for text in dict.fromkeys(form.getlist("id"))]
     except ValueError:
-        raise InvalidListQuery("id must be a run ID") from None
+        raise InvalidQuery("id must be a run ID") from None
     if len(ids) > MAX_RUNS:
-        raise InvalidListQuery(f"at most {MAX_RUNS} runs can be selected at once, not {len(ids)}")
+        raise InvalidQuery(f"at most {MAX_RUNS} runs can be selected at once, not {len(ids)}")
     return ids
 
 

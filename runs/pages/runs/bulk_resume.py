@@ -19,14 +19,13 @@ from agentops.accounts.access import Action, Principal, may, project_for, projec
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import Invalid, InvalidQuery
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
-from runs.errors import InvalidInput
 from runs.lifecycle import children
 from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.queries.run_lists.run_filters import Filters
-from runs.queries.run_lists.run_order import InvalidListQuery
 from runs.statuses import LIVE, RunStatus
 from timeline.display import clean
 
@@ -80,7 +79,7 @@ def resume(request: HttpRequest, project: str) -> HttpResponse:
             return _render(request, owner, bulk, _resume(principal, selected, bulk), done=True)
         problem = ""
         outcomes = run_actions.resume_many(principal, selected.values(), dry_run=True, **_options(bulk))
-    except InvalidInput as refusal:
+    except Invalid as refusal:
         problem = f"{refusal}."
         outcomes = run_actions.resume_many(principal, selected.values(), dry_run=True, kill=bulk.kill)
     live = [run.pk for run in selected.values() if run.state in LIVE]
@@ -118,7 +117,7 @@ def _parse_request(request: HttpRequest, principal: Principal, project: Project)
         return BulkRequest(matching[:MAX_RUNS], [], message, kill, has_more=len(matching) > MAX_RUNS)
     ids, skipped_ids = _ids(form.getlist("id")), _ids(form.getlist("skipped"))
     if len(ids) + len(skipped_ids) > MAX_RUNS:
-        raise InvalidListQuery(f"a bulk resume takes at most {MAX_RUNS} runs, not {len(ids) + len(skipped_ids)}")
+        raise InvalidQuery(f"a bulk resume takes at most {MAX_RUNS} runs, not {len(ids) + len(skipped_ids)}")
     if includes_live:
         ids, skipped_ids = [*ids, *skipped_ids], []
     return BulkRequest(ids, skipped_ids, message, kill)
@@ -141,7 +140,7 @@ def _ids(texts: Iterable[str]) -> list[UUID]:
     try:
         return [UUID(text) for text in dict.fromkeys(texts)]
     except ValueError:
-        raise InvalidListQuery("id must be a run ID") from None
+        raise InvalidQuery("id must be a run ID") from None
 
 
 def _runs(project: Project, ids: Iterable[UUID]) -> dict[UUID, AgentRun]:

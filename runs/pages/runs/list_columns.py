@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
-from runs.queries.run_lists.run_order import InvalidListQuery, RunOrder, SortKey
+from agentops.base.refusals import InvalidQuery
+from runs.queries.run_lists.run_order import RunOrder, SortKey
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ class Heading:
 
 
 def parse_columns(query: QueryDict) -> tuple[str, ...]:
-    """Return the names of the selected columns, in their fixed order. Raise InvalidListQuery for unknown ones.
+    """Return the names of the selected columns, in their fixed order. Raise InvalidQuery for unknown ones.
 
     The parameter may be repeated, as a form sends it, or contain names separated by commas.
     """
     chosen = {name for text in query.getlist("columns") for name in text.split(",") if name}
     unknown = sorted(chosen - {*NAMES, TITLE.name})
     if unknown:
-        raise InvalidListQuery(f"columns must be of {', '.join(NAMES)}, not {unknown[0][:64]!r}")
+        raise InvalidQuery(f"columns must be of {', '.join(NAMES)}, not {unknown[0][:64]!r}")
     return tuple(name for name in NAMES if name in chosen) if chosen else DEFAULT
 
 

@@ -10,11 +10,12 @@ from uuid import UUID
 from django.http import QueryDict
 
 from agentops.accounts.models import Project
+from agentops.base.refusals import InvalidQuery
 from runs.pages.runs.list_columns import DEFAULT, column_pairs, parse_columns
 from runs.pages.runs.listed_run import ListedRun, listed_runs, read
 from runs.queries.run_lists import run_windows
 from runs.queries.run_lists.run_filters import Filters
-from runs.queries.run_lists.run_order import NEWEST_FIRST, InvalidListQuery, ListPosition, RunOrder
+from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition, RunOrder
 from runs.queries.run_lists.run_windows import FoundRuns, RunSearch
 
 PAGE_SIZE = 50
@@ -51,10 +52,10 @@ class ListQuery:
 
     @classmethod
     def parse(cls, query: QueryDict) -> ListQuery:
-        """Return the list query of a query string. Raise InvalidListQuery for invalid values."""
+        """Return the list query of a query string. Raise InvalidQuery for invalid values."""
         before, after = query.get("before"), query.get("after")
         if before and after:
-            raise InvalidListQuery("use either before or after, not both")
+            raise InvalidQuery("use either before or after, not both")
         return cls(
             Filters.parse(query),
             before=ListPosition.parse(before, "before") if before else None,
@@ -137,8 +138,8 @@ class ListQuery:
 
 
 def ids_of(text: str) -> list[UUID]:
-    """Return the run IDs in a comma-separated list. Raise InvalidListQuery unless it has at most PAGE_SIZE IDs."""
+    """Return the run IDs in a comma-separated list. Raise InvalidQuery unless it has at most PAGE_SIZE IDs."""
     parts = text.split(",") if text else []
     if len(parts) > PAGE_SIZE or not all(UUID_HEX.fullmatch(part) for part in parts):
-        raise InvalidListQuery(f"ids must be at most {PAGE_SIZE} run IDs, separated by commas")
+        raise InvalidQuery(f"ids must be at most {PAGE_SIZE} run IDs, separated by commas")
     return [UUID(part) for part in parts]

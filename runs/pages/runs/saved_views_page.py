@@ -10,12 +10,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 
 from agentops.accounts.access import Action, Principal, project_for
-from agentops.accounts.errors import AccessError
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import Refusal
 from runs.actions.annotations import saved_views
-from runs.errors import RunRefusal
 from runs.models import SavedView
 from runs.pages.forms import fields
 from runs.pages.runs.list_query import ListQuery
@@ -94,7 +93,7 @@ def save(request: HttpRequest, project: str) -> HttpResponse:
             is_default=bool(form.get("default")),
         )
         messages.success(request, f"View “{clean(view.name)}” saved.")
-    except (RunRefusal, AccessError) as refusal:
+    except Refusal as refusal:
         messages.error(request, f"View not saved: {refusal}.")
     return _back(owner, query)
 
@@ -118,7 +117,7 @@ def change(request: HttpRequest, project: str, view_id: UUID) -> HttpResponse:
             is_shared=bool(form.get("shared")),
             is_default=bool(form.get("default")),
         )
-    except (RunRefusal, AccessError) as refusal:
+    except Refusal as refusal:
         if refusal.status == 404:
             raise
         messages.error(request, f"View not changed: {refusal}.")

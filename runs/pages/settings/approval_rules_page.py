@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter, project_for
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from agentops.base.refusals import InvalidQuery
 from runs.actions import approvals
 from runs.errors import InvalidPolicies
 from runs.pages.agents.agents_page import page_context

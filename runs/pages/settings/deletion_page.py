@@ -9,10 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import Conflict, NotConfirmed
+from agentops.accounts.errors import NotConfirmed
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import sentence
 from agentops.base.http.methods import require_http_methods
+from agentops.base.refusals import Conflict
 from runs.actions import project_deletion
 from runs.actions.archiving import being_recorded
 from runs.pages.agents.agents_page import page_context

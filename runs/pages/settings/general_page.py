@@ -9,13 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import Invalid, NotArchivable
+from agentops.accounts.errors import NotArchivable
 from agentops.accounts.memberships import change_project, unarchive_project
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import add_refusal
 from agentops.accounts.settings_pages.settings_forms import PROJECT_FIELDS, ProjectSettingsForm, key_form, member_form
 from agentops.base.http.methods import require_http_methods, require_POST
+from agentops.base.refusals import Invalid
 from runs.actions import archiving
 from runs.pages.agents.agents_page import page_context
 

@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST, require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.actions import model_prices
 from runs.agents.prices import InvalidPrices, ModelPrice, prices_for, prices_of
 from runs.pages.agents.agents_page import page_context

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from agentops.accounts.access import EnteredProject
+from agentops.base.refusals import NotFound
 from runs.models import Sink, SinkCursor
 from runs.queries import sink_health
 from runs.queries.sink_health import UNREAD_SPAN, SinkWithHealth
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.jsonl_sink import JsonlSink
-from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
+from runs.telemetry.sink_kind import InvalidSink
 from timeline.display import clean, format_duration
 
 #: Failed attempts in a row that do not yet indicate a problem.
@@ -69,11 +70,11 @@ class ShownSink:
 
 
 def get_sink(entry: EnteredProject, sink_id: UUID) -> Sink:
-    """Return a sink of the project with its health. Raises `SinkNotFound`."""
+    """Return a sink of the project with its health. Raises `sink_not_found`."""
     own = Sink.objects.filter(project=entry.project, pk=sink_id)
     sink = sink_health.with_unread(sink_health.with_health(own)).first()
     if sink is None:
-        raise SinkNotFound("no such sink")
+        raise NotFound("no such sink", code="sink_not_found")
     return sink
 
 

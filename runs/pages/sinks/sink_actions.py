@@ -10,15 +10,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods, require_POST
+from agentops.base.refusals import InvalidQuery, NotFound
 from runs.models import Delivery, Sink
 from runs.pages.sinks.shown_sink import get_sink
 from runs.pages.sinks.sink_page import sink_context
 from runs.telemetry import sink_changes
 from runs.telemetry.sink_changes import SinkChange
-from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
+from runs.telemetry.sink_kind import InvalidSink
 
 
 @require_POST
@@ -131,5 +131,5 @@ def _delivery(sink: Sink, text: str) -> Delivery:
         raise InvalidQuery("delivery must be the ID of a delivery, or dead") from None
     delivery = Delivery.objects.select_related("sink__project").filter(sink=sink, pk=delivery_id).first()
     if delivery is None:
-        raise SinkNotFound("no such delivery")
+        raise NotFound("no such delivery", code="sink_not_found")
     return delivery

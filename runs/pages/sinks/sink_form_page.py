@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_http_methods
+from agentops.base.refusals import InvalidQuery
 from runs.models import Sink
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import get_sink

@@ -11,9 +11,9 @@ from django.shortcuts import render
 from django.utils.http import urlencode
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.models import Delivery, Sink
 from runs.models.telemetry import TEST
 from runs.pages.agents.agents_page import page_context

@@ -7,10 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 
 from agentops.accounts.access import Action, enter
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.memberships import change_project
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
+from agentops.base.refusals import InvalidQuery
 
 ON, OFF = "on", "off"
 _DONE = {

@@ -13,10 +13,10 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.pages.run.facts import FAILED_CALLS
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.card_contents import resolution_text
-from runs.pages.timeline.fragments import InvalidRunQuery
 from runs.queries.run_tabs import call_list
 from runs.statuses import ToolStatus
 from timeline.display import clean, clip
@@ -88,7 +88,7 @@ def _after(row: Any, kept: dict[str, str]) -> str:
 def _status(request: HttpRequest) -> str:
     status = request.GET.get("status", "")
     if status and status != FAILED and status not in tuple(ToolStatus):
-        raise InvalidRunQuery(f"status must be {FAILED} or one of {', '.join(ToolStatus)}")
+        raise InvalidQuery(f"status must be {FAILED} or one of {', '.join(ToolStatus)}")
     return status
 
 
@@ -96,5 +96,5 @@ def _position(request: HttpRequest) -> tuple[int, UUID] | None:
     text = request.GET.get("after", "")
     match = _POSITION.fullmatch(text)
     if text and match is None:
-        raise InvalidRunQuery("after must be the position of a tool call, from the link to the next page")
+        raise InvalidQuery("after must be the position of a tool call, from the link to the next page")
     return (int(match[1]), UUID(match[2])) if match else None

@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.pages.content.images import media_name
@@ -22,7 +23,7 @@ from runs.pages.content.shown_text import ShownText, show_markdown, show_plain
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.card_contents import one_line
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
-from runs.pages.timeline.fragments import InvalidRunQuery, seq_of
+from runs.pages.timeline.fragments import seq_of
 from runs.queries.run_tabs.conversation_list import MessagePage, conversation_page
 from timeline.display import Clip, clean, clip, format_json
 
@@ -95,7 +96,7 @@ def _copied_until(run_id: UUID) -> int:
 def _segment_of(request: HttpRequest) -> UUID | None:
     text = request.GET.get("of", "")
     if text and not re.match(UUID_PATTERN, text):
-        raise InvalidRunQuery(f"of must be the ID of a run, not {text[:64]!r}")
+        raise InvalidQuery(f"of must be the ID of a run, not {text[:64]!r}")
     return UUID(text) if text else None
 
 

@@ -12,9 +12,10 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery
 from runs.pages.run.banner import href_of
 from runs.pages.run.run_tabs import tab_context
-from runs.pages.timeline.fragments import InvalidRunQuery, seq_of
+from runs.pages.timeline.fragments import seq_of
 from runs.queries.run_tabs.event_list import FAMILIES, stored_events
 from timeline.display import clean, clip
 from timeline.event_rows import row_of
@@ -88,5 +89,5 @@ def _listed(event: Event, page: str) -> ListedEvent:
 def _family(request: HttpRequest) -> str:
     family = request.GET.get("type", "")
     if family and family not in FAMILIES:
-        raise InvalidRunQuery(f"type must be one of {', '.join(FAMILIES)}")
+        raise InvalidQuery(f"type must be one of {', '.join(FAMILIES)}")
     return family

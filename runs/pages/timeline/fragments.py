@@ -10,7 +10,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from runs.errors import RunRefusal
+from agentops.base.refusals import InvalidQuery
 from runs.pages.timeline import window
 from runs.pages.timeline.window import Window
 from timeline.events import Show
@@ -20,13 +20,6 @@ from timeline.models import Log
 #: The header with the cursor of a fragment that ends with the newest event: the page's stream continues there.
 CURSOR_HEADER = "Timeline-Cursor"
 NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-
-class InvalidRunQuery(RunRefusal):
-    """A URL of a run page with an invalid query parameter."""
-
-    code = "invalid_query"
-    status = 400
 
 
 def window_of(request: HttpRequest, log_id: UUID, last_seq: int, show: Show = Show.ALL) -> tuple[Window, str]:
@@ -81,10 +74,10 @@ def rows_fragment(
 
 
 def seq_of(request: HttpRequest, name: str, what: str = "the sequence number of an event") -> int | None:
-    """Return the number in a query parameter, or None. Raise InvalidRunQuery unless it has 1 to 18 digits."""
+    """Return the number in a query parameter, or None. Raise InvalidQuery unless it has 1 to 18 digits."""
     text = request.GET.get(name)
     if not text:
         return None
     if not NUMBER.fullmatch(text):
-        raise InvalidRunQuery(f"{name} must be {what}, not {text[:64]!r}")
+        raise InvalidQuery(f"{name} must be {what}, not {text[:64]!r}")
     return int(text)

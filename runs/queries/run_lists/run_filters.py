@@ -17,10 +17,11 @@ from django.http import QueryDict
 
 from agentops.accounts.models import Project
 from agentops.accounts.names import UUID_PATTERN
+from agentops.base.refusals import InvalidQuery
 from runs.models import Agent, AgentRun
 from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.run_order import InvalidListQuery, duration_us
+from runs.queries.run_lists.run_order import duration_us
 from runs.statuses import RunStatus
 from timeline.display import LOOKAHEAD, clean, make_legible
 
@@ -85,7 +86,7 @@ class Filters:
 
     @classmethod
     def parse(cls, query: QueryDict) -> Filters:
-        """Return the filters of a query string. Raise InvalidListQuery for invalid values."""
+        """Return the filters of a query string. Raise InvalidQuery for invalid values."""
         return cls(
             _checked("status", filter_values.statuses, query.getlist("status")),
             _parsed(query, "agent", filter_values.agent),
@@ -242,4 +243,4 @@ def _checked(name: str, parse: Callable[[T], V], value: T) -> V:
     try:
         return parse(value)
     except ValueError as error:
-        raise InvalidListQuery(f"{name} {error}") from None
+        raise InvalidQuery(f"{name} {error}") from None

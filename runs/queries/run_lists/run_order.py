@@ -29,7 +29,7 @@ from django.db.models.functions import Cast, Coalesce
 from django.http import QueryDict
 
 from agentops.base import database_clock
-from runs.errors import RunRefusal
+from agentops.base.refusals import InvalidQuery
 from runs.models import Attempt
 from runs.models.querysets import RunQuerySet
 from timeline.events.moments import moved
@@ -41,13 +41,6 @@ POSITION = re.compile(r"(-?[0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
 LOWEST, HIGHEST = 1 - 10**18, 10**18 - 1
 #: Digits after the decimal point of a stored cost.
 COST_UNITS = 10**8
-
-
-class InvalidListQuery(RunRefusal):
-    """A URL of the run list with an invalid query parameter."""
-
-    code = "invalid_query"
-    status = 400
 
 
 class SortKey(enum.StrEnum):
@@ -84,10 +77,10 @@ class ListPosition:
 
     @classmethod
     def parse(cls, text: str, name: str) -> ListPosition:
-        """Return the position in the query parameter `name`. Raise InvalidListQuery for any other text."""
+        """Return the position in the query parameter `name`. Raise InvalidQuery for any other text."""
         match = POSITION.fullmatch(text)
         if match is None:
-            raise InvalidListQuery(f"{name} is not a position in the list: {text[:64]!r}")
+            raise InvalidQuery(f"{name} is not a position in the list: {text[:64]!r}")
         return cls(int(match[1]), UUID(match[2]))
 
     @property
@@ -158,12 +151,12 @@ class RunOrder:
 
     @classmethod
     def parse(cls, query: QueryDict) -> RunOrder:
-        """Return the order of a query string. Raise InvalidListQuery for invalid values."""
+        """Return the order of a query string. Raise InvalidQuery for invalid values."""
         key, direction = query.get("sort") or SortKey.CREATED.value, query.get("order") or "desc"
         if key not in list(SortKey):
-            raise InvalidListQuery(f"sort must be one of {', '.join(SortKey)}, not {key[:64]!r}")
+            raise InvalidQuery(f"sort must be one of {', '.join(SortKey)}, not {key[:64]!r}")
         if direction not in ("asc", "desc"):
-            raise InvalidListQuery(f"order must be asc or desc, not {direction[:64]!r}")
+            raise InvalidQuery(f"order must be asc or desc, not {direction[:64]!r}")
         return cls(SortKey(key), direction == "asc")
 
     @property

@@ -9,12 +9,13 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from agentops.base.refusals import InvalidQuery
 from runs.models import SearchEntry
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
 from runs.queries.run_columns import with_agent
 from runs.queries.searching import text_index
 from runs.queries.searching.entry_conditions import of_project, project_tag, with_status
-from runs.queries.searching.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
+from runs.queries.searching.search_terms import Excerpt, excerpt, matches, rank
 from runs.queries.searching.text_index import SearchScope, find
 from runs.queries.searching.text_parts import text_key
 from runs.queries.veiled_ids import unveil, veil
@@ -183,9 +184,9 @@ def _is_beyond(key: tuple[int, ...], place: tuple[int, ...], span: RowSpan) -> b
 
 
 def _place(span: RowSpan, order: Sequence[Key]) -> tuple[int, ...]:
-    """Return the position of a span; empty for the first page. Raises `InvalidSearch` if it is for another order."""
+    """Return the position of a span; empty for the first page. Raises `InvalidQuery` if it is for another order."""
     if len(span.position) not in (0, len(order)):
-        raise InvalidSearch("the position is not one of this search")
+        raise InvalidQuery("the position is not one of this search")
     return tuple(key.from_cursor(value) for key, value in zip(order, span.position, strict=False))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from runs.errors import RunRefusal
+from agentops.base.refusals import InvalidQuery
 from timeline.display import make_legible
 
 MAX_TEXT = 200
@@ -22,13 +22,6 @@ EXCERPT, BEFORE = 320, 80
 MAX_OCCURRENCES = 8
 #: A quoted term, or a word. An unpaired quotation mark is part of a word.
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
-
-
-class InvalidSearch(RunRefusal):
-    """A search with an invalid parameter."""
-
-    code = "invalid_query"
-    status = 400
 
 
 _SIGMAS = re.compile("[Σς]")
@@ -76,14 +69,14 @@ def one_line(text: str) -> str:
 def parse(text: str) -> tuple[str, ...]:
     """Return the terms of a search, each once: words, and texts in double quotes with their spaces.
 
-    Empty if there is nothing to search for. Raises `InvalidSearch` if it is too long.
+    Empty if there is nothing to search for. Raises `InvalidQuery` if it is too long.
     """
     if len(text) > MAX_TEXT:
-        raise InvalidSearch(f"a search can have at most {MAX_TEXT} characters, not {len(text)}")
+        raise InvalidQuery(f"a search can have at most {MAX_TEXT} characters, not {len(text)}")
     found = (match[1] if match[1] is not None else match[2] for match in _TERM.finditer(make_legible(text)))
     terms = tuple(dict.fromkeys(filter(None, (fold(one_line(term)) for term in found))))
     if len(terms) > MAX_TERMS:
-        raise InvalidSearch(f"a search can have at most {MAX_TERMS} terms, not {len(terms)}")
+        raise InvalidQuery(f"a search can have at most {MAX_TERMS} terms, not {len(terms)}")
     return terms
 
 

@@ -16,9 +16,9 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError, connection
 
 from agentops.accounts.models import Project
+from agentops.base.refusals import Refusal
 from runs.actions import approvals, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.errors import RunRefusal
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun
 from tests.chaos.environment.player_environment import PROMPT
@@ -105,7 +105,7 @@ class answering:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if isinstance(error, RunRefusal):
+        if isinstance(error, Refusal):
             self._operation.end("fail", error.code)
         elif isinstance(error, CUT):
             self._operation.end("info", type(error).__name__)

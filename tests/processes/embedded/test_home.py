@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 
-from runs.management.site.home import AlreadyRunning, Home, remote_file_system
+from runs.management.site.home import Home, remote_file_system
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
@@ -31,7 +32,7 @@ def test_a_home_is_locked_by_one_process_and_records_its_owner(tmp_path: Path) -
     first = Home(tmp_path / "a" / "home")
     assert first.previous == ""
     first.belongs_to("box:4711:0123456789abcdef")
-    with pytest.raises(AlreadyRunning, match=r"already running on .*home \(process 4711\)"):
+    with pytest.raises(CommandError, match=r"already running on .*home \(process 4711\)"):
         Home(tmp_path / "a" / "home")
 
     first.release()

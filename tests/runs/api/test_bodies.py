@@ -18,7 +18,7 @@ from django.test import RequestFactory
 from rest_framework.request import Request
 
 from agentops.base.http.utf8_requests import AsgiRequest
-from runs.api.problems import Problem
+from agentops.base.refusals import Refusal
 from runs.api.requests.bodies import MAX_BYTES, StrictJSONParser, document_of
 from tests.support.api.bad_json import REFUSED
 from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
@@ -141,7 +141,7 @@ def test_a_bomb_is_inflated_no_further_than_the_body_limit(alpha: Program) -> No
     request = RequestFactory().generic("POST", "/", layer, JSON, headers={"Content-Encoding": "gzip"})
     request = Request(request, parsers=[StrictJSONParser()])
     tracemalloc.start()
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Refusal) as caught:
         document_of(request)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -207,7 +207,7 @@ def sent(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = ""
 
 
 def code_of(request: Any, **options: Any) -> tuple[int, str]:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(Refusal) as caught:
         document_of(request, **options)
     return caught.value.status, caught.value.code
 

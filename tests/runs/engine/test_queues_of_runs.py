@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 
 from agentops.accounts.access import SYSTEM
 from runs.actions import ag_ui_runs, agent_definitions
-from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage, ThreadBusy
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.actions.resume import resume
 from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun
@@ -111,7 +111,7 @@ def test_a_message_to_a_thread_and_a_concurrent_claim_do_not_deadlock() -> None:
 
     outcome = _outcome_during_claim(run, lambda: ag_ui_runs.start(SYSTEM, agent.project, agent, second))
 
-    assert isinstance(outcome, ThreadBusy)
+    assert outcome.code == "thread_busy"
 
 
 def _outcome_during_claim(run: AgentRun, act: Callable[[], Any]) -> Any:

@@ -15,7 +15,6 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.actions.fork import fork
-from runs.errors import NoCheckpoint, RunIsExternal
 from runs.external.ingest import Sender, record
 from runs.external.silence import notice_silence
 from runs.models import AgentRun
@@ -23,6 +22,7 @@ from runs.upkeep import invariants, replay_check
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
+from tests.support.expected_refusals import refuses
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.threads import at_once
 from timeline.events import describe
@@ -60,9 +60,9 @@ def test_every_action_except_stop_is_refused_and_writes_nothing(status: str) -> 
         lambda: run_actions.resume(SYSTEM, run),
         lambda: run_actions.resume(SYSTEM, run, kill=True),
     ):
-        with pytest.raises(RunIsExternal):
+        with refuses("run_is_external"):
             act()
-    with pytest.raises(NoCheckpoint):
+    with refuses("no_checkpoint"):
         fork(run.pk, by="test", step=1)
 
     run.refresh_from_db()

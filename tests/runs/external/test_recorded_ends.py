@@ -14,12 +14,12 @@ from pytest_django import Settings
 
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions.dismissals import NotDismissable, dismiss
-from runs.errors import RunIsExternal, RunTerminal
 from runs.external.ingest import EventResult, Sender, record
 from runs.external.recorded_ends import end_abandoned, stop
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.upkeep import invariants, replay_check
 from tests.support.accounts import make_person, with_key
+from tests.support.expected_refusals import refuses
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.imported_runs import check_run, import_content, lines_of
 from timeline.models import Event, Log
@@ -154,7 +154,7 @@ def test_recorded_child_runs_are_stopped_with_their_parent(
 def test_an_ended_run_is_not_stopped_again(project: Project) -> None:
     run = reported(project, ("run.completed", {}))
 
-    with pytest.raises(RunTerminal, match="the recording has ended: the run is completed"):
+    with refuses("run_terminal", match="the recording has ended: the run is completed"):
         stop("user:ada", run)
 
 
@@ -164,7 +164,7 @@ def test_a_sub_agent_of_a_session_ends_with_its_session(project: Project) -> Non
     silent_for(run, days=30)
     run.refresh_from_db()
 
-    with pytest.raises(RunIsExternal, match="stop its parent run"):
+    with refuses("run_is_external", match="stop its parent run"):
         stop("user:ada", run)
     assert end_abandoned() == 0
 

@@ -11,15 +11,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.accounts.models import Project
 from runs.actions import flow_commands, flow_run_actions, run_actions
-from runs.errors import (
-    FlowRunNotFound,
-    FlowRunNotPaused,
-    MoveRefused,
-    NotARunOfTheFlow,
-    RunIdRequired,
-    RunTerminal,
-    SnapshotUnusable,
-)
+from runs.errors import FlowRunNotFound, MoveRefused
 from runs.fixtures import library
 from runs.flows import runner
 from runs.flows.kernel.flow_decisions import Decisions
@@ -29,6 +21,7 @@ from runs.providers import base as providers
 from runs.queries.flow_graphs import graph_of_definition, graph_of_run
 from runs.queries.flow_states import snapshot_at
 from runs.worker.worker import Worker
+from tests.support.expected_refusals import refuses
 from tests.support.factories import make_project
 from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
 from tests.support.refusals import refusing
@@ -133,7 +126,7 @@ def test_a_paused_flow_continues_with_one_resume_and_enters_open_nodes_once(proj
 
     assert play(paused, worker).status == "paused"
     resumed = flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=paused.pk), message="Be brief")
-    with pytest.raises(FlowRunNotPaused):
+    with refuses("flow_run_not_paused"):
         flow_run_actions.resume("user:ada", paused)
     ended = play(resumed, worker)
 
@@ -156,10 +149,12 @@ def test_s_003_an_ended_flow_run_cannot_be_resumed(project: Project, worker: Wor
     ended = play(make_flow_run({"nodes": [{"id": "a", "type": "constant", "value": 1}]}, project), worker)
     before = len(events_of(ended))
 
-    for act in (flow_run_actions.resume, flow_run_actions.pause, flow_run_actions.stop):
-        with pytest.raises((FlowRunNotPaused, RunTerminal)):
+    with refuses("flow_run_not_paused"):
+        flow_run_actions.resume("user:ada", ended)
+    for act in (flow_run_actions.pause, flow_run_actions.stop):
+        with refuses("run_terminal"):
             act("user:ada", ended)
-    with pytest.raises(RunTerminal):
+    with refuses("run_terminal"):
         flow_commands.command("user:ada", ended, {"type": "send", "message": "hi"})
     assert len(events_of(ended)) == before
 
@@ -193,11 +188,11 @@ def test_a_message_reaches_only_the_named_run(project: Project, worker: Worker) 
     assert [command.payload for command in one.commands.all()] == [{"message": "now"}]
     paused = flow_run_actions.pause("user:ada", started)
     flow_commands.command("user:ada", paused, {"type": "send", "runId": str(two.pk), "message": "later"})
-    for body, error in (
-        ({"type": "send", "message": "to whom"}, RunIdRequired),
-        ({"type": "reply", "runId": str(foreign.pk), "message": "leak"}, NotARunOfTheFlow),
+    for body, code in (
+        ({"type": "send", "message": "to whom"}, "run_id_required"),
+        ({"type": "reply", "runId": str(foreign.pk), "message": "leak"}, "run_not_in_flow"),
     ):
-        with pytest.raises(error):
+        with refuses(code):
             flow_commands.command("user:ada", paused, body)
     waiting = FlowRun.objects.get(pk=started.pk)
     assert waiting.snapshot["inbox"] == {str(two.pk): [{"type": "send", "message": "later", "by": "user:ada"}]}
@@ -316,10 +311,10 @@ def test_s_002_a_refused_resume_gives_a_reason(project: Project, worker: Worker)
     with pytest.raises(FlowRunNotFound):
         flow_run_actions.resume("user:ada", FlowRun(pk=uuid7()))
     FlowRun.objects.filter(pk=paused.pk).update(snapshot={**paused.snapshot, "runId": ""})
-    with pytest.raises(SnapshotUnusable, match="no runId"):
+    with refuses("snapshot_unusable", match="no runId"):
         flow_run_actions.resume("user:ada", paused)
     FlowRun.objects.filter(pk=paused.pk).update(snapshot={"runId": str(paused.pk)})
-    with pytest.raises(SnapshotUnusable, match="has the keys"):
+    with refuses("snapshot_unusable", match="has the keys"):
         flow_run_actions.resume("user:ada", paused)
     FlowRun.objects.filter(pk=paused.pk).update(snapshot=paused.snapshot)
     assert types_of(paused).count("flow.resumed") == 0

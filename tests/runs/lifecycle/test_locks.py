@@ -12,10 +12,10 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from agentops.base.database_clock import clock
+from agentops.base.refusals import Refusal
 from runs.actions.resume import resume
 from runs.engine.leases import Lease
 from runs.engine.releases import UnloadedRun, release_run
-from runs.errors import RunTerminal
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunError
 from runs.statuses import RunStatus
@@ -74,7 +74,7 @@ def test_a_command_waits_for_the_end_of_a_run_that_has_read_its_commands() -> No
     def stop() -> None:
         try:
             outcome.append(inbox.stop(run.pk, by="ann"))
-        except RunTerminal as error:
+        except Refusal as error:
             outcome.append(error)
         finally:
             connections.close_all()
@@ -89,7 +89,7 @@ def test_a_command_waits_for_the_end_of_a_run_that_has_read_its_commands() -> No
     release_run(held, RunStatus.FAILED, RunFailed(error_type="test"), reason="test", unless={"stop"}, also=post)
     thread.join(60)
 
-    assert [type(each) for each in outcome] == [RunTerminal]
+    assert [each.code for each in outcome] == ["run_terminal"]
 
 
 def _somebody_waits() -> bool:

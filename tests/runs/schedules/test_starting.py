@@ -19,7 +19,6 @@ from runs.actions import flow_definitions, run_actions
 from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now, run_prepared
 from runs.actions.schedules.schedule_definition import ScheduleDefinition
-from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.starting import ScheduleChanged, due_schedules, prepare, start_due, start_due_schedules
 from runs.errors import InvalidAgent
@@ -28,6 +27,7 @@ from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
 from runs.worker import upkeep
 from tests.support.accounts import with_key
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive, make_agent, make_project
 from tests.support.flows.flow_runs import make_flow
 from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
@@ -347,7 +347,7 @@ def test_a_change_keeps_a_concurrent_pause(project: Project, clock: SetClock, mo
 def test_a_change_of_another_projects_schedule_is_refused_first(project: Project, clock: SetClock) -> None:
     schedule = make_schedule(project)
     clock.move(minutes=1)
-    with pytest.raises(ScheduleNotFound):
+    with refuses("schedule_not_found"):
         change_schedule(make_project("beta"), schedule.pk, {"is_enabled": False}, by=SYSTEM)
     assert outcomes(schedule) == []
 

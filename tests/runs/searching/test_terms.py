@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.queries.searching.search_terms import (
-    EXCERPT,
-    MAX_TERMS,
-    InvalidSearch,
-    excerpt,
-    fold,
-    matches,
-    one_line,
-    parse,
-    rank,
-)
+from agentops.base.refusals import InvalidQuery
+from runs.queries.searching.search_terms import EXCERPT, MAX_TERMS, excerpt, fold, matches, one_line, parse, rank
 from runs.queries.veiled_ids import unveil, veil
 
 
@@ -45,7 +36,7 @@ def test_terms(typed: str, terms: tuple[str, ...]) -> None:
     ("typed", "said"), [("x" * 10_000, "200 characters, not 10000"), ("a b c d e f g h i j k", "10 terms, not 11")]
 )
 def test_a_search_that_is_too_long_is_refused(typed: str, said: str) -> None:
-    with pytest.raises(InvalidSearch, match=said):
+    with pytest.raises(InvalidQuery, match=said):
         parse(typed)
     assert len(parse("a b c d e f g h i j")) == MAX_TERMS
 

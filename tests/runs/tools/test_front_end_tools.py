@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runs.errors import FrontEndToolsUnsupported
 from runs.lifecycle.creation import with_front_end_tools
 from runs.tools import front_end_tools
 from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import FrontEndTools, InvalidFrontEndTool, checked, names_in
+from tests.support.expected_refusals import refuses
 
 COLOUR = {"name": "set_colour", "description": "Colours it.", "parameters": {"properties": {"to": {"type": "string"}}}}
 
@@ -79,5 +79,5 @@ def test_front_end_tools_replace_the_tools_of_the_previous_run() -> None:
     assert with_tools == config | {"front_end_tools": [COLOUR]}
     assert with_front_end_tools(with_tools, None) == with_tools
     assert with_front_end_tools(with_tools, []) == config
-    with pytest.raises(FrontEndToolsUnsupported):
+    with refuses("frontend_tools_unsupported"):
         with_front_end_tools({"provider": "claude_cli"}, [COLOUR])

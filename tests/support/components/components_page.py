@@ -14,9 +14,10 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from agentops.accounts.access import Action, may, projects_for
-from agentops.accounts.errors import InvalidQuery, NotFound, RoleRequired
+from agentops.accounts.errors import RoleRequired
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
+from agentops.base.refusals import InvalidQuery, NotFound
 from tests.support.components.basic_examples import basic_examples
 from tests.support.components.content_examples import content_examples
 from tests.support.components.flow_examples import flow_examples

@@ -14,8 +14,8 @@ from typing import Any
 from pytest_django import Settings
 
 from agentops.accounts.models import Project
+from agentops.base.refusals import Refusal
 from runs.actions import flow_run_actions, run_actions
-from runs.errors import RunRefusal
 from runs.models import AgentRun, AgentRunToolCall, FlowRun
 from runs.upkeep.invariants import check
 from runs.upkeep.replay_check import flow_differences
@@ -79,7 +79,7 @@ def _answer(flow_run: FlowRun) -> None:
     for run in asking:
         try:
             run_actions.reply("user:ada", run, "yes")
-        except RunRefusal:
+        except Refusal:
             continue
 
 
@@ -162,6 +162,6 @@ def _pause_and_resume(flow_run: FlowRun) -> int:
     try:
         paused = flow_run_actions.pause("user:ada", flow_run)
         flow_run_actions.resume("user:ada", paused)
-    except RunRefusal:
+    except Refusal:
         return 0  # The flow run has ended.
     return 1

@@ -13,9 +13,9 @@ from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.accounts.models import AuditEntry, Notification
+from agentops.base.refusals import Invalid, Refusal
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
-from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput
 from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.lifecycle import approval_decisions
 from runs.lifecycle.approval_decisions import Decision
@@ -27,6 +27,7 @@ from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
 from tests.support.engine.hook_samples import use, with_hooks
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 
@@ -162,15 +163,16 @@ def test_two_concurrent_decisions_store_the_first_and_the_second_sees_who_decide
         start.wait()
         try:
             return decide(run, decision, by=by)
-        except ApprovalDecided as refusal:
+        except Refusal as refusal:
             return refusal
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(go, ["user:ada", "user:bob"], [APPROVE, DENY]))
-    [refusal] = [answer for answer in answers if isinstance(answer, ApprovalDecided)]
-    [winner] = [answer for answer in answers if not isinstance(answer, ApprovalDecided)]
+    [refusal] = [answer for answer in answers if isinstance(answer, Refusal)]
+    assert refusal.code == "approval_decided"
+    [winner] = [answer for answer in answers if not isinstance(answer, Refusal)]
     assert str(refusal) == f"{winner.approval.decided_by} already {winner.approval.state} this call"
     assert (
         decide(run, APPROVE if winner.approval.state == "approved" else DENY, winner.approval.decided_by).is_new
@@ -199,7 +201,7 @@ def test_an_undecided_approval_expires(scripted: MakeScripted, worker: Worker, e
     else:
         assert (run.status, run.status_reason) == (RunStatus.PAUSED, "escalated")
         assert Notification.objects.filter(run_id=run.pk, kind="escalated").count() == 1
-    with pytest.raises(ApprovalDecided, match="expired"):
+    with refuses("approval_decided", match="expired"):
         decide(run, APPROVE)
     assert_sound(run)
 
@@ -212,7 +214,7 @@ def test_a_run_that_is_paused_or_stopped_cancels_its_approval(
     getattr(run_actions, command)("user:ada", run)
     approval = Approval.objects.get(run=run)
     assert approval.state == "cancelled"
-    with pytest.raises(ApprovalDecided, match="the run is"):
+    with refuses("approval_decided", match="the run is"):
         decide(run, APPROVE)
     if command == "pause":
         drive(resume(run.pk, by="user:ada").run)
@@ -309,7 +311,7 @@ def test_an_edit_keeps_the_secrets_that_the_approver_saw_redacted(scripted: Make
     run = drive(with_hooks(scripted(leaks), hooks, approvals=ASK))
     shown = Approval.objects.get(run=run).arguments
     assert TOKEN not in str(shown)
-    with pytest.raises(InvalidInput, match="placeholder"):
+    with pytest.raises(Invalid, match="placeholder"):
         decide(run, Decision(approves=True, arguments={"n": 1, "note": {"key": shown["note"]["key"] + "x"}}))
     decide(run, Decision(approves=True, arguments={"n": 2, "note": shown["note"]}))
     run = drive(run)
@@ -329,7 +331,7 @@ def test_an_edit_keeps_the_secrets_that_the_approver_saw_redacted(scripted: Make
 )
 def test_an_invalid_decision_is_refused(scripted: MakeScripted, decision: Decision, pointer: str) -> None:
     run = waiting(scripted)
-    with pytest.raises(InvalidInput) as refusal:
+    with pytest.raises(Invalid) as refusal:
         decide(run, decision)
     assert refusal.value.data["pointer"] == pointer
     assert Approval.objects.get(run=run).state == "pending"
@@ -347,5 +349,5 @@ def test_arguments_may_contain_the_json_escape_of_nul(scripted: MakeScripted) ->
 def test_a_call_without_an_approval_cannot_be_decided(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_once"]]))
     call = AgentRunToolCall.objects.get(run=run)
-    with pytest.raises(ApprovalNotRequested):
+    with refuses("approval_not_requested"):
         approvals.decide("user:ada", run, call.pk, APPROVE)

@@ -11,13 +11,13 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
 from runs import chaos
 from runs.actions.resume import resume
 from runs.engine import decisions
-from runs.errors import RunTerminal
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import MakeScripted
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
@@ -61,7 +61,7 @@ def test_a_stop_during_a_tool_denies_the_others(scripted: MakeScripted, at: At, 
     assert len(effects()) == 1
     nothing_unread(run)
     check(run)
-    with pytest.raises(RunTerminal):
+    with refuses("run_terminal"):
         inbox.send(run.pk, "Too late.", by="ann")
 
 

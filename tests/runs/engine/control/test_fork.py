@@ -12,13 +12,14 @@ from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.conversation import transcript
 from runs.conversation.message_text import text_of
-from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, MessageEmpty, NoCheckpoint, RunNotFound
+from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import differences
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.engine.model_messages import endless, plain, texts
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 from timeline.events import describe
@@ -177,7 +178,7 @@ def test_a_resume_with_append_false_drops_the_conversation_of_the_fork(scripted:
     later = drive(resume(forked.pk, by="ann", message="Anew.", append=False).run)
 
     assert texts(requests[2][1]) == [INSTRUCTIONS, "> Anew."]
-    with pytest.raises(NoCheckpoint):
+    with refuses("no_checkpoint"):
         fork(later.pk, by="ann", step=1)
     whole(run, forked, later)
 
@@ -189,34 +190,34 @@ def test_the_limit_of_total_steps_counts_the_steps_before_the_fork(scripted: Mak
 
     assert (forked.status, forked.status_reason, forked.step_count) == (RunStatus.PAUSED, "max_steps", 4)
     before = AgentRun.objects.count()
-    with pytest.raises(MaxTotalStepsExceeded):
+    with refuses("max_total_steps_exceeded"):
         fork(run.pk, by="ann", step=4)
     assert AgentRun.objects.count() == before
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "pointer"),
+    ("options", "code", "pointer"),
     [
-        ({}, InvalidInput, "/step"),
-        ({"step": 9}, NoCheckpoint, "/step"),
-        ({"step": 0}, NoCheckpoint, "/step"),
-        ({"step": 1, "message": " "}, MessageEmpty, "/message"),
-        ({"step": 1, "agent": {"model": ""}}, InvalidAgent, "/agent/model"),
-        ({"step": 1, "agent": {"max_steps": 0}}, InvalidAgent, "/agent/max_steps"),
-        ({"step": 1, "agent": {"max_steps": True}}, InvalidAgent, "/agent/max_steps"),
-        ({"step": 1, "agent": {"instructions": ""}}, InvalidAgent, "/agent/instructions"),
-        ({"step": 1, "agent": {"settings": []}}, InvalidAgent, "/agent/settings"),
-        ({"step": 1, "agent": {"tools": []}}, InvalidAgent, "/agent/tools"),
+        ({}, "invalid_input", "/step"),
+        ({"step": 9}, "no_checkpoint", "/step"),
+        ({"step": 0}, "no_checkpoint", "/step"),
+        ({"step": 1, "message": " "}, "message_empty", "/message"),
+        ({"step": 1, "agent": {"model": ""}}, "invalid_agent", "/agent/model"),
+        ({"step": 1, "agent": {"max_steps": 0}}, "invalid_agent", "/agent/max_steps"),
+        ({"step": 1, "agent": {"max_steps": True}}, "invalid_agent", "/agent/max_steps"),
+        ({"step": 1, "agent": {"instructions": ""}}, "invalid_agent", "/agent/instructions"),
+        ({"step": 1, "agent": {"settings": []}}, "invalid_agent", "/agent/settings"),
+        ({"step": 1, "agent": {"tools": []}}, "invalid_agent", "/agent/tools"),
     ],
     ids=str,
 )
 def test_a_fork_refuses_invalid_options_and_writes_nothing(
-    scripted: MakeScripted, options: dict[str, Any], error: type[InvalidInput], pointer: str
+    scripted: MakeScripted, options: dict[str, Any], code: str, pointer: str
 ) -> None:
     run = drive(scripted(calls=[["ledger_read"]]))
     before = (AgentRun.objects.count(), len(events(run)))
 
-    with pytest.raises(error) as refused:
+    with refuses(code) as refused:
         fork(run.pk, by="ann", **options)
 
     assert refused.value.data["pointer"] == pointer
@@ -229,10 +230,10 @@ def test_a_fork_refuses_a_checkpoint_of_another_conversation(scripted: MakeScrip
     forked = fork(other.pk, by="ann", checkpoint_id=theirs.pk)
     assert (forked.forked_from_id, forked.forked_at_step) == (other.pk, 1)
 
-    with pytest.raises(NoCheckpoint):
+    with refuses("no_checkpoint"):
         fork(run.pk, by="ann", checkpoint_id=theirs.pk)
     # A checkpoint of the source run, but after the fork.
-    with pytest.raises(NoCheckpoint):
+    with refuses("no_checkpoint"):
         fork(forked.pk, by="ann", checkpoint_id=Checkpoint.objects.get(run=other, step_number=2).pk)
     with pytest.raises(RunNotFound):
         fork(theirs.pk, by="ann", step=1)

@@ -12,7 +12,6 @@ from pydantic_ai.messages import ToolCallPart
 
 from agentops.accounts.models import Notification
 from runs.actions.resume import resume
-from runs.errors import RunTerminal
 from runs.lifecycle import inbox, questions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
@@ -34,6 +33,7 @@ from tests.support.engine.policy_occasions import (
     saying,
     with_policies,
 )
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -237,7 +237,7 @@ def test_a_waiting_run_can_be_resumed_without_an_answer(asking: AgentRun, worker
 def test_a_reply_after_the_end_is_refused(asking: AgentRun, worker: Worker) -> None:
     inbox.stop(asking.pk, by="user:ann")
 
-    with pytest.raises(RunTerminal):
+    with refuses("run_terminal"):
         inbox.reply(asking.pk, "Too late.", by="user:ann")
     in_order(asking)
 

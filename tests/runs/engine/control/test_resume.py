@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pytest_django import Settings
 
 from runs.actions.resume import ResumeResult, resume
-from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
+from runs.errors import InvalidMaxSteps, MessageEmpty
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.providers import messages
@@ -19,6 +19,7 @@ from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.engine.model_messages import endless, plain, texts
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.run_checks import check, events
 
@@ -123,7 +124,7 @@ def test_the_limit_of_total_steps_ends_a_lineage_exactly(scripted: MakeScripted,
 
     assert (later.status, later.status_reason, later.step_count) == (RunStatus.PAUSED, "max_steps", 5)
     before = AgentRun.objects.count()
-    with pytest.raises(MaxTotalStepsExceeded):
+    with refuses("max_total_steps_exceeded"):
         resume(later.pk, by="ann")
     assert AgentRun.objects.count() == before
     later.refresh_from_db()
@@ -168,11 +169,11 @@ def test_a_resume_refuses_invalid_options_and_writes_nothing(
 
 def test_only_a_paused_run_can_be_resumed(scripted: MakeScripted) -> None:
     queued = scripted()
-    with pytest.raises(RunNotPaused) as refused:
+    with refuses("run_not_paused") as refused:
         resume(queued.pk, by="ann")
     assert refused.value.data["run_status"] == "queued"
     done = drive(queued)
-    with pytest.raises(RunNotPaused):
+    with refuses("run_not_paused"):
         resume(done.pk, by="ann")
 
 

@@ -11,10 +11,11 @@ from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.accounts.models import AuditEntry
+from agentops.base.refusals import Invalid
 from runs.actions import run_actions, unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.engine.turns import tool_turn
-from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
+from runs.errors import MessageEmpty, RunNotFound
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
@@ -22,6 +23,7 @@ from runs.statuses import RunStatus, ToolStatus
 from runs.tools.base import OutcomeUnknown
 from runs.upkeep.replay_check import differences
 from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive, make_waiting
 from tests.support.run_checks import check, events
 from timeline.models import Event
@@ -139,7 +141,7 @@ def test_a_retried_call_can_be_lost_and_retried_repeatedly(waiting: AgentRun, ef
     for starts in (1, 2, 3):
         assert (first(waiting).status, first(waiting).starts) == (ToolStatus.UNKNOWN, starts)
         resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
-        with pytest.raises(CallNotUnknown, match="already resolved this call as retry"):
+        with refuses("call_not_unknown", match="already resolved this call as retry"):
             resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="bob")
         assert lost(waiting).status == RunStatus.WAITING
         in_order(waiting)
@@ -221,7 +223,7 @@ def test_the_first_of_many_concurrent_resolutions_counts(waiting: AgentRun) -> N
     told = f"person {heard} already resolved this call as {list(OutcomeChoice)[heard % 3]}"
     for number, answer in enumerate(answers):
         if number != heard:
-            assert isinstance(answer, CallNotUnknown), answer
+            assert answer.code == "call_not_unknown"
             assert str(answer) == told
             assert answer.data["chosen"] == list(OutcomeChoice)[heard % 3]
     assert [e.payload["by"] for e in events(waiting) if e.type == "tool.outcome_resolved"] == [f"person {heard}"]
@@ -250,9 +252,7 @@ def test_a_stopped_run_refuses_a_resolution(waiting: AgentRun) -> None:
     inbox.stop(waiting.pk, by="bob")
     before = Event.objects.count()
 
-    with pytest.raises(
-        CallNotUnknown, match="the run is stopped, so the outcome of this call stays unknown"
-    ) as refusal:
+    with refuses("call_not_unknown", match="the run is stopped, so the outcome of this call stays unknown") as refusal:
         resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
 
     assert refusal.value.data == {"call_status": "unknown", "run_status": "stopped", "chosen": None}
@@ -284,7 +284,7 @@ def test_repeating_a_resolution_writes_no_second_event(
     for by, other in (("bob", text), ("ada", "else")):
         if choice is OutcomeChoice.RETRY and by == "ada":
             continue
-        with pytest.raises(CallNotUnknown, match=f"ada already resolved this call as {choice}"):
+        with refuses("call_not_unknown", match=f"ada already resolved this call as {choice}"):
             resolve(waiting.pk, call.pk, choice, by=by, text=other)
     assert Event.objects.count() == before
 
@@ -298,17 +298,17 @@ def test_invalid_resolutions_are_refused(waiting: AgentRun) -> None:
 
     with pytest.raises(RunNotFound):
         resolve(call.pk, call.pk, OutcomeChoice.DONE, by="ada")
-    with pytest.raises(ToolCallNotFound):
+    with refuses("tool_call_not_found"):
         resolve(other_run.pk, call.pk, OutcomeChoice.DONE, by="ada")
-    with pytest.raises(CallNotUnknown, match="this call is planned"):
+    with refuses("call_not_unknown", match="this call is planned"):
         resolve(
             waiting.pk, AgentRunToolCall.objects.get(run=waiting, status="planned").pk, OutcomeChoice.DONE, by="ada"
         )
     with pytest.raises(MessageEmpty):
         resolve(waiting.pk, call.pk, OutcomeChoice.FAILED, by="ada", text=" ")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Invalid):
         resolve(waiting.pk, call.pk, OutcomeChoice.DONE, by="ada", text="x" * 200_001)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Invalid):
         resolve(waiting.pk, call.pk, OutcomeChoice.RETRY, by="ada", text="x")
 
     assert Event.objects.count() == before

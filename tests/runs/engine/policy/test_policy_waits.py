@@ -15,11 +15,11 @@ from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
 from agentops.accounts.models import Notification
+from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents import policies
 from runs.engine import due_resumes
-from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
@@ -38,6 +38,7 @@ from tests.support.engine.policy_occasions import (
     time_has_come,
     with_policies,
 )
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -285,7 +286,7 @@ def test_a_waiting_run_can_be_stopped(limited: AgentRun) -> None:
 
 
 def test_a_waiting_run_can_be_killed_and_resumed(limited: AgentRun, worker: Worker) -> None:
-    with pytest.raises(RunNotPaused):
+    with refuses("run_not_paused"):
         resume(limited.pk, by="user:ann")
 
     assert resume(limited.pk, by="user:ann", kill=True).run.resumed_from_id == limited.pk
@@ -344,17 +345,16 @@ def test_only_a_stop_or_a_concurrent_sweep_takes_effect(limited: AgentRun, attem
     time_has_come(limited)
 
     def stop() -> str:
-        from runs.errors import RunTerminal
 
         try:
             inbox.stop(limited.pk, by="user:ann")
-        except RunTerminal:
-            return "late"
+        except Refusal as refusal:
+            return refusal.code
         return "stopped"
 
     swept, stopped = at_once(due_resumes.end_waits, stop)
 
-    assert (swept, stopped) in [(1, "late"), (0, "stopped")]
+    assert (swept, stopped) in [(1, "run_terminal"), (0, "stopped")]
     assert len(lineage(limited)) == 1 + swept
     in_order(limited)
 

@@ -13,7 +13,6 @@ from django.test import Client
 from agentops.accounts.models import Role
 from runs.actions import approvals
 from runs.actions.resume import resume
-from runs.errors import ApprovalDecided
 from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
@@ -22,6 +21,7 @@ from runs.queries.overview.needs import count_of
 from tests.support.accounts import make_person
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.hook_samples import use
+from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 from tests.support.waiting import eventually
@@ -242,6 +242,6 @@ def test_an_approval_ends_with_the_session_of_its_subagent(session_run: MakeRun,
 
     approval, child = asked(run), child_of(run)
     assert (run.status, child.status, approval.state, program.ledger) == ("stopped", "stopped", "cancelled", ["Agent"])
-    with pytest.raises(ApprovalDecided, match="the run is stopped"):
+    with refuses("approval_decided", match="the run is stopped"):
         approvals.decide("user:ada", child, approval.call_id, Decision(approves=True))
     check(child)

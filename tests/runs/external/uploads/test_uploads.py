@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project
-from runs.errors import RunRefusal
+from agentops.base.refusals import Refusal
 from runs.external.importers.base import ImportFile
 from runs.external.uploads import execution, import_claims, intake
 from runs.external.uploads.import_progress import set_progress
@@ -150,7 +150,7 @@ def test_invalid_uploads_are_refused_and_nothing_is_stored(
     settings.AGENTOPS_UPLOAD_MIB = 1
 
     def code_of(*files: bytes, format_name: str = "") -> str:
-        with pytest.raises(RunRefusal) as refused:
+        with pytest.raises(Refusal) as refused:
             intake.store(SYSTEM, project, [Upload("a", io.BytesIO(one), len(one)) for one in files], format_name)
         return refused.value.code
 
