@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_save
+
+if TYPE_CHECKING:
+    from runs.models import AgentRun
+    from runs.statuses import RunStatus
 
 
 class RunsConfig(AppConfig):
@@ -9,17 +15,25 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Register the site's secrets with the redactor, and connect signals that wake workers after changes."""
+        """Register the site's secrets with the redactor, and what follows from changes of runs, projects and others."""
         from agentops.base.redaction import redact
-        from runs.lifecycle import wake
+        from runs.lifecycle import moves, wake
         from timeline import notify
 
         redact.use_site_secrets(_site_secrets)
         notify.subscribe(wake.on_change)
+        moves.subscribe(_follow_move)
         # By signals, because projects and notifications do not depend on workers.
         projects = apps.get_app_config("projects")
         post_save.connect(wake.on_notification, sender=projects.get_model("Notification"), dispatch_uid="runs.wake")
         post_save.connect(wake.on_project, sender=projects.get_model("Project"), dispatch_uid="runs.wake")
+
+
+def _follow_move(run: AgentRun, to: RunStatus, reason: str) -> None:
+    # Loaded with the first move: it loads the conversation, which takes seconds and most commands do not need.
+    from runs.lifecycle import children
+
+    children.follow_move(run, to, reason)
 
 
 def _site_secrets() -> frozenset[str]:

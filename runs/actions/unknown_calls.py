@@ -24,7 +24,7 @@ from runs.conversation import tool_results, transcript, writes
 from runs.conversation.open_calls import unresolved_calls
 from runs.conversation.tool_results import CallResult
 from runs.errors import MessageEmpty, RunNotFound
-from runs.lifecycle import inbox, transitions
+from runs.lifecycle import inbox, moves, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT
@@ -110,7 +110,7 @@ def _go_on(run: AgentRun) -> None:
         transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
         return
     waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL)
-    entry = Entry(waiting, ref_id=following.pk, phase=transitions.PHASES[run.state])
+    entry = Entry(waiting, ref_id=following.pk, phase=moves.PHASES[run.state])
     log.append(run.pk, [entry], source=Source.WEB)
 
 

@@ -29,7 +29,7 @@ from runs.external.event_input import IncomingEvent
 from runs.external.model_calls import CallReports
 from runs.external.notes import with_notes
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.statuses import Effect
 from timeline import log

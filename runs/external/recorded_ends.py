@@ -22,7 +22,7 @@ from runs.errors import RunNotFound
 from runs.external.projection import Projection
 from runs.lifecycle import children, reported_runs, session_subagents
 from runs.lifecycle.inbox import PostResult
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus
 from timeline import log

@@ -14,7 +14,7 @@ from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.lifecycle import reported_runs
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun
 from runs.providers.messages import canonical
 from runs.statuses import STATUSES, RunStatus

@@ -13,14 +13,16 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from agentops.base.database.after_commit import after_commit
 from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.database_errors import done_alone
 from runs.errors import MoveRefused
-from runs.lifecycle import transitions
+from runs.lifecycle import inbox, transitions
+from runs.lifecycle.wake import wake_flows
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
-from runs.statuses import RunStatus, WaitReason
+from runs.statuses import PauseReason, RunStatus, WaitReason
 from timeline.events.run import RunPhase
 from timeline.models import Source
 
@@ -101,10 +103,22 @@ def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
     return affected
 
 
-def take_along(parent: AgentRun, to: RunStatus) -> None:
-    """Stop or pause the children of a run that was stopped, failed or paused, in the caller's transaction."""
-    from runs.lifecycle import inbox  # moves runs, and so imports the module that calls this one
+def follow_move(run: AgentRun, to: RunStatus, reason: str) -> None:
+    """Stop or pause the children of a run that was stopped, failed or paused, and continue what waits for its end.
 
+    Called in the transaction of the move. Its parent and its flow continue after the commit.
+    """
+    if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
+        _take_along(run, to)
+    if not to.terminal and to is not RunStatus.PAUSED:
+        return
+    if run.parent_run_id is not None:
+        after_commit(tell_parent, run.parent_run_id)
+    if run.flow_run_id is not None:
+        wake_flows()
+
+
+def _take_along(parent: AgentRun, to: RunStatus) -> None:
     act = inbox.pause if to is RunStatus.PAUSED else inbox.stop
     for child_id in unended(parent.pk).order_by("pk").values_list("pk", flat=True):
         try:

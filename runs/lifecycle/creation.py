@@ -24,8 +24,8 @@ from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
 from runs.lifecycle import command_outcomes, inbox, run_lines
+from runs.lifecycle.moves import PHASES
 from runs.lifecycle.title_limits import MAX_TITLE
-from runs.lifecycle.transitions import PHASES
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers

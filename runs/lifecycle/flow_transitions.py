@@ -21,7 +21,7 @@ from runs.flows.kernel.flow_decisions import Decisions, Happened, Recorded
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.flows.kernel.sizes import is_larger
 from runs.flows.kernel.snapshot import Snapshot, SnapshotInvalid
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import FlowRun, FlowVisit
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from timeline import log

@@ -18,6 +18,7 @@ from runs import chaos
 from runs.errors import MessageEmpty, RunNotFound
 from runs.lifecycle import questions, transitions
 from runs.lifecycle.command_outcomes import mark_applied
+from runs.lifecycle.moves import PHASES
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
@@ -197,7 +198,7 @@ def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=database_clock.now()
         )
-        entry = replace(received_event(command), phase=transitions.PHASES[run.state])
+        entry = replace(received_event(command), phase=PHASES[run.state])
         log.append(run.pk, [entry], source=Source.WEB)
         _act_now(run, command)
         chaos.point("command.in_transaction")

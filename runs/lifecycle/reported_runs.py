@@ -18,7 +18,7 @@ from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import tool_results, transcript
 from runs.lifecycle import approval_rows, command_outcomes, run_lines, summaries
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
 from runs.statuses import RunStatus

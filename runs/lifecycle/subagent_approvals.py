@@ -18,7 +18,7 @@ from agentops.base.database_clock import Now
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle import approval_rows, reported_runs, session_subagents
 from runs.lifecycle.approval_rows import ApprovalRequest
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.statuses import RunStatus, WaitReason
 from timeline import log

@@ -17,7 +17,6 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest
 
-from agentops.base.database.after_commit import after_commit
 from agentops.base.database_clock import Now
 from runs import chaos
 from runs.conversation import tool_results, writes
@@ -27,14 +26,17 @@ from runs.lifecycle import (
     approval_rows,
     causes,
     command_outcomes,
+    moves,
     pause_notifications,
     places,
     run_lines,
+    session_subagents,
     summaries,
     suspicion,
 )
+from runs.lifecycle.moves import PHASES
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
-from runs.lifecycle.wake import wake, wake_flows
+from runs.lifecycle.wake import wake
 from runs.models import AgentRun, Attempt
 from runs.statuses import (
     AFTER_A_DEATH,
@@ -53,7 +55,7 @@ from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
-from timeline.models import Phase, Source
+from timeline.models import Source
 
 #: The status reason when a person's resume took a run from its worker.
 KILLED = "killed"
@@ -61,16 +63,6 @@ KILLED = "killed"
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
 #: Columns of the agent that a claim does not need. They may be large.
 OF_DEFINITION = [f"agent__{name}" for name in ("instructions", "tools", "settings", "policies")]
-PHASES = {
-    RunStatus.QUEUED: Phase.QUEUED,
-    RunStatus.RUNNING: Phase.RUNNING,
-    RunStatus.WAITING: Phase.RUNNING,
-    RunStatus.PAUSED: Phase.RUNNING,
-    RunStatus.RESUMED: Phase.STOPPED,
-    RunStatus.COMPLETED: Phase.COMPLETED,
-    RunStatus.FAILED: Phase.FAILED,
-    RunStatus.STOPPED: Phase.STOPPED,
-}
 
 
 @dataclass(frozen=True)
@@ -136,7 +128,7 @@ def move(
             places.leave(run)
         if to is RunStatus.QUEUED:
             wake(run)
-        _tell_family(run, to, reason)
+        moves.notify(run, to, reason)
         run_lines.moved(run, to, reason, changes)
         if to.terminal:
             chaos.point("end.in_transaction")
@@ -145,28 +137,10 @@ def move(
 
 def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: int | None) -> list[Entry]:
     """End the records that cannot continue without the run. Returns the event of its approval."""
-    _end_subagents(run, source=source, epoch=epoch)
+    session_subagents.end_all(run, source=source, epoch=epoch)
     tool_results.close_open_calls(run, epoch=epoch, source=source)
     command_outcomes.close(run.pk, to)
     return approval_rows.cancel(run)
-
-
-def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
-    from runs.lifecycle import session_subagents  # reports runs, and so imports this module
-
-    session_subagents.end_all(run, source=source, epoch=epoch)
-
-
-def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
-    """Continue a parent when its last child ended or paused. Stop or pause the children of a stopped or paused run."""
-    from runs.lifecycle import children  # moves runs, and so imports this module
-
-    if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
-        children.take_along(run, to)
-    if (to.terminal or to is RunStatus.PAUSED) and run.parent_run_id is not None:
-        after_commit(children.tell_parent, run.parent_run_id)
-    if run.flow_run_id is not None and (to.terminal or to is RunStatus.PAUSED):
-        wake_flows()
 
 
 def claim(

@@ -11,7 +11,7 @@ from uuid import UUID
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import is_masked_form
 from runs.flows.kernel.snapshot import KEYS
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, RunCommand
 from runs.queries import flow_states
 from runs.statuses import RunStatus, ToolStatus

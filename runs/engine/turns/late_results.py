@@ -10,7 +10,7 @@ import logging
 
 from django.db import Error, connections, transaction
 
-from runs.lifecycle.transitions import PHASES
+from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunToolCall
 from runs.tools.base import ToolResult
 from runs.tools.output import Output
