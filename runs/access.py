@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from agentops.accounts.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
 from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.base.redaction import project_scope
 from agentops.base.refusals import NotFound
-from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
+from runs.errors import FlowRunNotFound, RunExpired, RunNotFound, RunRefusal
 from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
+
+RunT = TypeVar("RunT", AgentRun, FlowRun)
 
 
 def run_for(
@@ -26,16 +28,8 @@ def run_for(
     Raises `AuthRequired` for an anonymous principal, `RunNotFound` for both an inaccessible and an unknown run,
     `RunExpired` for a run deleted by retention, and `Forbidden` if the run is visible but the action is not allowed.
     """
-    if principal == ANONYMOUS:
-        raise AuthRequired
-    runs = AgentRun.objects.select_related("project") if among is None else among
-    run = visible_rows(runs, principal).filter(pk=run_id).first()
-    if run is None:
-        raise _missing(visible_rows(Tombstone.objects.all(), principal), run_id)
-    project_scope.add(run.project_id)
-    if action is not Action.READ:
-        project_for(principal, run.project_id, action)
-    return run
+    rows = AgentRun.objects.select_related("project") if among is None else among
+    return _visible(principal, rows, run_id, action)
 
 
 def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None = None) -> AgentRun:
@@ -44,25 +38,12 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
     Raises `RunNotFound` for a run of another project and an unknown run alike, and `RunExpired` for a run deleted by
     retention.
     """
-    runs = AgentRun.objects.all() if among is None else among
-    run = runs.filter(project=project, pk=run_id).first()
-    if run is None:
-        raise _missing(Tombstone.objects.filter(project=project), run_id)
-    return run
+    return _owned(project, AgentRun.objects.all() if among is None else among, run_id)
 
 
 def flow_run_for(principal: Principal, flow_run_id: UUID, action: Action = Action.READ) -> FlowRun:
     """Return the flow run if the principal may do `action` in its project. Raises as `run_for`, `FlowRunNotFound`."""
-    if principal == ANONYMOUS:
-        raise AuthRequired
-    rows = FlowRun.objects.select_related("project", "log")
-    flow_run = visible_rows(rows, principal).filter(pk=flow_run_id).first()
-    if flow_run is None:
-        raise _missing_flow_run(visible_rows(Tombstone.objects.all(), principal), flow_run_id)
-    project_scope.add(flow_run.project_id)
-    if action is not Action.READ:
-        project_for(principal, flow_run.project_id, action)
-    return flow_run
+    return _visible(principal, FlowRun.objects.select_related("project", "log"), flow_run_id, action)
 
 
 def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
@@ -70,11 +51,7 @@ def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
 
     Raises `FlowRunNotFound` and `RunExpired`, as `run_in` does for runs.
     """
-    flow_run = FlowRun.objects.select_related("log").filter(project=project, pk=flow_run_id).first()
-    if flow_run is None:
-        raise _missing_flow_run(Tombstone.objects.filter(project=project), flow_run_id)
-    flow_run.project = project
-    return flow_run
+    return _owned(project, FlowRun.objects.select_related("log"), flow_run_id)
 
 
 def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
@@ -122,12 +99,29 @@ def expired_error(stone: Tombstone) -> RunExpired:
     return RunExpired(text, tombstone=facts)
 
 
-def _missing_flow_run(stones: QuerySet[Tombstone], flow_run_id: UUID) -> FlowRunNotFound | RunExpired:
-    stone = stones.filter(pk=flow_run_id).first()
-    return FlowRunNotFound("no such flow run") if stone is None else expired_error(stone)
+def _visible(principal: Principal, rows: QuerySet[RunT], run_id: UUID, action: Action) -> RunT:
+    if principal == ANONYMOUS:
+        raise AuthRequired
+    run = visible_rows(rows, principal).filter(pk=run_id).first()
+    if run is None:
+        raise _missing(rows.model, visible_rows(Tombstone.objects.all(), principal), run_id)
+    project_scope.add(run.project_id)
+    if action is not Action.READ:
+        project_for(principal, run.project_id, action)
+    return run
 
 
-def _missing(stones: QuerySet[Tombstone], run_id: UUID) -> RunNotFound | RunExpired:
-    """Return the error for a missing run, for a principal who may see these tombstones."""
+def _owned(project: Project, rows: QuerySet[RunT], run_id: UUID) -> RunT:
+    run = rows.filter(project=project, pk=run_id).first()
+    if run is None:
+        raise _missing(rows.model, Tombstone.objects.filter(project=project), run_id)
+    run.project = project
+    return run
+
+
+def _missing(model: type[Model], stones: QuerySet[Tombstone], run_id: UUID) -> RunRefusal:
+    """Return the error for a missing run or flow run, for a principal who may see these tombstones."""
     stone = stones.filter(pk=run_id).first()
-    return RunNotFound("no such run") if stone is None else expired_error(stone)
+    if stone is not None:
+        return expired_error(stone)
+    return FlowRunNotFound("no such flow run") if model is FlowRun else RunNotFound("no such run")

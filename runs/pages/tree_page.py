@@ -16,18 +16,19 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.accounts.access import Action, Principal, actions_of, projects_for
+from agentops.accounts.access import Action, Principal, actions_of
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
 from agentops.base.refusals import InvalidQuery
 from runs.access import run_for
 from runs.models import AgentRun
+from runs.pages.run.any_run import page_context
 from runs.pages.run.banners import pending_commands
 from runs.pages.run.cascade import Cascade, cascade_of
 from runs.pages.run.head import refusals_of
 from runs.pages.run.lineage import parents_of
-from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
+from runs.pages.run.run_tabs import tab_links
 from runs.pages.runs.list_query import UUID_HEX
 from runs.pages.runs.listed_run import ListedRun, listed_runs, read
 from runs.pages.runs.run_row import NOTHING, UNTITLED, short_number
@@ -265,8 +266,7 @@ def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
     principal = principal_of(request)
     run = run_for(principal, run_id)
     context = {
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, run),
         "title": clip(run.title, LINE).text or UNTITLED,
         "parents": parents_of(run),
         "page": reverse("runs:detail", args=[run.pk]),

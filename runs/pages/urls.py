@@ -19,19 +19,10 @@ from runs.pages import (
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.approvals import decision_pages, dismissal_pages, inbox_page
 from runs.pages.compare import compare_page
-from runs.pages.flows import (
-    edit_flow_page,
-    flow_page,
-    flow_replay_page,
-    flow_run_action_pages,
-    flow_run_fixtures,
-    flow_run_page,
-    flows_page,
-    start_flow_page,
-)
+from runs.pages.flows import edit_flow_page, flow_page, flow_run_page, flows_page, start_flow_page
 from runs.pages.forms import fork_form, start
 from runs.pages.overview import charts_page, overview_page
-from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
+from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page, timeline_page
 from runs.pages.runs import bulk_compare, bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
 from runs.pages.settings import approval_rules_page, deletion_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
@@ -82,17 +73,17 @@ urlpatterns = [
     path("p/<slug:project>/new-flow/drawing", edit_flow_page.drawing, name="flow-drawing"),
     path("flow-runs/<uuid:flow_run_id>", flow_run_page.detail, name="flow-run"),
     path("flow-runs/<uuid:flow_run_id>/changes", flow_run_page.changes, name="flow-run-changes"),
-    path("flow-runs/<uuid:flow_run_id>/rows", flow_run_page.rows, name="flow-run-rows"),
+    path("flow-runs/<uuid:flow_run_id>/rows", timeline_page.rows, name="flow-run-rows"),
     path("flow-runs/<uuid:flow_run_id>/state", flow_run_page.state, name="flow-run-state"),
-    path("flow-runs/<uuid:flow_run_id>/replay", flow_replay_page.replay, name="flow-run-replay"),
-    path("flow-runs/<uuid:flow_run_id>/replay/frame", flow_replay_page.replay_frame, name="flow-run-replay-frame"),
-    path("flow-runs/<uuid:flow_run_id>/stream", flow_run_page.stream, name="flow-run-stream"),
-    path("flow-runs/<uuid:flow_run_id>/fixtures", flow_run_fixtures.fixtures, name="flow-run-fixtures"),
-    path("flow-runs/<uuid:flow_run_id>/resume", flow_run_action_pages.resume, name="resume-flow-run"),
-    path("flow-runs/<uuid:flow_run_id>/pause", flow_run_action_pages.pause, name="pause-flow-run"),
-    path("flow-runs/<uuid:flow_run_id>/stop", flow_run_action_pages.stop, name="stop-flow-run"),
-    path("flow-runs/<uuid:flow_run_id>/dismiss", dismissal_pages.dismiss_flow_run, name="dismiss-flow-run"),
-    path("flow-runs/<uuid:flow_run_id>/send", flow_run_action_pages.send, name="send-to-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/replay", replay_page.replay, name="flow-run-replay"),
+    path("flow-runs/<uuid:flow_run_id>/replay/frame", replay_page.replay_frame, name="flow-run-replay-frame"),
+    path("flow-runs/<uuid:flow_run_id>/stream", timeline_page.stream, name="flow-run-stream"),
+    path("flow-runs/<uuid:flow_run_id>/fixtures", fixture_download.fixture, name="flow-run-fixtures"),
+    path("flow-runs/<uuid:flow_run_id>/resume", action_pages.resume_flow_run, name="resume-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/pause", action_pages.pause_flow_run, name="pause-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/stop", action_pages.stop_flow_run, name="stop-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/dismiss", dismissal_pages.dismiss, name="dismiss-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/send", action_pages.send_to_flow_run, name="send-to-flow-run"),
     # /p/{project}/schedules
     path("p/<slug:project>/schedules", schedules_page.index, name="schedules"),
     path("p/<slug:project>/schedules/<uuid:schedule_id>", schedules_page.detail, name="schedule"),
@@ -134,10 +125,10 @@ urlpatterns = [
     path("p/<slug:project>/search", search_page.index, name="search"),
     # /runs/{run}
     path("runs/<uuid:run_id>", run_page.detail, name="detail"),
-    path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),
+    path("runs/<uuid:run_id>/rows", timeline_page.rows, name="rows"),
     path("runs/<uuid:run_id>/head", run_page.head, name="head"),
     path("runs/<uuid:run_id>/minimap", run_page.minimap, name="minimap"),
-    path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
+    path("runs/<uuid:run_id>/stream", timeline_page.stream, name="stream"),
     path("runs/<uuid:run_id>/", include("runs.pages.tabs.urls")),
     path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),
     path("runs/<uuid:run_id>/replay/frame", replay_page.replay_frame, name="replay-frame"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -14,36 +13,28 @@ from agentops.accounts.access import Action, project_for
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
 from agentops.base.refusals import InvalidQuery
-from runs.access import flow_run_for, run_for
 from runs.actions import dismissals
-from runs.models import AgentRun, FlowRun
+from runs.models import FlowRun
 from runs.pages.run.action_pages import redirect_to
+from runs.pages.run.any_run import run_of
 
 
 @require_POST
-def dismiss(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Dismiss a run, and redirect to the page of the form."""
+def dismiss(request: HttpRequest, **url: UUID) -> HttpResponse:
+    """Dismiss a run or flow run, and redirect to the page of the form."""
     principal = principal_of(request)
-    run = run_for(principal, run_id, Action.OPERATE)
-    return _dismiss(request, run, "run", lambda: dismissals.dismiss(principal, run))
-
-
-@require_POST
-def dismiss_flow_run(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Dismiss a flow run, and redirect to the page of the form."""
-    principal = principal_of(request)
-    flow_run = flow_run_for(principal, flow_run_id, Action.OPERATE)
-    return _dismiss(request, flow_run, "flow run", lambda: dismissals.dismiss_flow_run(principal, flow_run))
-
-
-def _dismiss(request: HttpRequest, target: AgentRun | FlowRun, noun: str, action: Callable[[], bool]) -> HttpResponse:
+    run = run_of(principal, url, Action.OPERATE)
+    noun = "flow run" if isinstance(run, FlowRun) else "run"
     try:
-        is_new = action()
+        if isinstance(run, FlowRun):
+            is_new = dismissals.dismiss_flow_run(principal, run)
+        else:
+            is_new = dismissals.dismiss(principal, run)
     except dismissals.NotDismissable as refusal:
         messages.error(request, f"Not dismissed: {refusal}.")
     else:
         messages.success(request, f"Dismissed. The {noun} itself is unchanged." if is_new else "Already dismissed.")
-    return redirect_to(request, target)
+    return redirect_to(request, run)
 
 
 @require_POST

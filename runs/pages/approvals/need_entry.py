@@ -14,6 +14,7 @@ from agentops.accounts.models import Project
 from runs.lifecycle.questions import question_in
 from runs.models import AgentRun, FlowRun
 from runs.pages.approvals.shown_approval import ShownApproval, shown
+from runs.pages.run.any_run import address_of
 from runs.pages.run.banner import AgentQuestion, OpenCall, label_of
 from runs.pages.run.external_banners import what_waits
 from runs.pages.run.waits import open_call, question_of
@@ -98,7 +99,7 @@ def entry_of(need: Need, *, may_decide: bool) -> NeedEntry:
         "run_title": clip(_title_of(run), LINE).text or "(untitled)",
         "agent": clean(_agent_of(run)),
         "noun": "flow run" if is_flow else "run",
-        "page_url": reverse("runs:flow-run" if is_flow else "runs:detail", args=[run.pk]),
+        "page_url": address_of(run),
         "resume_url": reverse("runs:resume-flow-run" if is_flow else "runs:resume", args=[run.pk]),
         "dismiss_url": reverse("runs:dismiss-flow-run" if is_flow else "runs:dismiss", args=[run.pk]),
         "project": run.project,

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.accounts.access import ANONYMOUS, Principal, projects_for
+from agentops.accounts.access import ANONYMOUS, Principal
 from agentops.accounts.errors import AuthRequired
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
@@ -22,6 +22,7 @@ from runs.pages.compare import conversations
 from runs.pages.compare.conversations import ConversationSide, StepPosition, StepTexts, display_text
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.compare.lcs import Pair, align
+from runs.pages.run.any_run import page_context
 from runs.pages.run.facts import RunData, facts_of, run_data_of, with_facts
 from runs.statuses import ToolStatus
 from timeline import log
@@ -35,7 +36,6 @@ PAGE = 20
 SCAN = 400
 #: Number of tool calls of a step that are compared.
 MAX_CALLS = 20
-MAX_CHOICES = 200
 NO_CALL = ("", "", "", "")
 NAMES = {"system": "Instructions", "user": "User", "assistant": "Answer"}
 
@@ -158,9 +158,7 @@ def _context(principal: Principal, a: RunData, b: RunData, *, page: str) -> dict
     number = min(int(page), last_page) if page.isascii() and page.isdigit() and len(page) < 6 else 0
     sides = (_side(a), _side(b))
     return {
-        "project": a.run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, a.run),
         "sides": sides,
         "facts": [(name, text, sides[1].facts[name]) for name, text in sides[0].facts.items()],
         "agents": _agents(a.run, b.run),

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
-from agentops.accounts.access import Action, Principal, may, projects_for
+from agentops.accounts.access import Action, Principal, may
 from agentops.accounts.requests import principal_of
 from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods
@@ -28,9 +28,9 @@ from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.pages.forms.single_use import create_once
 from runs.pages.forms.start import CountField, OneLineField, TextField
+from runs.pages.run.any_run import page_context
 from timeline.display import clean
 
-MAX_CHOICES = 200
 #: Number of newest checkpoints in the form; the API and the command line accept any.
 MAX_STEPS = 1000
 
@@ -140,9 +140,7 @@ def _render(
     request: HttpRequest, principal: Principal, run: AgentRun, form: ForkForm, *, token: UUID, status: int = 200
 ) -> HttpResponse:
     context = {
-        "project": run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, run),
         "run": run,
         "run_title": clean(run.title) or "(untitled)",
         "form": form,

@@ -1,4 +1,7 @@
-"""The views behind the buttons of a run page: resume, pause, stop, send, answer, resolve. Each calls one action."""
+"""The views behind the buttons of the page of a run or flow run: resume, pause, stop, send and others.
+
+Each calls one action.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from agentops.accounts.access import Action, Principal
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST
 from agentops.base.refusals import Conflict, Invalid, Refusal
-from runs.access import run_for
-from runs.actions import run_actions
+from runs.actions import flow_commands, flow_run_actions, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import InvalidMaxSteps, MessageEmpty
 from runs.external import recorded_ends
 from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
+from runs.pages.run.any_run import AnyRun, address_of, run_of
 from runs.queries.overview.needs import NeedKind
 from runs.statuses import RunStatus
 
@@ -33,7 +36,7 @@ KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
 #: Performs an action, adds a message for the user, and returns the run whose page to show next.
-Act = Callable[..., AgentRun]
+Act = Callable[..., AnyRun]
 
 
 def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
@@ -42,11 +45,11 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     def decorate(act: Act) -> Callable[..., HttpResponse]:
         @require_POST
         @wraps(act)
-        def view(request: HttpRequest, run_id: UUID, **url_args: UUID) -> HttpResponse:
+        def view(request: HttpRequest, **url: UUID) -> HttpResponse:
             principal = principal_of(request)
-            run = run_for(principal, run_id, Action.OPERATE)
+            run = run_of(principal, url, Action.OPERATE)
             try:
-                next_run = act(request, principal, run, **url_args)
+                next_run = act(request, principal, run, **url)
             except (Conflict, Invalid) as refusal:
                 messages.error(request, f"{failure}: {_reason(refusal)}.")
                 next_run = run
@@ -145,9 +148,48 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     return run
 
 
+# --- Flow runs ---
+
+
+@_action("Not resumed")
+def resume_flow_run(request: HttpRequest, principal: Principal, flow_run: FlowRun) -> FlowRun:
+    """Resume a paused flow run, with a message or without one."""
+    flow_run_actions.resume(principal, flow_run, message=fields.text(request.POST.get("message", "")) or None)
+    messages.success(request, "Flow run resumed.")
+    return flow_run
+
+
+@_action("Not paused")
+def pause_flow_run(request: HttpRequest, principal: Principal, flow_run: FlowRun) -> FlowRun:
+    """Pause a flow run and the runs of its nodes."""
+    flow_run_actions.pause(principal, flow_run)
+    messages.success(request, "Flow run paused. Runs of its nodes pause after their current steps.")
+    return flow_run
+
+
+@_action("Not stopped")
+def stop_flow_run(request: HttpRequest, principal: Principal, flow_run: FlowRun) -> FlowRun:
+    """Stop a flow run and the runs of its nodes."""
+    flow_run_actions.stop(principal, flow_run)
+    messages.success(request, "Flow run stopped.")
+    return flow_run
+
+
+@_action("Not sent")
+def send_to_flow_run(request: HttpRequest, principal: Principal, flow_run: FlowRun) -> FlowRun:
+    """Send a message to the run of a node."""
+    message = fields.text(request.POST.get("message", ""))
+    body = {"type": "send", "runId": request.POST.get("run", ""), "message": message}
+    flow_commands.command(principal, flow_run, body)
+    messages.success(request, "Message sent.")
+    return flow_run
+
+
+# --- After an action ---
+
 #: Pages with forms other than the page of the run: value of the field `next` → name and arguments of the URL. An inbox
 #: that shows one kind of entries appends the kind after a colon.
-_PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]]] = {
+_PAGES: dict[str, Callable[[AnyRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
     "overview": lambda run: ("runs:overview", run.project.slug),
@@ -155,12 +197,11 @@ _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]
 }
 
 
-def redirect_to(request: HttpRequest, run: AgentRun | FlowRun) -> HttpResponse:
+def redirect_to(request: HttpRequest, run: AnyRun) -> HttpResponse:
     """Redirect to the page of a run or flow run, or to the page that the form was on, with GET."""
-    own_page = "runs:flow-run" if isinstance(run, FlowRun) else "runs:detail"
     page, _, kind = request.POST.get("next", "").partition(":")
     page_of = _PAGES.get(page)
-    url = resolve_url(*page_of(run)) if page_of is not None else resolve_url(own_page, run.pk)
+    url = resolve_url(*page_of(run)) if page_of is not None else address_of(run)
     if page_of is not None and kind in tuple(NeedKind):
         url = f"{url}?kind={kind}"
     if HtmxDetails(request):

@@ -21,7 +21,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django_htmx.middleware import HtmxDetails
 
-from agentops.accounts.access import Action, Principal, may, projects_for
+from agentops.accounts.access import Action, Principal, may
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
 from runs.access import run_for
@@ -33,6 +33,7 @@ from runs.pages.content.call_arguments import language_read, show_arguments
 from runs.pages.content.images import media_name, media_of_content
 from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_plain, show_tree
 from runs.pages.content.terminal_text import colours_of
+from runs.pages.run.any_run import page_context
 from runs.pages.timeline.card_contents import resolution_text
 from runs.pages.timeline.cards import PROSE_ROLES
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
@@ -46,7 +47,6 @@ from timeline.reasons import reason_label
 
 #: Maximum bytes of a text on a page; a download is complete.
 WHOLE_BYTES = 256 * 1024
-MAX_CHOICES = 200
 TITLES = {
     "system-prompt": "System message",
     "user-prompt": "User message",
@@ -248,9 +248,7 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
     context |= {
         "run": run,
         "run_title": clean(run.title) or "(untitled)",
-        "project": run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, run),
         "shows_secrets": shows_secrets,
         "offers_secrets": not shows_secrets and _has_visible_secrets(principal, run, payload),
     }

@@ -1,4 +1,4 @@
-"""The replay of a run: its timeline up to an event, with the state after it. Read-only: nothing is executed."""
+"""The replay of a run or flow run: its timeline up to an event, with the state after it. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 
-from agentops.accounts.access import projects_for
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
-from runs.access import run_for
-from runs.models import AgentRun
-from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
+from runs.models import AgentRun, FlowRun
+from runs.pages.flows.flow_replay_frame import flow_frame
+from runs.pages.flows.flow_run_parts import title_of_run
+from runs.pages.run.any_run import AnyRun, address_of, page_context, run_of
+from runs.pages.run.run_tabs import tab_links
 from runs.pages.runs.run_row import UNTITLED
 from runs.pages.timeline import window
 from runs.pages.timeline.replay_player import SPEEDS, moment_of
@@ -26,7 +26,7 @@ from runs.statuses import RunStatus
 from timeline.display import clean, total_cost
 from timeline.reasons import reason_label
 
-FRAME = "runs/_replay_frame.html"
+_FRAME, _FLOW_FRAME = "runs/_replay_frame.html", "runs/flows/_flow_replay_frame.html"
 #: Maximum messages and open tool calls next to the timeline.
 MAX_MESSAGES, MAX_CALLS = 8, 8
 _STATUSES = frozenset(RunStatus)
@@ -34,7 +34,7 @@ _STATUSES = frozenset(RunStatus)
 
 @dataclass(frozen=True)
 class ReplayFrame:
-    """The content of the page at an event."""
+    """The content of a run's page at an event."""
 
     window: Window
     state: ReplayState
@@ -69,16 +69,14 @@ class ReplayFrame:
 
 
 @require_safe
-def replay(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show the replay at event `seq`, by default at the first one."""
+def replay(request: HttpRequest, **url: UUID) -> HttpResponse:
+    """Show the replay of a run or flow run at event `seq`, by default at the first one."""
     principal = principal_of(request)
-    run = run_for(principal, run_id, among=AgentRun.objects.select_related("log", "project"))
+    run = run_of(principal, url)
     context = {
-        "project": run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, run),
         "run": run,
-        "title": clean(run.title) or UNTITLED,
+        "title": title_of_run(run) if isinstance(run, FlowRun) else clean(run.title) or UNTITLED,
         **tab_links(run, "replay"),
         "speeds": SPEEDS,
         **_frame_context(request, run),
@@ -87,22 +85,26 @@ def replay(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 
 @require_safe
-def replay_frame(request: HttpRequest, run_id: UUID) -> HttpResponse:
+def replay_frame(request: HttpRequest, **url: UUID) -> HttpResponse:
     """Return the page content at event `seq`, as a fragment."""
-    run = run_for(principal_of(request), run_id, among=AgentRun.objects.select_related("log"))
-    return render(request, FRAME, _frame_context(request, run))
+    context = _frame_context(request, run_of(principal_of(request), url))
+    return render(request, context["frame_template"], context)
 
 
-def _frame_context(request: HttpRequest, run: AgentRun) -> dict[str, Any]:
+def _frame_context(request: HttpRequest, run: AnyRun) -> dict[str, Any]:
     moment, notice = moment_of(request, run.pk, run.log.last_seq)
-    state, messages = replay_states.snapshot_at(run.pk, moment.seq)
-    rows = window.up_to(run.pk, moment.seq)
     return {
-        "page": reverse("runs:detail", args=[run.pk]),
-        "replay_url": reverse("runs:replay", args=[run.pk]),
-        "frame_url": reverse("runs:replay-frame", args=[run.pk]),
+        "page": address_of(run),
+        "state_url": address_of(run, "state"),
+        "replay_url": address_of(run, "replay"),
+        "frame_url": address_of(run, "replay-frame"),
         "moment": moment,
-        "frame": ReplayFrame(rows, state, messages[-MAX_MESSAGES:]),
-        "frame_template": FRAME,
+        "frame": flow_frame(run, moment.seq) if isinstance(run, FlowRun) else _frame(run, moment.seq),
+        "frame_template": _FLOW_FRAME if isinstance(run, FlowRun) else _FRAME,
         "notice": notice,
     }
+
+
+def _frame(run: AgentRun, seq: int) -> ReplayFrame:
+    state, messages = replay_states.snapshot_at(run.pk, seq)
+    return ReplayFrame(window.up_to(run.pk, seq), state, messages[-MAX_MESSAGES:])

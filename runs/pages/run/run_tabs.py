@@ -11,15 +11,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from agentops.accounts import incarnations
-from agentops.accounts.access import Principal, projects_for
+from agentops.accounts.access import Principal
 from agentops.accounts.requests import principal_of
 from runs.access import run_for
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 from runs.pages.run import facts
+from runs.pages.run.any_run import AnyRun, address_of, live_context, page_context
 from runs.pages.run.head import head_of
-from timeline.live.cursor import StreamCursor
 
-MAX_CHOICES = 200
 #: Names and labels of the tabs, in order. The name is used in the URL and as the key of the count.
 TABS = (
     ("detail", "Timeline"),
@@ -34,6 +33,7 @@ TABS = (
     ("tree", "Tree"),
     ("replay", "Replay"),
 )
+FLOW_TABS = (("detail", "Graph and timeline"), ("state", "State"), ("replay", "Replay"))
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,19 @@ class RunTab:
     is_current: bool
 
 
-def tabs_of(run: AgentRun, current: str, counts: Mapping[str, int] | None = None) -> list[RunTab]:
-    """Return the tabs of a run. No queries."""
+def tabs_of(run: AnyRun, current: str, counts: Mapping[str, int] | None = None) -> list[RunTab]:
+    """Return the tabs of a run or flow run. No queries."""
     known = counts or {}
     return [
-        RunTab(name, label, reverse(f"runs:{name}", args=[run.pk]), known.get(name) or None, name == current)
-        for name, label in TABS
+        RunTab(name, label, address_of(run, name), known.get(name) or None, name == current)
+        for name, label in (FLOW_TABS if isinstance(run, FlowRun) else TABS)
     ]
 
 
-def tab_links(run: AgentRun, current: str, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return the context of `runs/_tabs.html`."""
+def tab_links(run: AnyRun, current: str, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Return the context of `runs/_tabs.html`. Flow runs have no search of their own."""
+    if isinstance(run, FlowRun):
+        return {"tabs": tabs_of(run, current)}
     return {
         "tabs": tabs_of(run, current, counts),
         "search_page": reverse("runs:search", args=[run.project.slug]),
@@ -81,13 +83,11 @@ def run_context(request: HttpRequest, data: facts.RunData, tab: str) -> dict[str
         "tree": data.child_count,
     }
     return {
-        "project": run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "section": "runs",
+        **page_context(principal, run),
         "may_manage": run_head.may_manage,
         "head": run_head,
         "facts": run_facts,
-        "page": reverse("runs:detail", args=[run.pk]),
+        "page": address_of(run),
         # The line of the run shows the state of the connection, so the top bar does not.
         "has_run_line": True,
         **tab_links(run, tab, counts),
@@ -99,16 +99,13 @@ def tab_context(request: HttpRequest, run_id: UUID, tab: str) -> dict[str, Any]:
 
     The page follows the run's stream until the run has ended.
     """
-    # Read before the run: if the database is restored in between, the cursor must be an old one.
     incarnation = incarnations.current()
     data = load(principal_of(request), run_id)
     run = data.run
     return {
         **run_context(request, data, tab),
         "run": run,
-        "live": not run.state.terminal,
-        "stream_url": reverse("runs:stream", args=[run.pk]),
-        "cursor": StreamCursor(run.log.last_seq, incarnation),
+        **live_context(run, incarnation),
         "back": reverse("runs:list", args=[run.project.slug]),
         "tab_url": request.get_full_path(),
     }

@@ -13,7 +13,7 @@ from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.snapshot import EdgeStatus, NodeStatus, Snapshot, initial
 from runs.pages.flows.edit_flow_page import FlowDraft
 from runs.pages.flows.flow_page import shown_definition
-from runs.pages.flows.flow_replay_page import FlowReplayFrame, ReplayedNode
+from runs.pages.flows.flow_replay_frame import FlowReplayFrame, ReplayedNode
 from runs.pages.flows.flow_run_parts import FlowRunGraph, FlowRunHead, OpenNodeRun, ShownNode, ShownVisit, context_of
 from runs.pages.flows.flows_page import ListedFlowRun
 from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title_of
@@ -34,7 +34,6 @@ def flow_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exam
     """Yield the parts of the pages."""
     definition = _definition(content)
     yield Example("Head of a flow run", "runs/flows/_head.html", {"head": _head(content)})
-    yield Example("Tabs", "runs/flows/_flow_run_tabs.html", {"page": "", "state_url": "?", "tab": "run"})
     yield Example("Graph", "runs/flows/_graph.html", context_of(_graph(definition, content)))
     yield Example("Definition in words", "runs/flows/_definition.html", shown_definition(definition))
     yield Example("Replay", "runs/flows/_flow_replay_frame.html", _replay(definition, content))

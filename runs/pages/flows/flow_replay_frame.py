@@ -1,4 +1,4 @@
-"""The replay of a flow run: its graph and its timeline at an event. Read-only: nothing is executed."""
+"""The content of the replay of a flow run at an event: its graph, its nodes and its timeline."""
 
 from __future__ import annotations
 
@@ -8,27 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.accounts.access import projects_for
-from agentops.accounts.requests import principal_of
-from agentops.base.http.methods import require_safe
-from runs.access import flow_run_for
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.flows.kernel.snapshot import NodeStatus, Snapshot, visit_of
 from runs.models import FlowRun
-from runs.pages.flows.flow_run_parts import name_of_visit, title_of_run
+from runs.pages.flows.flow_run_parts import name_of_visit
 from runs.pages.flows.graph_drawing import Drawing, drawing_of, progress_of, title_of
-from runs.pages.run.run_tabs import MAX_CHOICES
 from runs.pages.timeline import window
-from runs.pages.timeline.replay_player import SPEEDS, moment_of
 from runs.pages.timeline.window import Window
 from runs.queries.flow_states import snapshot_at
 from timeline.display import clean, clip
 
-FRAME = "runs/flows/_flow_replay_frame.html"
 #: Maximum linked runs of a node, and bytes of an output.
 MAX_RUNS, OUTPUT_BYTES = 10, 200
 
@@ -60,49 +51,8 @@ class FlowReplayFrame:
     waiting_messages: int
 
 
-@require_safe
-def replay(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Show the replay at event `seq`, by default at the first one."""
-    principal = principal_of(request)
-    flow_run = flow_run_for(principal, flow_run_id)
-    context = {
-        "section": "flows",
-        "project": flow_run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "flow_run": flow_run,
-        "title": title_of_run(flow_run),
-        "speeds": SPEEDS,
-        **_frame_context(request, flow_run),
-    }
-    return render(request, "runs/flows/flow_replay.html", context)
-
-
-@require_safe
-def replay_frame(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return the page content at event `seq`, as a fragment."""
-    flow_run = flow_run_for(principal_of(request), flow_run_id)
-    return render(request, FRAME, _frame_context(request, flow_run))
-
-
-def _frame_context(request: HttpRequest, flow_run: FlowRun) -> dict[str, Any]:
-    moment, notice = moment_of(request, flow_run.pk, flow_run.log.last_seq)
-    page, state_url, replay_url, frame_url = (
-        reverse(f"runs:{name}", args=[flow_run.pk])
-        for name in ("flow-run", "flow-run-state", "flow-run-replay", "flow-run-replay-frame")
-    )
-    return {
-        "page": page,
-        "state_url": state_url,
-        "replay_url": replay_url,
-        "frame_url": frame_url,
-        "moment": moment,
-        "frame": _frame(flow_run, moment.seq),
-        "frame_template": FRAME,
-        "notice": notice,
-    }
-
-
-def _frame(flow_run: FlowRun, seq: int) -> FlowReplayFrame:
+def flow_frame(flow_run: FlowRun, seq: int) -> FlowReplayFrame:
+    """Return the content of the page at event `seq`."""
     graph, snapshot = graph_of(flow_run.definition), snapshot_at(flow_run, seq)
     nodes = _nodes(graph, snapshot)
     hrefs = {node.id: _href(node) for node in nodes}
