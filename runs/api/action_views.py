@@ -65,7 +65,7 @@ def _refuse(error: Exception, data: dict[str, Any]) -> NoReturn:
 
 
 class ActionView(ApiView):
-    """A POST with a body and one action, on a run or in a project."""
+    """A POST with a body and one action, on a run or flow run, or in a project."""
 
     #: The permission that the caller needs.
     required_action: ClassVar[Action] = Action.OPERATE
@@ -73,11 +73,11 @@ class ActionView(ApiView):
     is_body_optional: ClassVar[bool] = False
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
-        if "run_id" not in self.kwargs:
-            project = self.get_project(self.required_action)
-            return self.run_once(project, partial(self.act, project), partial(self.prepare, project))
-        run = self.get_run(self.required_action)
-        return self.run_once(run.project, partial(self.act, run))
+        if self.kwargs.keys() & {"run_id", "flow_run_id"}:
+            run = self.get_any_run(self.required_action)
+            return self.run_once(run.project, partial(self.act, run))
+        project = self.get_project(self.required_action)
+        return self.run_once(project, partial(self.act, project), partial(self.prepare, project))
 
     def act(self, target: Any, data: dict[str, Any]) -> Response:
         """Carry out the action with the validated body."""

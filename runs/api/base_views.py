@@ -16,11 +16,11 @@ from rest_framework.request import Request
 from agentops.accounts import rate_limits
 from agentops.accounts.access import Action, Principal, project_for, project_of_key
 from agentops.accounts.models import Project
-from runs.access import run_in
+from runs.access import flow_run_in, run_in
 from runs.api.problems import JSON
 from runs.api.requests.pagination import Fetch
 from runs.api.requests.queries import PageQuery, QuerySerializer, query_of
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 from runs.queries.json_lists import Listing, Rows, RowSpan, Where
 from runs.queries.record_columns import RunKey, find_run_key, of_run_in
 
@@ -97,9 +97,15 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         A run of another project gets the same refusal as an unknown one, even if the caller has access to it there.
         """
         project = self.get_project(action)
-        run = run_in(project, self.kwargs["run_id"], among=AgentRun.objects.select_related("log"))
-        run.project = project
-        return run
+        return run_in(project, self.kwargs["run_id"], among=AgentRun.objects.select_related("log"))
+
+    def get_flow_run(self, action: Action = Action.READ) -> FlowRun:
+        """Return the flow run of the URL, with its project and log. Refuses like `get_run`."""
+        return flow_run_in(self.get_project(action), self.kwargs["flow_run_id"])
+
+    def get_any_run(self, action: Action = Action.READ) -> AgentRun | FlowRun:
+        """Return the run or flow run of the URL."""
+        return self.get_flow_run(action) if "flow_run_id" in self.kwargs else self.get_run(action)
 
     def get_run_key(self) -> RunKey:
         """Return the columns of the URL's run that list views need. Refuses like `get_run`."""

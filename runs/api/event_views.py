@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -58,6 +59,14 @@ class EventsQuery(AfterQuery):
     dialect = Dialect()
 
 
+def page_of_log(path: str, rows: Sequence[str], last_seq: int, next_query: Mapping[str, Any] | None) -> HttpResponse:
+    """Return rows that are JSON already, with the URL of the next page; without `next_query` there is none."""
+    url = f"{path}?{urlencode(next_query)}" if next_query is not None else None
+    headers = {"Link": f'<{url}>; rel="next"'} if url else {}
+    tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
+    return HttpResponse(f'{{"results":[{",".join(rows)}],{tail}}}', content_type=JSON, headers=headers)
+
+
 @extend_schema(responses={200: PAGE})
 class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
@@ -72,13 +81,10 @@ class Events(ApiView):
         limit, after = self.query["limit"], self.query["afterSeq"]
         read = self._read_dialect if self.query.get("dialect") else self._read
         texts, seqs, last_seq = read(after, limit + 1)
-        url = None
+        query = None
         if len(texts) > limit:
-            params = {**request.query_params.dict(), "afterSeq": seqs[limit - 1]}
-            url = f"{request.path}?{urlencode(sorted(params.items()))}"
-        tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
-        headers = {"Link": f'<{url}>; rel="next"'} if url else {}
-        return HttpResponse(f'{{"results":[{",".join(texts[:limit])}],{tail}}}', content_type=JSON, headers=headers)
+            query = dict(sorted({**request.query_params.dict(), "afterSeq": seqs[limit - 1]}.items()))
+        return page_of_log(request.path, texts[:limit], last_seq, query)
 
     def _read(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
         """Return events as JSON texts, their sequence numbers, and the sequence number of the run's last event."""

@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/fixture`: a run as a fixture, and `/api/schema/fixtures`: the JSON Schema of fixtures."""
+"""`…/agent-runs/{run}/fixture` and `…/flow-runs/{flow_run}/fixtures`: runs as fixtures, and the schema of fixtures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from runs.api.base_views import ApiView
 from runs.fixtures.fixture_files import dumps, json_schema
+from runs.queries.flow_fixtures import record_flow_of_request
 from runs.queries.run_fixture import record
 
 _ABOUT = {
@@ -34,6 +35,24 @@ FIXTURE = {
     },
     "required": ["about", "calls"],
 }
+_RECORDING = {
+    "type": "object",
+    "properties": {
+        "flow_id": {"type": "string"},
+        "fixtures": {"type": "object", "additionalProperties": FIXTURE, "description": "The fixtures by node."},
+        "answers": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {}},
+            "description": "What people answered, by human node, in the order of its visits.",
+        },
+        "notes": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What the fixtures do not carry. Notes about a node are in its fixture.",
+        },
+    },
+    "required": ["flow_id", "fixtures", "answers", "notes"],
+}
 
 
 @extend_schema(responses={200: FIXTURE})
@@ -45,6 +64,19 @@ class FixtureView(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         return self.etag_response(dumps(record(self.get_run()).fixture))
+
+
+@extend_schema(responses={200: _RECORDING})
+class FlowRunFixtures(ApiView):
+    """Get a fixture for each agent node of a flow run, which the provider `fixture` plays. Secrets are masked.
+
+    409 `nothing_recorded` if no agent node has an answer of a model yet, `too_many_visits` if agents were called for
+    more than 200 visits of nodes: then `agentops record_fixtures` can do it.
+    """
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        recording = record_flow_of_request(self.get_flow_run()).as_json()
+        return self.etag_response(json.dumps(recording, ensure_ascii=False, separators=(",", ":")))
 
 
 class FixtureSchema(ApiView):

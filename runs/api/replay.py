@@ -1,10 +1,12 @@
-"""`…/agent-runs/{run}/replay` and `/snapshot`: the states of a run, rebuilt from its log. Nothing is executed."""
+"""`…/agent-runs/{run}/replay` and `/snapshot`, and the same of flow runs: their states, rebuilt from the log.
+
+Nothing is executed.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import HttpResponse
@@ -13,12 +15,15 @@ from rest_framework.request import Request
 
 from agentops.base.refusals import Fault
 from runs.api.base_views import ApiView
-from runs.api.event_views import AfterQuery
-from runs.api.problems import JSON, InvalidParameters
+from runs.api.event_views import AfterQuery, page_of_log
+from runs.api.flows.flow_bodies import SNAPSHOT as FLOW_SNAPSHOT
+from runs.api.flows.flow_bodies import map_of, object_of
+from runs.api.problems import Fault, InvalidParameters
 from runs.api.requests.bodies import StringField
 from runs.api.requests.pagination import seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter
 from runs.queries import replay_states
+from runs.queries.flow_states import FlowReplay, snapshot_at
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.record_columns import EVENTS
@@ -32,11 +37,7 @@ _NULLABLE_ID = {"type": ["string", "null"], "format": "uuid"}
 _NULLABLE_STEP = {"type": ["integer", "null"]}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-OPEN_CALL = _object(
+OPEN_CALL = object_of(
     {
         "id": _NULLABLE_ID | {"description": "Null for a call of an external runner that has no row."},
         "call_id": {"type": "string"},
@@ -65,7 +66,7 @@ STATE: dict[str, Any] = {
     },
     "message_count": {"type": "integer", "description": "All messages, including those that were rolled back."},
 }
-MESSAGE_STATE = _object(
+MESSAGE_STATE = object_of(
     {
         "id": _NULLABLE_ID | {"description": "Null for a message of an external runner that has no row."},
         "position": {"type": ["integer", "null"]},
@@ -76,20 +77,37 @@ MESSAGE_STATE = _object(
     }
 )
 NEWEST = f"The newest {replay_states.MAX_MESSAGES} messages, oldest first. `…/messages` lists all."
-SNAPSHOT = _object({**STATE, "messages": {"type": "array", "items": MESSAGE_STATE, "description": NEWEST}})
-AFTER_EVENT = "The state after this event: the fields of `…/snapshot` without `messages`."
+SNAPSHOT = object_of({**STATE, "messages": {"type": "array", "items": MESSAGE_STATE, "description": NEWEST}})
 _EVENT = EVENTS.schema()
-REPLAYED = {
-    **_EVENT,
-    "properties": {**_EVENT["properties"], "state": {**_object(STATE), "description": AFTER_EVENT}},
-    "required": [*_EVENT["required"], "state"],
-}
-REPLAY_PAGE = _object(
-    {
-        "results": {"type": "array", "items": REPLAYED},
-        "last_seq": {"type": "integer", "description": "Sequence number of the newest event."},
-        "next": {"type": ["string", "null"], "format": "uri-reference"},
+
+
+def _replay_page(state: dict[str, Any], description: str) -> dict[str, Any]:
+    """Return the schema of a page of events with the state after each."""
+    replayed = {
+        **_EVENT,
+        "properties": {**_EVENT["properties"], "state": {**object_of(state), "description": description}},
+        "required": [*_EVENT["required"], "state"],
     }
+    return object_of(
+        {
+            "results": {"type": "array", "items": replayed},
+            "last_seq": {"type": "integer", "description": "Sequence number of the newest event."},
+            "next": {"type": ["string", "null"], "format": "uri-reference"},
+        }
+    )
+
+
+REPLAY_PAGE = _replay_page(STATE, "The state after this event: the fields of `…/snapshot` without `messages`.")
+FLOW_REPLAY_PAGE = _replay_page(
+    {
+        "seq": {"type": "integer", "description": "The event after which this is the state."},
+        "status": {"type": "string"},
+        "nodeStatus": map_of({"type": "string", "enum": ["running", "done", "failed", "skipped"]}),
+        "edgeStatus": map_of({"type": "string", "enum": ["fired", "skipped"]}),
+        "loopCounters": map_of({"type": "integer"}),
+        "waitingMessages": {"type": "integer", "description": "Messages that wait for a resume."},
+    },
+    "The state after this event. Pending nodes and edges are left out. `…/snapshot?seq=` adds outputs and state.",
 )
 
 
@@ -112,8 +130,27 @@ class ReplayQuery(AfterQuery):
     )
 
 
+class ReplayView(ApiView):
+    """A page of events, each with the state after it."""
+
+    def read_events(self) -> tuple[list[Event], dict[str, Any] | None]:
+        """Return the events of a page, and the query of the next page if there is one."""
+        limit, run_id = self.query["limit"], self.kwargs.get("run_id") or self.kwargs["flow_run_id"]
+        events = log.read(run_id, after=self.query["afterSeq"], limit=limit + 1)
+        query = {"afterSeq": events[limit - 1].seq, "limit": limit} if len(events) > limit else None
+        return events[:limit], query
+
+    def page(self, replayed: Iterable[tuple[Event, Any]], last_seq: int, query: dict[str, Any] | None) -> HttpResponse:
+        """Return events with their states. The log may have grown since `last_seq` was read."""
+        rows = []
+        for event, state in replayed:
+            rows.append(to_json({**log.wire(event), "state": state.as_json()}))
+            last_seq = max(last_seq, event.seq)
+        return page_of_log(self.request.path, mask_rows(rows), last_seq, query)
+
+
 @extend_schema(responses={200: REPLAY_PAGE})
-class Replay(ApiView):
+class Replay(ReplayView):
     """List the events of a run in order, each with the state of the run after it. Nothing is executed or changed.
 
     Follow `next` for the pages after the first one.
@@ -122,22 +159,12 @@ class Replay(ApiView):
     query_class: ClassVar = ReplayQuery
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        run, limit, after = self.get_run_key(), self.query["limit"], self.query["afterSeq"]
-        events, url = log.read(run.pk, after=after, limit=limit + 1), None
-        has_more, events = len(events) > limit, events[:limit]
-        frame = self._frame(run.pk, after, events) if events else Frame()
+        run, (events, query) = self.get_run_key(), self.read_events()
+        frame = self._frame(run.pk, self.query["afterSeq"], events) if events else Frame()
         states = list(replay_states.continued(frame, events))
-        if has_more:
-            params = {"afterSeq": events[-1].seq, "limit": limit}
-            summary = replay_states.summary_of(frame, MAX_SUMMARY)
-            sealed = {} if summary is None else {"state": seal(summary, _bound_to(run.pk, events[-1].seq))}
-            url = f"{request.path}?{urlencode({**params, **sealed})}"
-        rows = mask_rows([to_json({**log.wire(event), "state": state.as_json()}) for event, state in states])
-        # The log may have grown since the run was read.
-        last_seq = max(run.last_seq, events[-1].seq if events else 0)
-        headers = {"Link": f'<{url}>; rel="next"'} if url else {}
-        tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
-        return HttpResponse(f'{{"results":[{",".join(rows)}],{tail}}}', content_type=JSON, headers=headers)
+        if query is not None and (summary := replay_states.summary_of(frame, MAX_SUMMARY)) is not None:
+            query["state"] = seal(summary, _bound_to(run.pk, events[-1].seq))
+        return self.page(states, run.last_seq, query)
 
     def _frame(self, run_id: UUID, after: int, events: list[Event]) -> Frame:
         """Return the state after event `after`, from the query if it contains one. Raises `InvalidCursor`."""
@@ -160,9 +187,46 @@ class SnapshotView(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         run = self.get_run_key()
-        seq = self.query.get("seq", run.last_seq)
-        if seq > run.last_seq:
-            raise InvalidParameters([Fault("?seq", "invalid_seq", f"seq: the last event is {run.last_seq}, not {seq}")])
+        seq = _checked_seq(self.query, run.last_seq) or run.last_seq
         state, messages = replay_states.snapshot_at(run.pk, seq)
         body = {**state.as_json(), "messages": [message.as_json() for message in messages]}
         return self.etag_response(mask_rows([to_json(body)])[0])
+
+
+# --- Flow runs ---
+
+
+@extend_schema(responses={200: FLOW_REPLAY_PAGE})
+class FlowRunReplay(ReplayView):
+    """List the events of a flow run in order, each with its state after it. Nothing is executed or changed.
+
+    Follow `next` for the pages after the first one.
+    """
+
+    query_class: ClassVar = AfterQuery
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        flow_run, (events, query) = self.get_flow_run(), self.read_events()
+        replayed = FlowReplay(flow_run, self.query["afterSeq"]).continued(events) if events else ()
+        return self.page(replayed, flow_run.log.last_seq, query)
+
+
+@extend_schema(responses={200: FLOW_SNAPSHOT})
+class FlowRunSnapshot(ApiView):
+    """Get the snapshot of a flow run: the stored one, or the state after an event, rebuilt from the log."""
+
+    query_class: ClassVar = SnapshotQuery
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        flow_run = self.get_flow_run()
+        seq = _checked_seq(self.query, flow_run.log.last_seq)
+        snapshot = flow_run.snapshot if seq is None else snapshot_at(flow_run, seq)
+        return self.etag_response(mask_rows([to_json(snapshot)])[0])
+
+
+def _checked_seq(query: Mapping[str, Any], last_seq: int) -> int | None:
+    """Return the event that a query names, or None. Raises `InvalidParameters` if the log has no such event yet."""
+    seq: int | None = query.get("seq")
+    if seq is not None and seq > last_seq:
+        raise InvalidParameters([Fault("?seq", "invalid_seq", f"seq: the last event is {last_seq}, not {seq}")])
+    return seq

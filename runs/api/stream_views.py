@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/events/stream`: the events of a run as server-sent events.
+"""`…/agent-runs/{run}/events/stream`: the events of a run, or a flow run, as server-sent events.
 
 The view authorises and parses; timeline.live serves the stream.
 """
@@ -76,7 +76,7 @@ class EventStreamView(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         refuse_foreign(request)
-        run = self.get_run()
+        run = self.get_any_run()
         session_key = request.session.session_key if self.principal.user_id is not None else None
         permit = Permit(self.principal, run.project_id, session_key)
         rendering = _RENDERINGS[self.query.get("dialect")]

@@ -1,4 +1,4 @@
-"""`/api/projects/{project}/flow-runs…`: flow runs, as a list and one by one, their events, snapshots and actions."""
+"""`/api/projects/{project}/flow-runs…`: flow runs, as a list and one by one, their events and actions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.accounts.access import Action
 from agentops.accounts.models import Project
 from agentops.base.refusals import Fault, Invalid
-from runs.access import flow_run_in
 from runs.actions import flow_commands, flow_definitions, flow_run_actions
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.event_views import Events
 from runs.api.flows.flow_bodies import (
-    SNAPSHOT,
     FlowRunAnswer,
     FlowRunRow,
     NewFlowCommand,
@@ -31,8 +28,7 @@ from runs.api.flows.flow_bodies import (
     ResumeFlowRun,
 )
 from runs.api.flows.flow_views import masked
-from runs.api.problems import InvalidParameters
-from runs.api.replay import SnapshotQuery
+from runs.api.problems import Fault
 from runs.api.requests.bodies import IdField, document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text
@@ -42,7 +38,6 @@ from runs.lifecycle.flow_creation import check_inputs
 from runs.models import FlowRun
 from runs.models.flows import STATUSES
 from runs.queries.agent_dialect import agent_items
-from runs.queries.flow_states import snapshot_at
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from timeline import log
@@ -58,22 +53,6 @@ class FlowRunsQuery(QuerySerializer):
     flow_id = Text(help_text="Filter by flow name.", style={"example": "review"})
     schedule_id = IdField(required=False, help_text="Filter by the schedule that started the flow run.")
     limit, cursor = Limit(), Cursor()
-
-
-class OfFlowRun(ApiView):
-    """A view of the flow run of the URL."""
-
-    def get_flow_run(self, action: Action = Action.READ) -> FlowRun:
-        """Return the flow run. A flow run of another project is refused like an unknown one."""
-        return flow_run_in(self.get_project(action), self.kwargs["flow_run_id"])
-
-
-class FlowRunAction(ActionView, OfFlowRun):
-    """A POST with one action on a flow run."""
-
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        flow_run = self.get_flow_run(self.required_action)
-        return self.run_once(flow_run.project, partial(self.act, flow_run))
 
 
 class FlowRuns(ActionView, ListView):
@@ -113,7 +92,7 @@ class FlowRuns(ActionView, ListView):
         return Response(FlowRunAnswer(flow_run).data, 201, headers={"Location": address})
 
 
-class FlowRunDetail(OfFlowRun):
+class FlowRunDetail(ApiView):
     """Get a flow run with its inputs and outputs."""
 
     serializer_class: ClassVar = FlowRunAnswer
@@ -122,7 +101,7 @@ class FlowRunDetail(OfFlowRun):
         return self.etag_response(masked(FlowRunAnswer(self.get_flow_run())))
 
 
-class FlowRunEvents(Events, OfFlowRun):
+class FlowRunEvents(Events):
     """List the events of a flow run in order. To poll, pass the last `seq` as `afterSeq`."""
 
     def _read(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
@@ -143,7 +122,7 @@ class FlowStreamQuery(StreamQuery):
 
 
 @extend_schema(responses=STREAM)
-class FlowRunEventStream(EventStreamView, OfFlowRun):
+class FlowRunEventStream(EventStreamView):
     """Stream the events of a flow run: those after `Last-Event-ID` or `afterSeq`, then new ones until it ends.
 
     As for runs: an event named `end` follows the last one, `stream-reset` and `auth-revoked` end it early.
@@ -151,28 +130,9 @@ class FlowRunEventStream(EventStreamView, OfFlowRun):
 
     query_class: ClassVar = FlowStreamQuery
 
-    def get_run(self, action: Action = Action.READ) -> Any:
-        return self.get_flow_run(action)
-
-
-@extend_schema(responses={200: SNAPSHOT})
-class FlowRunSnapshot(OfFlowRun):
-    """Get the snapshot of a flow run: the stored one, or the state after an event, rebuilt from the log."""
-
-    query_class: ClassVar = SnapshotQuery
-
-    def get(self, request: Request, **_: Any) -> HttpResponse:
-        flow_run = self.get_flow_run()
-        seq = self.query.get("seq")
-        if seq is not None and seq > flow_run.log.last_seq:
-            text = f"seq: the last event is {flow_run.log.last_seq}, not {seq}"
-            raise InvalidParameters([Fault("?seq", "invalid_seq", text)])
-        snapshot = flow_run.snapshot if seq is None else snapshot_at(flow_run, seq)
-        return self.etag_response(mask_rows([to_json(snapshot)])[0])
-
 
 @extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run is paused."))
-class PauseFlowRun(FlowRunAction):
+class PauseFlowRun(ActionView):
     """Pause a flow run now, and the runs of its nodes after their current steps.
 
     Runs that wait for a person keep waiting, and can be answered during the pause.
@@ -186,7 +146,7 @@ class PauseFlowRun(FlowRunAction):
 
 
 @extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run continues."))
-class ResumeFlowRunView(FlowRunAction):
+class ResumeFlowRunView(ActionView):
     """Resume a paused flow run. The same flow run continues; each open node is entered again once."""
 
     serializer_class = ResumeFlowRun
@@ -198,7 +158,7 @@ class ResumeFlowRunView(FlowRunAction):
 
 
 @extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run is stopped."))
-class StopFlowRun(FlowRunAction):
+class StopFlowRun(ActionView):
     """Stop a flow run, and the runs of its nodes that have not ended."""
 
     serializer_class = NothingElse
@@ -211,7 +171,7 @@ class StopFlowRun(FlowRunAction):
 @extend_schema(
     request=NewFlowCommand, responses={202: OpenApiResponse(FlowRunAnswer, "The command was recorded and carried out.")}
 )
-class FlowRunCommands(FlowRunAction):
+class FlowRunCommands(ActionView):
     """Send a command to a flow run: `send` and `reply` name the run that gets the message in `runId`.
 
     An invalid command is recorded as `command.received` too, and reaches no run.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from runs.api.flows import flow_fixture_views, flow_replay_views, flow_run_views, flow_views
+from runs.api import fixtures, replay
+from runs.api.flows import flow_run_views, flow_views
 
 _RUN = "flow-runs/<uuid:flow_run_id>"
 urlpatterns = [
@@ -17,9 +18,9 @@ urlpatterns = [
     path(_RUN, flow_run_views.FlowRunDetail.as_view(), name="flow-run"),
     path(f"{_RUN}/events", flow_run_views.FlowRunEvents.as_view(), name="flow-run-events"),
     path(f"{_RUN}/events/stream", flow_run_views.FlowRunEventStream.as_view(), name="flow-run-events-stream"),
-    path(f"{_RUN}/snapshot", flow_run_views.FlowRunSnapshot.as_view(), name="flow-run-snapshot"),
-    path(f"{_RUN}/replay", flow_replay_views.FlowRunReplay.as_view(), name="flow-run-replay"),
-    path(f"{_RUN}/fixtures", flow_fixture_views.FlowRunFixtures.as_view(), name="flow-run-fixtures"),
+    path(f"{_RUN}/snapshot", replay.FlowRunSnapshot.as_view(), name="flow-run-snapshot"),
+    path(f"{_RUN}/replay", replay.FlowRunReplay.as_view(), name="flow-run-replay"),
+    path(f"{_RUN}/fixtures", fixtures.FlowRunFixtures.as_view(), name="flow-run-fixtures"),
     path(f"{_RUN}/commands", flow_run_views.FlowRunCommands.as_view(), name="flow-run-commands"),
     path(f"{_RUN}/pause", flow_run_views.PauseFlowRun.as_view(), name="flow-run-pause"),
     path(f"{_RUN}/resume", flow_run_views.ResumeFlowRunView.as_view(), name="flow-run-resume"),

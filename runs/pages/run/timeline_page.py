@@ -13,9 +13,10 @@ from agentops.accounts.requests import principal_of
 from agentops.base.http.foreign_origin import refuse_foreign
 from agentops.base.http.methods import require_GET, require_safe
 from runs.pages.run.any_run import AnyRun, address_of, live_context, run_of
-from runs.pages.timeline.fragments import InvalidRunQuery, rows_fragment, window_of
+from agentops.base.refusals import InvalidQuery
+from runs.pages.timeline.fragments import rows_fragment, window_of
 from runs.pages.timeline.live_cards import HTML
-from runs.pages.timeline.window_bounds import Show
+from timeline.events import Show
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
 from timeline.live.response import log_stream
@@ -53,11 +54,11 @@ def timeline_context(request: HttpRequest, run: AnyRun, incarnation: int, show: 
 
 
 def show_of(request: HttpRequest) -> Show:
-    """Return the filter of the timeline. Raise InvalidRunQuery for an unknown one."""
+    """Return the filter of the timeline. Raise InvalidQuery for an unknown one."""
     try:
         return Show(request.GET.get("show") or Show.ALL)
     except ValueError:
-        raise InvalidRunQuery(f"show must be one of {', '.join(Show)}") from None
+        raise InvalidQuery(f"show must be one of {', '.join(Show)}") from None
 
 
 def _rows_context(run: AnyRun, show: Show) -> dict[str, Any]:
