@@ -13,7 +13,7 @@ from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.base.redaction import project_scope
 from agentops.base.refusals import NotFound
-from runs.errors import FlowRunNotFound, RunExpired, RunNotFound, RunRefusal
+from runs.errors import FlowRunNotFound, Refusal, RunExpired, RunNotFound
 from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
 
@@ -119,7 +119,7 @@ def _owned(project: Project, rows: QuerySet[RunT], run_id: UUID) -> RunT:
     return run
 
 
-def _missing(model: type[Model], stones: QuerySet[Tombstone], run_id: UUID) -> RunRefusal:
+def _missing(model: type[Model], stones: QuerySet[Tombstone], run_id: UUID) -> Refusal:
     """Return the error for a missing run or flow run, for a principal who may see these tombstones."""
     stone = stones.filter(pk=run_id).first()
     if stone is not None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import JsonValue
 
-from agentops.accounts.audit import Actor
+from agentops.accounts.audit import Actor, name_of
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base.redaction.redact import MODEL_INPUT
 from agentops.base.refusals import Invalid

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.accounts.audit import Actor, record
+from agentops.accounts.audit import Actor, name_of, record
 from agentops.base.redaction.redact import MODEL_INPUT
 from agentops.base.refusals import Conflict, Refusal
 from runs import chaos
@@ -147,10 +147,6 @@ def refuse_ended(flow_run: FlowRun) -> None:
         raise Conflict(
             f"a {flow_run.status} flow run accepts no commands", code="run_terminal", run_status=flow_run.status
         )
-
-
-def name_of(actor: Actor) -> str:
-    return actor if isinstance(actor, str) else actor.actor
 
 
 def _open_runs_by_key(flow_run: FlowRun) -> dict[str, AgentRun]:

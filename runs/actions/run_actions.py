@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from agentops.accounts.audit import Actor, record
+from agentops.accounts.audit import Actor, name_of, record
 from agentops.accounts.models import Project
 from agentops.base.refusals import Conflict, Invalid, Refusal
 from runs.actions import agent_definitions, unknown_calls
@@ -72,7 +72,7 @@ def create(
 
     def write() -> AgentRun:
         with transaction.atomic():
-            run = creation.create(project, agent, user_turn, by=_name(actor), parent_id=parent_id, **options)
+            run = creation.create(project, agent, user_turn, by=name_of(actor), parent_id=parent_id, **options)
             after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
             if parent_id is not None:
                 after["parent_run_id"] = str(parent_id)
@@ -103,7 +103,7 @@ def open_external(
         prompt=prompt or "",
         run_kind=RunKind(run_kind),
         labels=labels,
-        by=_name(actor),
+        by=name_of(actor),
     )
     try:
         with transaction.atomic():
@@ -144,7 +144,7 @@ def resume(
     """Continue a paused run as a new one; see runs.actions.resume."""
     with transaction.atomic():
         result = resuming.resume(
-            run.pk, by=_name(actor), message=message, media=media, append=append, max_steps=max_steps, kill=kill,
+            run.pk, by=name_of(actor), message=message, media=media, append=append, max_steps=max_steps, kill=kill,
             front_end_tools=front_end_tools,
         )  # fmt: skip
         if result.is_existing:
@@ -178,8 +178,8 @@ def fork(
     """Create a run from a checkpoint of this one; see runs.actions.fork."""
     with transaction.atomic():
         new = forking.fork(
-            run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, media=media, agent=agent,
-            front_end_tools=front_end_tools,
+            run.pk, by=name_of(actor), step=step, checkpoint_id=checkpoint_id, message=message, media=media,
+            agent=agent, front_end_tools=front_end_tools,
         )  # fmt: skip
         after = {
             "status": new.status,
@@ -217,13 +217,13 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
 
 def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
     """Pause the run after its current step."""
-    return inbox.pause(run.pk, by=_name(actor), key=key)
+    return inbox.pause(run.pk, by=name_of(actor), key=key)
 
 
 def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
     """Stop the run."""
     with transaction.atomic():
-        posted = inbox.stop(run.pk, by=_name(actor), key=key)
+        posted = inbox.stop(run.pk, by=name_of(actor), key=key)
         if posted.is_new:
             after = {"status": posted.run.status, "asked": "stop"}
             record(
@@ -239,12 +239,12 @@ def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
 
 def send(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> PostResult:
     """Send a message, delivered before the next model call."""
-    return inbox.send(run.pk, message, by=_name(actor), key=key)
+    return inbox.send(run.pk, message, by=name_of(actor), key=key)
 
 
 def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> PostResult:
     """Answer the question that the run waits for."""
-    return inbox.reply(run.pk, message, by=_name(actor), key=key)
+    return inbox.reply(run.pk, message, by=name_of(actor), key=key)
 
 
 def resolve_call(
@@ -252,16 +252,12 @@ def resolve_call(
 ) -> Resolution:
     """Resolve the unknown outcome of a call; see runs.actions.unknown_calls."""
     with transaction.atomic():
-        resolution = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
+        resolution = unknown_calls.resolve(run.pk, call_id, choice, by=name_of(actor), text=text)
         if resolution.is_new:
             after = {"call": str(call_id), "tool_name": resolution.call.tool_name, "choice": choice.value}
             before = _status(resolution.status_before) | {"call_status": "unknown"}
             record(actor, RunAuditAction.CALL_RESOLVED, project=run.project, obj=run, before=before, after=after)
     return resolution
-
-
-def _name(actor: Actor) -> str:
-    return actor if isinstance(actor, str) else actor.actor
 
 
 def _status(status: RunStatus) -> dict[str, str]:

@@ -30,7 +30,7 @@ from runs.management.agent.references import find_flow_run
 from runs.management.agent.run_table import redacted, with_reason
 from runs.models import Flow, FlowRun, FlowVisit
 from runs.queries.flow_graphs import graph_of_run
-from runs.statuses import LIVE, RunStatus
+from runs.statuses import RunStatus
 
 
 def facts_of(flow_run: FlowRun) -> dict[str, Any]:
@@ -123,8 +123,7 @@ def _addressed(flow_run: FlowRun, to: str) -> str:
 
 def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
     flow_run = find_flow_run(options["run"])
-    statuses = FlowRun.objects.filter(pk=flow_run.pk).values_list("status", flat=True)
-    run_tail.write_log(command, flow_run.pk, options, is_live=lambda: RunStatus(statuses.get()) in LIVE)
+    run_tail.write_log(command, flow_run, options)
     if options["follow"]:
         fresh = FlowRun.objects.select_related("project").get(pk=flow_run.pk)
         if fresh.state is not RunStatus.COMPLETED:
@@ -228,10 +227,10 @@ def _add_definitions(add: AddSubcommand) -> None:
     ls.add_argument(
         "--limit", metavar="N", type=argument_types.limit, default=50, help="number of flow runs (default: 50)"
     )
-    _add_json(ls)
+    argument_types.add_json(ls)
     show = add("show", f"{_RUNS}.show", help="Show a flow run: its nodes, edges and runs")
     _add_run_argument(show)
-    _add_json(show)
+    argument_types.add_json(show)
     export = add("export", f"{_DEFINITIONS}.export", help="Print the definition of a flow as JSON")
     export.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
     export.add_argument(
@@ -239,7 +238,7 @@ def _add_definitions(add: AddSubcommand) -> None:
     )
     for parser in (apply, export):
         parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
-    _add_json(apply)
+    argument_types.add_json(apply)
 
 
 def _add_run(add: AddSubcommand) -> None:
@@ -249,7 +248,7 @@ def _add_run(add: AddSubcommand) -> None:
     inputs = run.add_mutually_exclusive_group()
     inputs.add_argument("--inputs", metavar="JSON", type=clean_argument, help="inputs as a JSON object")
     inputs.add_argument("--inputs-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
-    _add_json(run)
+    argument_types.add_json(run)
 
 
 def _add_control(add: AddSubcommand) -> None:
@@ -265,19 +264,11 @@ def _add_control(add: AddSubcommand) -> None:
     for parser in (pause, resume, stop, send, tail):
         _add_run_argument(parser)
     for parser in (pause, resume, stop, send):
-        _add_json(parser)
+        argument_types.add_json(parser)
     send.add_argument("to", metavar="TO", help="run ID that gets the message, or the node if it has one open run")
     send.add_argument("message", metavar="MESSAGE", type=clean_argument, help="message text")
-    tail.add_argument(
-        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only events after this sequence number"
-    )
-    tail.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
-    _add_json(tail, "print JSON, one event per line")
+    argument_types.add_tail(tail)
 
 
 def _add_run_argument(parser: CommandParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-
-
-def _add_json(parser: CommandParser, text: str = "print JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=text)

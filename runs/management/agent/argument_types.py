@@ -1,4 +1,4 @@
-"""argparse types for numbers, titles and labels."""
+"""argparse types for numbers, titles and labels, and the options that several commands have."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ def label(text: str) -> str:
     if not label or len(label) > MAX_LABEL:
         raise argparse.ArgumentTypeError(f"a label must have 1 to {MAX_LABEL} characters")
     return label
+
+
+def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_tail(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that prints events."""
+    parser.add_argument("--after", metavar="SEQ", type=seq, default=0, help="only events after this sequence number")
+    parser.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
+    add_json(parser, "print JSON, one event per line")

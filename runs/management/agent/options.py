@@ -41,10 +41,10 @@ def _add_definitions(add: AddSubcommand) -> None:
     apply.epilog = POLICIES
     apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
     apply.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
-    _add_json(apply)
+    argument_types.add_json(apply)
     defs = add("defs", "runs.management.agent.record_lists.defs", help="List agents")
     defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    _add_json(defs, "print JSON with all fields")
+    argument_types.add_json(defs, "print JSON with all fields")
 
 
 def _add_run(add: AddSubcommand) -> None:
@@ -71,7 +71,7 @@ def _add_run(add: AddSubcommand) -> None:
         const=float("inf"),
         help="wait until the run ends or pauses and print its status; exit code 1 if it did not complete",
     )
-    _add_json(run)
+    argument_types.add_json(run)
 
 
 def _add_reads(add: AddSubcommand) -> None:
@@ -85,17 +85,13 @@ def _add_reads(add: AddSubcommand) -> None:
         default=50,
         help=f"number of runs, at most {argument_types.MAX_ROWS} (default: 50)",
     )
-    _add_json(ls)
+    argument_types.add_json(ls)
     show = add("show", "runs.management.agent.show.show", help="Show everything about one run")
     _add_run_argument(show)
-    _add_json(show)
+    argument_types.add_json(show)
     tail = add("tail", "runs.management.agent.tail.tail", help="Print a run's events until it ends or pauses")
     _add_run_argument(tail)
-    tail.add_argument(
-        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only events after this sequence number"
-    )
-    tail.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
-    _add_json(tail, "print JSON, one event per line")
+    argument_types.add_tail(tail)
     for name, help_text in (
         ("messages", "List a run's messages, newest last"),
         ("calls", "List a run's tool calls, newest last"),
@@ -113,7 +109,7 @@ def _add_reads(add: AddSubcommand) -> None:
             default=LAST,
             help="only the newest N (default: %(default)s)",
         )
-        _add_json(records)
+        argument_types.add_json(records)
 
 
 def _add_resume(add: AddSubcommand) -> None:
@@ -133,7 +129,7 @@ def _add_resume(add: AddSubcommand) -> None:
     resume.add_argument("--kill", action="store_true", help="stop the worker of a running run first")
     resume.add_argument("--dry-run", action="store_true", help="list what would be resumed")
     resume.add_argument("--yes", action="store_true", help="do not ask before stopping workers")
-    _add_json(resume)
+    argument_types.add_json(resume)
 
 
 def _add_fork(add: AddSubcommand) -> None:
@@ -147,7 +143,7 @@ def _add_fork(add: AddSubcommand) -> None:
         "--max-steps", metavar="N", type=argument_types.whole, help="step limit of the new run (default: the old run's)"
     )
     fork.add_argument("--settings-file", metavar="F", help="file with settings in TOML or JSON; replaces all")
-    _add_json(fork)
+    argument_types.add_json(fork)
 
 
 def _add_commands(add: AddSubcommand) -> None:
@@ -167,7 +163,7 @@ def _add_commands(add: AddSubcommand) -> None:
     )
     for parser in (pause, stop, send):
         _add_run_argument(parser)
-        _add_json(parser)
+        argument_types.add_json(parser)
     send.add_argument("message", metavar="MESSAGE", type=clean_argument, help="message text")
 
 
@@ -183,7 +179,7 @@ def _add_outcome(add: AddSubcommand) -> None:
     )
     choice.add_argument("--done", metavar="OUTPUT", type=clean_argument, help="the call succeeded, with this output")
     choice.add_argument("--failed", metavar="ERROR", type=clean_argument, help="the call failed, with this error")
-    _add_json(outcome)
+    argument_types.add_json(outcome)
 
 
 def _add_approvals(add: AddSubcommand) -> None:
@@ -194,7 +190,7 @@ def _add_approvals(add: AddSubcommand) -> None:
         parser.add_argument(
             "call", metavar="CALL", nargs="?", type=clean_argument, help=f"{CALL_HELP} (default: the waiting call)"
         )
-        _add_json(parser)
+        argument_types.add_json(parser)
     arguments = approve.add_mutually_exclusive_group()
     arguments.add_argument(
         "--arguments", metavar="JSON", type=clean_argument, help="run the call with these arguments instead"
@@ -208,7 +204,3 @@ def _add_approvals(add: AddSubcommand) -> None:
 
 def _add_run_argument(parser: CommandParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-
-
-def _add_json(parser: CommandParser, text: str = "print JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=text)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db.models import Model, QuerySet
+
 from agentops.accounts.access import SYSTEM, visible_rows
 from agentops.base.redaction import project_scope
 from agentops.base.refusals import Conflict, Refusal
-from runs.access import expired_error
+from runs.access import RunT, expired_error
 from runs.errors import FlowRunNotFound, RunNotFound
 from runs.models import AgentRun, CliSession, FlowRun
 from timeline.models import Tombstone
@@ -28,27 +30,14 @@ def find_run(reference: str) -> AgentRun:
     runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
     if bounds and bounds[0] == bounds[1] and (session := CliSession.objects.filter(pk=bounds[0]).first()):
         runs = AgentRun.objects.filter(pk=session.run_id)
-    candidates = list(visible_rows(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
-    if not candidates:
-        raise _missing(reference, bounds)
-    _require_one(reference, candidates)
-    project_scope.add(candidates[0].project_id)
-    return candidates[0]
+    return _only(reference, visible_rows(runs, SYSTEM).select_related("project"), bounds)
 
 
 def find_flow_run(reference: str) -> FlowRun:
     """Return the flow run with this ID or unique prefix. Raises `ambiguous_run` or `FlowRunNotFound`."""
     bounds = _bounds(reference)
     rows = FlowRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else FlowRun.objects.none()
-    candidates = list(rows.select_related("project", "log").order_by("-pk")[: MAX_CANDIDATES + 1])
-    if not candidates:
-        missing = _missing(reference, bounds)
-        raise (
-            FlowRunNotFound(f"flow run not found: {reference[:64]!r}") if isinstance(missing, RunNotFound) else missing
-        )
-    _require_one(reference, candidates)
-    project_scope.add(candidates[0].project_id)
-    return candidates[0]
+    return _only(reference, rows.select_related("project", "log"), bounds)
 
 
 def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
@@ -59,8 +48,11 @@ def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
         return find_flow_run(reference)
 
 
-def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> None:
-    """Raise `ambiguous_run` for a prefix that is too short or matches several runs."""
+def _only(reference: str, rows: QuerySet[RunT], bounds: tuple[UUID, UUID] | None) -> RunT:
+    """Return the only row. Raises `ambiguous_run` for a prefix that is too short or matches several runs."""
+    candidates = list(rows.order_by("-pk")[: MAX_CANDIDATES + 1])
+    if not candidates:
+        raise _missing(reference, rows.model, bounds)
     short = len(reference.replace("-", "")) < MIN_PREFIX
     if len(candidates) > 1 or short:
         problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
@@ -69,13 +61,17 @@ def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> No
             code="ambiguous_run",
             candidates=[str(run.pk) for run in candidates],
         )
+    project_scope.add(candidates[0].project_id)
+    return candidates[0]
 
 
-def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> Refusal:
+def _missing(reference: str, model: type[Model], bounds: tuple[UUID, UUID] | None) -> Refusal:
     """Return the error for a missing run; for a deleted run, with the facts of its tombstone."""
     stones = list(Tombstone.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1])[:2]) if bounds else []
     if len(stones) == 1:
         return expired_error(stones[0])
+    if model is FlowRun:
+        return FlowRunNotFound(f"flow run not found: {reference[:64]!r}")
     return RunNotFound(f"run not found: {reference[:64]!r}")
 
 

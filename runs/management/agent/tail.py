@@ -19,7 +19,7 @@ from agentops.accounts.management.base import EXIT_INTERRUPTED, AgentopsCommand,
 from runs.management.agent.references import find_run
 from runs.management.agent.run_state import refresh, require_completed
 from runs.management.agent.run_table import shorten
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 from runs.statuses import LIVE, RunStatus
 from timeline import events, log, outgoing
 from timeline.events import EventType
@@ -36,19 +36,23 @@ Write = Callable[[str], object]
 
 def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
     run = find_run(options["run"])
-    statuses = AgentRun.objects.filter(pk=run.pk).values_list("status", flat=True)
-    write_log(command, run.pk, options, is_live=lambda: RunStatus(statuses.get()) in LIVE)
+    write_log(command, run, options)
     if options["follow"]:
         require_completed(refresh(run))
 
 
-def write_log(command: AgentopsCommand, log_id: UUID, options: dict[str, Any], *, is_live: Callable[[], bool]) -> None:
-    """Print the events of a log after `options["after"]`, and with `follow` new ones while it is live."""
+def write_log(command: AgentopsCommand, run: AgentRun | FlowRun, options: dict[str, Any]) -> None:
+    """Print the events of a run after `options["after"]`, and with `follow` new ones while it is live."""
+    statuses = type(run).objects.filter(pk=run.pk).values_list("status", flat=True)
+
+    def is_live() -> bool:
+        return options["follow"] and RunStatus(statuses.get()) in LIVE
+
     screen = Screen(partial(command.stdout.write, ending=""))
     line = json_line if options["json"] else row
     pretty = command.stdout.isatty() and not options["json"]
     try:
-        for batch in batches(log_id, options["after"], is_live if options["follow"] else lambda: False):
+        for batch in batches(run.pk, options["after"], is_live):
             for event in outgoing.mask_events(batch):
                 if pretty:
                     screen.show(event)

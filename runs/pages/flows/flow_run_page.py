@@ -21,7 +21,6 @@ from runs.pages.run.run_tabs import tab_links
 from runs.pages.run.timeline_page import timeline_context
 from runs.pages.timeline import window
 from runs.pages.timeline.fragments import seq_of
-from runs.pages.timeline.window_bounds import Show
 from runs.queries.flow_states import snapshot_at
 from timeline.events import Show
 

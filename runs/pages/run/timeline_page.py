@@ -12,12 +12,12 @@ from agentops.accounts import incarnations
 from agentops.accounts.requests import principal_of
 from agentops.base.http.foreign_origin import refuse_foreign
 from agentops.base.http.methods import require_GET, require_safe
-from runs.pages.run.any_run import AnyRun, address_of, live_context, run_of
 from agentops.base.refusals import InvalidQuery
+from runs.pages.run.any_run import AnyRun, address_of, live_context, run_of
 from runs.pages.timeline.fragments import rows_fragment, window_of
 from runs.pages.timeline.live_cards import HTML
-from timeline.events import Show
 from timeline.access import Permit
+from timeline.events import Show
 from timeline.live.cursor import cursor_of
 from timeline.live.response import log_stream
 
