@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
 from agentops.accounts.redaction_rules import sealing
+from agentops.base.http.receivers import new_secret
 from runs.models import AlertRule
 
 URL_NAMES = ("webhook_url", "slack_url")
-_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,16 @@ def set_channels(rule: AlertRule, urls: Mapping[str, str]) -> str:
     except sealing.Unreadable:
         before = Channels()
     after = asdict(before) | {name: urls[name] for name in URL_NAMES if name in urls}
-    new_secret = ""
+    made = ""
     if not after["webhook_url"]:
         after["webhook_secret"] = ""
     elif not after["webhook_secret"]:
-        new_secret = f"whsec_{base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()}"
-        after["webhook_secret"] = new_secret
+        made = after["webhook_secret"] = new_secret()
     rule.shown_urls = {name: _shown(after[name]) for name in URL_NAMES if after[name]}
     rule.sealed, rule.key_id = None, ""
     if rule.shown_urls:
         rule.sealed, rule.key_id = sealing.seal(json.dumps(after), _owner_of(rule))
-    return new_secret
+    return made
 
 
 def _shown(url: str) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from agentops.accounts.names import one_line
-from runs.alerts.alert_posts import checked_url
+from agentops.base.http.receivers import refusal_of
+from runs.alerts.errors import InvalidAlertRule
 from runs.errors import InvalidAlertRule
 from runs.models import AlertRule
 
@@ -110,5 +111,5 @@ def checked(values: Mapping[str, Any]) -> RuleDefinition:
 def check_urls(urls: Mapping[str, str]) -> None:
     """Check the URLs of channels. Raises `InvalidAlertRule`."""
     for name, url in urls.items():
-        if url and (reason := checked_url(url)):
+        if url and (reason := refusal_of(url)):
             raise InvalidAlertRule(reason, name)

@@ -14,17 +14,15 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import F
-from standardwebhooks.webhooks import Webhook
 
 from agentops.accounts.names import one_line
 from agentops.accounts.redaction_rules import sealing
 from agentops.base import database_clock
 from agentops.base.database_clock import Now
-from agentops.base.http.receivers import signature_headers
+from agentops.base.http.receivers import DISABLING, FINAL, PostFailed, pause_s, post, signed_headers
 from agentops.base.limits.turns import rounds
 from agentops.base.redaction import project_scope
 from runs import chaos
-from runs.alerts.alert_posts import PostFailed, post
 from runs.alerts.channels import channels_of
 from runs.alerts.message_texts import slack_body, webhook_body
 from runs.models import AlertDelivery
@@ -37,6 +35,8 @@ CLAIMED_FOR = timedelta(seconds=60)
 #: Seconds after each failed attempt until the next one. After the last attempt the delivery is given up.
 SCHEDULE_S = (5, 30, 120, 600, 1800, 3600, 3600, 7200)
 MAX_ERROR = 500
+#: Statuses after which a delivery is given up at once.
+REFUSED = FINAL | DISABLING
 
 
 def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
@@ -85,7 +85,7 @@ def attempt(delivery: AlertDelivery) -> bool:
 
 
 def _send(delivery: AlertDelivery) -> int:
-    """Send the message without holding a database connection. Raises `PostFailed`."""
+    """Send the message without holding a database connection, and return the status. Raises `PostFailed`."""
     message = delivery.message
     try:
         channels = channels_of(message.rule)
@@ -96,20 +96,19 @@ def _send(delivery: AlertDelivery) -> int:
     if not url:
         raise PostFailed("the rule has no such channel any more", status=410)
     with project_scope.limited_to(message.project_id):
-        body = slack_body(message) if is_slack else webhook_body(message)
-    headers = {}
+        body = (slack_body(message) if is_slack else webhook_body(message)).encode()
+    headers = {"Content-Type": "application/json"}
     if not is_slack:
-        signer = Webhook(channels.webhook_secret)
-        headers = signature_headers([signer], f"msg_{delivery.pk.hex}", database_clock.now(), body)
+        headers = signed_headers([channels.webhook_secret], f"msg_{delivery.pk.hex}", body)
     if not connection.in_atomic_block:
         connection.close()
-    return post(url, body, headers)
+    return post(url, body, headers).status
 
 
 def _record_failure(delivery: AlertDelivery, failure: PostFailed) -> None:
     """Plan the next attempt, or give up."""
-    is_dead = failure.is_final or delivery.attempts > len(SCHEDULE_S)
-    wait = None if is_dead else Now() + timedelta(seconds=SCHEDULE_S[delivery.attempts - 1])
+    is_dead = failure.status in REFUSED or delivery.attempts > len(SCHEDULE_S)
+    wait = None if is_dead else Now() + timedelta(seconds=pause_s(SCHEDULE_S, delivery.attempts, failure.retry_after_s))
     error = one_line(clean(str(failure)), MAX_ERROR)
     state = State.DEAD if is_dead else State.WAITING
     _mine(delivery, state=state, due_at=wait, status_code=failure.status, error=error)

@@ -5,7 +5,6 @@ request.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.accounts.names import one_line
 from agentops.base.database_clock import Now
+from agentops.base.http.receivers import pause_s
 from runs import chaos
 from runs.lifecycle import wake
 from runs.models import Delivery, Sink, SinkCursor
@@ -227,11 +227,11 @@ def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bo
     is_test = delivery.event_type == TEST
     is_dead = is_test or failure.is_final or delivery.attempts >= MAX_ATTEMPTS
     error = one_line(clean(str(failure)), 500)
+    pause = timedelta(seconds=pause_s(SCHEDULE_S, delivery.attempts, failure.retry_after_s))
     with transaction.atomic():
         sink_claims.hold(delivery.sink_id)
         mine = _mine(delivery).update(
-            state=State.DEAD if is_dead else State.WAITING,
-            due_at=None if is_dead else Now() + timedelta(seconds=_pause_s(delivery.attempts, failure)),
+            state=State.DEAD if is_dead else State.WAITING, due_at=None if is_dead else Now() + pause,
             status_code=failure.status, response=_kept(failure.response), error=error, duration_ms=_elapsed_ms(began),
         )  # fmt: skip
         if mine and not is_test:
@@ -251,12 +251,6 @@ def _record_on_sink(delivery: Delivery, failure: SendFailed, error: str, *, is_d
     SinkCursor.objects.filter(pk=delivery.sink_id).update(**values)
     if failure.disables:
         sink_claims.disable(delivery.sink, str(failure))
-
-
-def _pause_s(attempts: int, failure: SendFailed) -> float:
-    planned = SCHEDULE_S[min(attempts, len(SCHEDULE_S)) - 1]
-    jittered = planned * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load only
-    return max(jittered, min(failure.retry_after_s or 0, sink_claims.LONGEST_RETRY_AFTER_S))
 
 
 def _mine(delivery: Delivery) -> Any:

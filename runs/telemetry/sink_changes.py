@@ -1,4 +1,4 @@
-"""Create, change and remove sinks and webhooks, each with an audit entry in the same transaction.
+"""Create, change and remove sinks, each with an audit entry in the same transaction.
 
 The caller checks the permission (Action.CONFIGURE).
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import enum
 import re
-import secrets as random_secrets
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -21,18 +19,19 @@ from django.db.models import QuerySet
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
 from agentops.accounts.redaction_rules import sealing
+from agentops.base.http.receivers import new_secret
 from agentops.base.refusals import NotFound
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
-from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
+from runs.telemetry.kinds.webhook_sink import MAX_SECRETS
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, raise_all
 from runs.telemetry.sink_targets import seal_secrets, unsealed
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
 from timeline.settled import newest_event
 
-#: Maximum number of sinks and webhooks of a project, because each reads all of its events.
+#: Maximum number of sinks of a project, because each reads all of its events.
 MAX_SINKS = 50
 MAX_TYPES = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -163,11 +162,6 @@ def resend_dead(sink: Sink, *, by: Actor) -> int:
             after = {"count": count}
             record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after=after)
     return count
-
-
-def new_secret() -> str:
-    """Return a new secret of a webhook."""
-    return PREFIX + b64encode(random_secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[str, Any] | None) -> None:

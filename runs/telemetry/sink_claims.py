@@ -15,6 +15,7 @@ from django.db.models import F
 
 from agentops.accounts.names import one_line
 from agentops.base.database_clock import Now
+from agentops.base.http.receivers import LONGEST_RETRY_AFTER_S
 from runs.models import Sink, SinkCursor
 from runs.telemetry.sink_kind import SendFailed
 from timeline.display import clean
@@ -25,8 +26,6 @@ LEASE = timedelta(seconds=120)
 PATIENCE = 3
 #: Seconds of the first rest, doubled for each further failure, and the maximum.
 BACKOFF_S, LONGEST_S = 1.0, 300.0
-#: The maximum pause that a receiver may request.
-LONGEST_RETRY_AFTER_S = 3600.0
 
 
 class ClaimExpired(Exception):

@@ -10,8 +10,7 @@ import pytest
 
 from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
 from agentops.base.http.guarded_client import HttpRequest, send
-from agentops.base.http.receivers import policy_of
-from runs.alerts.alert_posts import checked_url
+from agentops.base.http.receivers import policy_of, refusal_of
 from runs.providers.model_servers import check_server
 from runs.telemetry.kinds.http_sink import HttpOptions
 from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, OtlpOptions
@@ -46,7 +45,7 @@ def fetch(url: str) -> None:
 
 
 def alert(url: str) -> None:
-    if reason := checked_url(url):
+    if reason := refusal_of(url):
         raise ValueError(reason)
 
 

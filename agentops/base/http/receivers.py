@@ -1,17 +1,39 @@
-"""The rules for requests to the receivers of sinks and alerts, and the signatures of Standard Webhooks."""
+"""Requests to the receivers of sinks and alerts: their rules, and the signatures of Standard Webhooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+import random
+import secrets as random_secrets
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from agentops.base.http.guarded_client import HttpPolicy
+from agentops.base import database_clock
+from agentops.base.http.guarded_client import (
+    HttpAnswer,
+    HttpFailed,
+    HttpPolicy,
+    HttpRequest,
+    UrlNotAllowed,
+    check_url,
+    send,
+)
 
 CONNECT_S, TOTAL_S = 5.0, 10.0
+#: Status codes after which repeating the request is useless.
+FINAL = frozenset({400, 409, 413, 415, 422})
+#: Status codes after which no request will be accepted: the credentials or the address are wrong.
+DISABLING = frozenset({401, 403, 410})
+#: The maximum pause that a receiver may request.
+LONGEST_RETRY_AFTER_S = 3600.0
+#: The prefix of secrets, and the number of bytes of generated secrets. The specification allows 24 to 64.
+PREFIX, SECRET_BYTES = "whsec_", 32
+SECRET_FORM = f"a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
 
 
 def policy_of(url: str) -> HttpPolicy:
@@ -31,12 +53,90 @@ def policy_of(url: str) -> HttpPolicy:
     )
 
 
-def signature_headers(signers: Iterable[Webhook], message_id: str, at: datetime, body: str) -> dict[str, str]:
-    """Return the headers of Standard Webhooks, with one signature for each secret."""
+class PostFailed(Exception):
+    """The receiver did not accept a request. The text contains no secret."""
+
+    def __init__(self, reason: str, *, status: int | None = None, answer: HttpAnswer | None = None) -> None:
+        super().__init__(reason)
+        self.status = status if answer is None else answer.status
+        #: The answer, if there was one.
+        self.answer = answer
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """The seconds that the receiver asks to wait."""
+        return None if self.answer is None else _retry_after_s(self.answer.headers.get("retry-after", ""))
+
+
+def refusal_of(url: str) -> str:
+    """Return why the URL may not be requested, as far as that is known without DNS; empty if it may."""
+    try:
+        check_url(url, policy_of(url))
+    except UrlNotAllowed as error:
+        return error.reason
+    return ""
+
+
+def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+    """Send a request. Returns an answer of success. Raises `PostFailed`. Lasts at most 10 seconds."""
+    try:
+        answer = send(HttpRequest("POST", url, headers, content), policy_of(url))
+    except UrlNotAllowed as error:
+        # The DNS address may change, so callers repeat the request.
+        raise PostFailed(f"the URL is not allowed: {error.reason}") from None
+    except HttpFailed as error:
+        raise PostFailed(str(error)) from None
+    if not 200 <= answer.status < 300:
+        hint = " (redirects are not followed)" if 300 <= answer.status < 400 else ""
+        raise PostFailed(f"the receiver answered {answer.status}{hint}", answer=answer)
+    return answer
+
+
+def pause_s(schedule_s: Sequence[float], attempts: int, retry_after_s: float | None) -> float:
+    """Return the seconds until the next attempt: the planned ones with jitter, or more if the receiver asks for it."""
+    planned = schedule_s[min(attempts, len(schedule_s)) - 1]
+    jittered = planned * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load only
+    return max(jittered, min(retry_after_s or 0, LONGEST_RETRY_AFTER_S))
+
+
+def _retry_after_s(value: str) -> float | None:
+    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return database_clock.seconds_between(database_clock.now(), at)
+
+
+# --- Signatures of Standard Webhooks ---
+
+
+def new_secret() -> str:
+    """Return a new signing secret."""
+    return PREFIX + b64encode(random_secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def signer_of(secret: object) -> Webhook:
+    """Return the signer of a secret. Raises `ValueError` if it has not the specified form."""
+    if not isinstance(secret, str) or not secret.startswith(PREFIX) or not 38 <= len(secret) <= 96:
+        raise ValueError(SECRET_FORM)
+    try:
+        return Webhook(secret)
+    except (ValueError, EmptyWebhookSecretError):
+        raise ValueError(SECRET_FORM) from None
+
+
+def signed_headers(secrets: Iterable[str], message_id: str, body: bytes) -> dict[str, str]:
+    """Return the headers of a JSON message sent now, with one signature for each secret. Raises `ValueError`."""
+    at = database_clock.now()
     return {
+        "Content-Type": "application/json",
         "webhook-id": message_id,
         "webhook-timestamp": str(int(at.timestamp())),
-        "webhook-signature": " ".join(signer.sign(message_id, at, body) for signer in signers),
+        "webhook-signature": " ".join(signer_of(secret).sign(message_id, at, body.decode()) for secret in secrets),
     }
 
 

@@ -7,18 +7,14 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.urls import reverse
-from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from agentops.base import database_clock
-from agentops.base.http.receivers import signature_headers
+from agentops.base.http.receivers import signed_headers, signer_of
 from runs.models.telemetry import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from timeline.events import EventType
 
-#: The prefix of secrets, and the number of bytes of generated secrets. The specification allows 24 to 64.
-PREFIX, SECRET_BYTES = "whsec_", 32
 #: During a rotation, the old and the new secret both sign.
 MAX_SECRETS = 2
 
@@ -49,7 +45,10 @@ class WebhookSink(SinkKind):
         if not isinstance(values, list) or not 1 <= len(values) <= MAX_SECRETS:
             raise InvalidSink(f"1 to {MAX_SECRETS} secrets are expected", "secrets")
         for value in values:
-            _signer(value)
+            try:
+                signer_of(value)
+            except ValueError as error:
+                raise InvalidSink(str(error), "secrets") from None
 
     def render(
         self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str
@@ -64,23 +63,6 @@ class WebhookSink(SinkKind):
             headers = signed_headers(target.secrets["secrets"], message_id, body)
             receipt = guarded_posts.receipt_of(guarded_posts.post(target.options.url, body, headers))
         return receipt
-
-
-def signed_headers(secrets: Sequence[str], message_id: str, body: bytes) -> dict[str, str]:
-    """Return the headers of a message, with one signature for each secret."""
-    signers = [_signer(secret) for secret in secrets]
-    signed = signature_headers(signers, message_id, database_clock.now(), body.decode())
-    return {"Content-Type": "application/json", **signed}
-
-
-def _signer(secret: object) -> Webhook:
-    expected = f"a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
-    if not isinstance(secret, str) or not secret.startswith(PREFIX) or not 38 <= len(secret) <= 96:
-        raise InvalidSink(expected, "secrets")
-    try:
-        return Webhook(secret)
-    except (ValueError, EmptyWebhookSecretError):
-        raise InvalidSink(expected, "secrets") from None
 
 
 def _message(event: OutgoingEvent) -> dict[str, Any]:

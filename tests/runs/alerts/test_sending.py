@@ -12,6 +12,7 @@ from standardwebhooks.webhooks import Webhook
 
 from agentops.accounts.models import Notification, Project
 from agentops.accounts.redaction_rules import sealing
+from agentops.base import database_clock
 from runs import chaos
 from runs.alerts import evaluation, sending
 from runs.alerts.alert_rule_changes import change_rule, send_test
@@ -108,6 +109,17 @@ def test_an_error_status_is_retried_or_final(project: Project, rule: AddRule, st
     assert len({received(raw)[0]["webhook-id"] for raw in hook.requests}) == 1
 
 
+def test_a_receiver_may_ask_for_a_longer_pause(project: Project, rule: AddRule) -> None:
+    with serving(answer(b"no", "Retry-After: 600", status="503 Busy")) as hook:
+        found = rule("run_failed", webhook_url=url_of(hook))
+        send_test(project, found.pk, by="test")
+        began = database_clock.now()
+        assert sending.send_due() == 1
+    due_at = AlertDelivery.objects.get().due_at
+    assert due_at is not None
+    assert 595 < (due_at - began).total_seconds() < 660
+
+
 def test_a_worker_that_dies_after_the_answer_repeats_the_delivery(
     project: Project, rule: AddRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +179,7 @@ def test_an_impossible_delivery_does_not_block_others_and_is_given_up(project: P
 
     states = {each.message.rule.name: (each.state, each.error) for each in AlertDelivery.objects.all()}
     assert states["good"] == (State.SENT, "")
-    assert states["broken"] == (State.DEAD, "unexpected error: EmptyWebhookSecretError")
+    assert states["broken"] == (State.DEAD, "unexpected error: ValueError")
 
 
 def test_a_worker_that_dies_while_storing(

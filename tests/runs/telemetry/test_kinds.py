@@ -13,12 +13,13 @@ import pytest
 from django.db import transaction
 
 from agentops.accounts.models import Project
+from agentops.base.http.receivers import new_secret
 from agentops.base.telemetry_settings import TelemetrySettings
 from agentops.sinks import InvalidSink, subscribe
 from runs.external.import_runs import import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
-from runs.telemetry import kind_catalogue, sink_changes
+from runs.telemetry import kind_catalogue
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.kinds import jsonl_sink
 from tests.support import installed_package
@@ -230,7 +231,7 @@ def test_a_number_beyond_64_bits_does_not_stop_a_sink(receiver: Receiver, folder
     """Models write such numbers into arguments, and programs into results; JSON allows any size."""
     config, secrets = {
         "http": ({"url": receiver.url}, None),
-        "webhook": ({"url": receiver.url}, {"secrets": [sink_changes.new_secret()]}),
+        "webhook": ({"url": receiver.url}, {"secrets": [new_secret()]}),
         "jsonl": ({"directory": str(folder)}, None),
         "langfuse_batch": ({"base_url": receiver.url, "public_key": "pk-lf-1"}, {"secret_key": "sk-lf-1"}),
     }[kind]

@@ -14,10 +14,10 @@ from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from agentops.base.http.receivers import new_secret, signed_headers
 from runs.models import AgentRun, Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_changes
 from runs.telemetry.exporter import Exporter
-from runs.telemetry.kinds.webhook_sink import signed_headers
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from tests.support.factories import drive, make_run
@@ -58,7 +58,7 @@ def test_the_end_of_a_run_arrives_once_and_signed(receiver: Receiver) -> None:
     assert types == ["run.started", "run.completed"]
     last = receiver.received[-1]
     assert is_signed_with(SECRET, last)
-    assert not is_signed_with(sink_changes.new_secret(), last)
+    assert not is_signed_with(new_secret(), last)
     assert last.json["data"]["run_id"] == str(run.pk)
     assert last.json["data"]["event"]["id"] == last.headers["webhook-id"]
     delivery = Delivery.objects.get(event_type="run.completed")
