@@ -12,8 +12,8 @@ from agentops.accounts.access import ANONYMOUS, Action, Principal, may, project_
 from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.base.redaction import project_scope
-from agentops.base.refusals import NotFound
-from runs.errors import FlowRunNotFound, Refusal, RunExpired, RunNotFound
+from agentops.base.refusals import NotFound, Refusal
+from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
 

@@ -17,7 +17,7 @@ from agentops.accounts.names import UUID_PATTERN
 from agentops.base.redaction.redact import MODEL_INPUT
 from agentops.base.refusals import Invalid
 from runs.actions import flow_run_actions
-from runs.actions.flow_run_actions import locked, name_of, refuse_ended
+from runs.actions.flow_run_actions import locked, refuse_ended
 from runs.errors import MessageEmpty
 from runs.flows.definition.definition_problems import pointer_of
 from runs.flows.kernel.flow_decisions import Decisions

@@ -15,7 +15,7 @@ from runs.models import Delivery, Sink, SinkCursor
 
 @admin.register(Sink)
 class SinkAdmin(RecordAdmin):
-    """Sinks and webhooks. Their secrets are never displayed."""
+    """Sinks. Their secrets are never displayed."""
 
     names = ("sink", "sinks")
     audited = True
@@ -96,7 +96,7 @@ class SinkCursorAdmin(RecordAdmin):
 
 @admin.register(Delivery)
 class DeliveryAdmin(RecordAdmin):
-    """Deliveries to sinks and webhooks."""
+    """Deliveries to sinks."""
 
     names = ("delivery", "deliveries")
     text_fields = ("message_id", "event_type", "error")

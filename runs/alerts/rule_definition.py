@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentops.accounts.names import one_line
 from agentops.base.http.receivers import refusal_of
-from runs.alerts.errors import InvalidAlertRule
 from runs.errors import InvalidAlertRule
 from runs.models import AlertRule
 

@@ -18,7 +18,7 @@ from runs.api.base_views import ApiView
 from runs.api.event_views import AfterQuery, page_of_log
 from runs.api.flows.flow_bodies import SNAPSHOT as FLOW_SNAPSHOT
 from runs.api.flows.flow_bodies import map_of, object_of
-from runs.api.problems import Fault, InvalidParameters
+from runs.api.problems import InvalidParameters
 from runs.api.requests.bodies import StringField
 from runs.api.requests.pagination import seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter

@@ -49,7 +49,7 @@ LIMIT_FIELDS = {
 }
 _MINUTES: dict[str, tuple[str, str]] = {
     AlertRule.Kind.RUN_WAITING: ("Minutes", "How long the run has waited. 0: it is announced at once."),
-    AlertRule.Kind.SINK_BEHIND: ("Minutes", "How long the oldest event for a sink or webhook has waited."),
+    AlertRule.Kind.SINK_BEHIND: ("Minutes", "How long the oldest event for a sink has waited."),
 }
 URL_FIELDS = {
     "webhook_url": ("Webhook", "JSON, signed after Standard Webhooks. The signing secret is shown once, after saving."),

@@ -1,1 +1,1 @@
-"""Exports: events to sinks and webhooks, traces to Langfuse and OpenTelemetry, metrics to Prometheus."""
+"""Exports: events to sinks, traces to Langfuse and OpenTelemetry, metrics to Prometheus."""

@@ -30,14 +30,15 @@ def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
     tabs.expect("422")
     page = tabs.open(web.url, User.objects.create_superuser("boss"), javascript=javascript)
     page.goto(f"{SETTINGS}/sinks")
-    page.get_by_role("link", name="New webhook").first.click()
+    page.get_by_role("link", name="New sink").first.click()
+    page.get_by_role("link", name="webhook").click()
     page.get_by_label("Name").fill("Chat")
     page.get_by_label("URL").fill(receiver.url)
     page.get_by_label("Event types").fill("x.note")
-    page.get_by_role("button", name="Create webhook").click()
+    page.get_by_role("button", name="Create sink").click()
     expect(page.get_by_role("alert")).to_contain_text("Correct 1 error")
     page.get_by_label("Name").fill("chat")
-    page.get_by_role("button", name="Create webhook").click()
+    page.get_by_role("button", name="Create sink").click()
     expect(page.locator("#secret")).to_contain_text("whsec_")
     page.get_by_role("link", name="I have copied it").click()
 
@@ -60,6 +61,6 @@ def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
     assert Delivery.objects.get(event_type="x.note").state == "waiting"
 
     page.get_by_role("link", name="Delete").click()
-    page.get_by_role("button", name="Delete webhook").click()
+    page.get_by_role("button", name="Delete sink").click()
     expect(page.get_by_text("chat deleted.")).to_be_visible()
     assert not Sink.objects.exists()

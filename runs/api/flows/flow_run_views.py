@@ -28,7 +28,6 @@ from runs.api.flows.flow_bodies import (
     ResumeFlowRun,
 )
 from runs.api.flows.flow_views import masked
-from runs.api.problems import Fault
 from runs.api.requests.bodies import IdField, document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text

@@ -32,12 +32,12 @@ LISTED = 50
 
 
 class Command(AgentopsCommand):
-    help = "List, add, test and remove the sinks and webhooks of a project, and send again what they refused."
+    help = "List, add, test and remove the sinks of a project, and send again what they refused."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        ls = add("ls", self.ls, help="List the sinks and webhooks of a project, and those of the whole site.")
+        ls = add("ls", self.ls, help="List the sinks of a project, and those of the whole site.")
         _of_project(ls)
-        new = add("add", self.add, help="Add a sink or webhook. It gets the events from now on.")
+        new = add("add", self.add, help="Add a sink. It gets the events from now on.")
         _of_project(new)
         new.add_argument("kind", metavar="KIND", help=f"of {', '.join(names())}")
         new.add_argument("name", metavar="NAME", help="unique in the project")
@@ -63,7 +63,7 @@ class Command(AgentopsCommand):
             switched = add(name, self.switch, help=what)
             _of_sink(switched)
             switched.set_defaults(is_enabled=is_enabled)
-        _of_sink(add("rm", self.rm, help="Remove a sink or webhook, with its deliveries."))
+        _of_sink(add("rm", self.rm, help="Remove a sink, with its deliveries."))
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
@@ -153,7 +153,7 @@ def _of_project(parser: CommandParser) -> None:
 
 def _of_sink(parser: CommandParser) -> None:
     _of_project(parser)
-    parser.add_argument("name", metavar="NAME", help="name of the sink or webhook")
+    parser.add_argument("name", metavar="NAME", help="name of the sink")
 
 
 def _find(options: dict[str, Any]) -> Sink:
@@ -163,7 +163,7 @@ def _find(options: dict[str, Any]) -> Sink:
     # Sinks defined by the environment belong to no project.
     sink = sink or rows.filter(project=None, name=options["name"]).first()
     if sink is None:
-        raise NotFound(f"no sink or webhook {options['name'][:64]!r} in this project", code="sink_not_found")
+        raise NotFound(f"no sink {options['name'][:64]!r} in this project", code="sink_not_found")
     return sink
 
 

@@ -27,7 +27,7 @@ NOUNS = {
     "flows": ("flow", "flows"),
     "members": ("member", "members"),
     "api_keys": ("API key", "API keys"),
-    "sinks": ("sink or webhook", "sinks and webhooks"),
+    "sinks": ("sink", "sinks"),
     "alert_rules": ("alert rule", "alert rules"),
     "schedules": ("schedule", "schedules"),
     "imports": ("import", "imports"),

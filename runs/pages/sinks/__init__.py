@@ -1,1 +1,1 @@
-"""The sinks and webhooks of a project: their list, their forms, and the deliveries of each."""
+"""The sinks of a project: their list, their forms, and the deliveries of each."""

@@ -19,7 +19,7 @@ from runs.pages.sinks.shown_sink import get_sink
 from runs.pages.sinks.sink_actions import back, sentence, show_secret
 from runs.pages.sinks.sink_fields import SinkForm, form_of, read
 from runs.telemetry import sink_changes
-from runs.telemetry.kind_catalogue import WEBHOOK, kind_of, names
+from runs.telemetry.kind_catalogue import kind_of, names
 from runs.telemetry.sink_kind import InvalidSink, SinkKind
 from timeline.events.vocabulary import EVENT_TYPES
 
@@ -35,8 +35,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.CONFIGURE)
     chosen = request.GET.get("kind", "") if request.method != "POST" else request.POST.get("kind", "")
     if request.method != "POST" and not chosen:
-        kinds = [kind_of(name) for name in names()]
-        context = {**page_context(entry, "settings"), "kinds": [kind for kind in kinds if kind.name != WEBHOOK]}
+        context = {**page_context(entry, "settings"), "kinds": [kind_of(name) for name in names()]}
         return render(request, "runs/sinks/kinds.html", context)
     form = form_of(_kind(chosen))
     if request.method != "POST":
@@ -98,7 +97,6 @@ def _render(request: HttpRequest, entry: EnteredProject, form: SinkForm) -> Http
         **page_context(entry, "settings"),
         "form": form,
         "kind": form.kind,
-        "is_webhook": form.kind.name == WEBHOOK,
         "default_types": list(form.kind.default_types),
         "all_types": sorted(EVENT_TYPES),
     }

@@ -1,4 +1,4 @@
-"""The sinks and webhooks of a project, with their health."""
+"""The sinks of a project, with their health."""
 
 from __future__ import annotations
 
