@@ -9,6 +9,7 @@ from django import forms
 from agentops.accounts.audit import Actor
 from agentops.accounts.models import Project, RedactionRule
 from agentops.accounts.redaction_rules import rule_changes
+from agentops.accounts.settings_pages.page_parts import SECRET, SHORT, HiddenText
 from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
 from agentops.base.redaction.token_formats import ALPHABETS
 
@@ -30,31 +31,65 @@ class RuleForm(forms.Form):
 
     kind: RedactionRule.Kind
 
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data, auto_id=f"{self.kind}-%s")
+
     def add_rule(self, project: Project, actor: Actor) -> None:
         """Add the rule of a valid form. Raise InvalidRule."""
         raise NotImplementedError
 
 
-class SecretForm(RuleForm):
+class NamedRuleForm(RuleForm):
+    """A form with the name of a rule."""
+
+    name = forms.CharField(
+        max_length=32,
+        widget=forms.TextInput(SHORT),
+        help_text="Shown in place of the secret, as in `[REDACTED:billing_password:1a2b3c4d]`. Lower-case letters, "
+        "digits and underscores.",
+    )
+
+
+class SecretForm(NamedRuleForm):
     """A named secret."""
 
     kind = RedactionRule.Kind.SECRET
-    name = forms.CharField(max_length=32)
-    secret = forms.CharField(max_length=rule_changes.MAX_SECRET)
+    secret = forms.CharField(
+        max_length=rule_changes.MAX_SECRET,
+        widget=HiddenText(SECRET | SHORT | {"rows": 2}),
+        help_text=f"6 to {rule_changes.MAX_SECRET} characters. It is stored encrypted, and never shown again.",
+    )
 
     def add_rule(self, project: Project, actor: Actor) -> None:
         rule_changes.add_secret(project, self.cleaned_data["name"], self.cleaned_data["secret"], actor=actor)
 
 
-class FormatForm(RuleForm):
+class FormatForm(NamedRuleForm):
     """A format of tokens."""
 
     kind = RedactionRule.Kind.FORMAT
-    name = forms.CharField(max_length=32)
-    token_prefix = forms.CharField(max_length=rule_changes.MAX_PREFIX)
-    alphabet = forms.ChoiceField(choices=list(ALPHABET_NAMES.items()), initial="alnum")
-    least = forms.IntegerField(initial=16, min_value=rule_changes.MIN_LENGTH, max_value=rule_changes.MAX_LENGTH)
-    most = forms.IntegerField(initial=128, min_value=rule_changes.MIN_LENGTH, max_value=rule_changes.MAX_LENGTH)
+    token_prefix = forms.CharField(
+        label="Prefix",
+        max_length=rule_changes.MAX_PREFIX,
+        widget=forms.TextInput(SHORT),
+        help_text="The characters that all such tokens begin with, at least 3, such as `acme_live_`",
+    )
+    alphabet = forms.ChoiceField(label="Characters that follow", choices=list(ALPHABET_NAMES.items()), initial="alnum")
+    least = forms.IntegerField(
+        label="Fewest characters after the prefix",
+        initial=16,
+        min_value=rule_changes.MIN_LENGTH,
+        max_value=rule_changes.MAX_LENGTH,
+        widget=forms.TextInput({"inputmode": "numeric"}),
+    )
+    most = forms.IntegerField(
+        label="Most characters after the prefix",
+        initial=128,
+        min_value=rule_changes.MIN_LENGTH,
+        max_value=rule_changes.MAX_LENGTH,
+        widget=forms.TextInput({"inputmode": "numeric"}),
+        help_text="From 8 to 512. A longer sequence of these characters is not masked.",
+    )
 
     def add_rule(self, project: Project, actor: Actor) -> None:
         values: dict[str, Any] = dict(self.cleaned_data)
@@ -66,7 +101,12 @@ class ExceptionForm(RuleForm):
     """A built-in kind that is not masked."""
 
     kind = RedactionRule.Kind.EXCEPTION
-    masked_kind = forms.ChoiceField(choices=[(each, each) for each in sorted(BUILT_IN_KINDS - ALWAYS_MASKED)])
+    masked_kind = forms.ChoiceField(
+        label="Built-in kind",
+        choices=[(each, each) for each in sorted(BUILT_IN_KINDS - ALWAYS_MASKED)],
+        help_text="For values that are no secrets in this project. They are then stored, sent to models and shown "
+        "unmasked.",
+    )
 
     def add_rule(self, project: Project, actor: Actor) -> None:
         rule_changes.add_exception(project, self.cleaned_data["masked_kind"], actor=actor)
@@ -75,7 +115,13 @@ class ExceptionForm(RuleForm):
 class TesterForm(forms.Form):
     """A text to test the rules with."""
 
-    text = forms.CharField(max_length=MAX_TEXT, strip=False, error_messages={"required": "Enter a text."})
+    text = forms.CharField(
+        max_length=MAX_TEXT,
+        strip=False,
+        widget=HiddenText(SECRET | SHORT | {"rows": 5}),
+        error_messages={"required": "Enter a text."},
+        help_text="The text is masked and shown once. It is neither stored nor logged.",
+    )
 
 
 FORMS: dict[str, type[RuleForm]] = {form.kind.value: form for form in (SecretForm, FormatForm, ExceptionForm)}

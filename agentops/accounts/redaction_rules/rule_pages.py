@@ -7,15 +7,16 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidRule
-from agentops.accounts.models import Project, RedactionRule
+from agentops.accounts.errors import InvalidQuery, InvalidRule
+from agentops.accounts.models import RedactionRule
 from agentops.accounts.redaction_rules import rule_cache, rule_changes, sealing
-from agentops.accounts.redaction_rules.rule_forms import ALPHABET_NAMES, FORMS, MAX_TEXT, RuleForm, TesterForm
+from agentops.accounts.redaction_rules.rule_forms import ALPHABET_NAMES, FORMS, RuleForm, TesterForm
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.redaction.redact import mark
 from agentops.base.refusals import InvalidQuery
@@ -79,10 +80,10 @@ def add(request: HttpRequest, project: str) -> HttpResponse:
         try:
             form.add_rule(entry.project, principal)
         except InvalidRule as refusal:
-            form.add_error(None, f"{str(refusal)[0].upper()}{str(refusal)[1:]}.")
+            form.add_error(None, sentence(refusal))
         else:
             messages.success(request, "Rule added. It takes effect within seconds.")
-            return _back(entry.project)
+            return see_other("redaction", entry.project.slug)
     return _page(request, entry, form=form, status=422)
 
 
@@ -96,7 +97,7 @@ def remove(request: HttpRequest, project: str) -> HttpResponse:
         raise InvalidQuery("send the name of the rule")
     rule_changes.remove_rule(entry.project, name, actor=principal)
     messages.success(request, "Rule removed. What it masked in stored texts stays masked.")
-    return _back(entry.project)
+    return see_other("redaction", entry.project.slug)
 
 
 @require_POST
@@ -109,7 +110,7 @@ def set_model_input(request: HttpRequest, project: str) -> HttpResponse:
         raise InvalidQuery("mask must be yes or no")
     rule_changes.set_model_input_masking(entry.project, choice == "yes", actor=principal)
     messages.success(request, "Setting changed. It takes effect within seconds, for texts stored from then on.")
-    return _back(entry.project)
+    return see_other("redaction", entry.project.slug)
 
 
 @sensitive_post_parameters()
@@ -157,8 +158,6 @@ def _page(
         "tester": tester or TesterForm(),
         "tested": tested,
         "max_rules": rule_changes.MAX_RULES,
-        "max_secret": rule_changes.MAX_SECRET,
-        "max_text": MAX_TEXT,
     }
     return render(request, "projects/redaction.html", context, status=status)
 
@@ -171,7 +170,3 @@ def _row(rule: RedactionRule) -> RuleRow:
         return RuleRow(rule, mark(rule.name, rule_cache.secret_of(rule)))
     except sealing.Unreadable:
         return RuleRow(rule, is_unreadable=True)
-
-
-def _back(project: Project) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": resolve_url("redaction", project.slug)})

@@ -28,13 +28,19 @@ from agentops.base.http.methods import require_http_methods, require_POST
 class OwnPasswordForm(PasswordChangeForm):
     """Django's form, with a limit on attempts and on the length of passwords to hash."""
 
+    TEXTS = (
+        ("Old password", ""),
+        ("New password", "At least 12 characters, and not a common password. It logs you out everywhere else."),
+        ("New password again", "To find typing errors."),
+    )
     #: Seconds until another attempt is allowed, if this one was refused without checking the password.
     retry_after_s = 0
 
     def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(user, *args, **kwargs)
-        for field in self.fields.values():
+        for field, (label, help_text) in zip(self.fields.values(), self.TEXTS, strict=True):
             field.widget.attrs.pop("autofocus", None)
+            field.label, field.help_text = label, help_text
 
     def clean_old_password(self) -> str:
         """Check the old password, unless there were too many attempts or it is too long to hash."""

@@ -35,6 +35,17 @@ class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
     class Meta(BaseUserCreationForm.Meta):
         fields = ("username",)
 
+    TEXTS = (
+        ("Username", "Letters, digits and @ . + - _"),
+        ("Password", "At least 12 characters, and not a common password."),
+        ("Password again", "To find typing errors."),
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for field, (label, help_text) in zip(self.fields.values(), self.TEXTS, strict=True):
+            field.label, field.help_text = label, help_text
+
     def clean_username(self) -> str:
         """Refuse a name that is taken, ignoring case."""
         name: str = self.cleaned_data["username"]

@@ -1,4 +1,4 @@
-"""Shared parts of the settings pages: context, form errors, redirects, and parsing of parameters."""
+"""Shared parts of the settings pages: context, controls, form errors, redirects, and parsing of parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from django.http import HttpResponse
 from django.shortcuts import resolve_url
 
 from agentops.accounts.access import Action, EnteredProject
-from agentops.base.refusals import InvalidQuery, Refusal
+from agentops.base.refusals import InvalidQuery
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
+#: Attributes of controls: of a name or an expression, and of a value that unsent.js must not keep.
+SHORT = {"spellcheck": "false", "autocapitalize": "none"}
+SECRET = {"data-secret": True}
+
+
+class HiddenText(forms.Textarea):
+    """A text of several lines that is not sent back to the browser."""
+
+    def format_value(self, value: Any) -> None:
+        """Return no value."""
 
 
 def settings_context(entry: EnteredProject) -> dict[str, Any]:
@@ -27,14 +37,20 @@ def settings_context(entry: EnteredProject) -> dict[str, Any]:
     }
 
 
-def add_refusal(form: forms.Form, refusal: Refusal, fields: Mapping[str, str]) -> None:
-    """Add a refusal to the form field that `fields` has for its code, otherwise to the form."""
-    form.add_error(fields.get(refusal.code), sentence(refusal))
+def add_refusal(form: forms.BaseForm, refusal: Exception, fields: Mapping[str, str]) -> None:
+    """Add a refusal to the form field that it names: by its `field`, by its JSON pointer, or by its code.
+
+    `fields` has the fields of the form whose names differ, and at "" the field for other refusals: none is the form.
+    """
+    pointer = str(getattr(refusal, "data", {}).get("pointer", "")).removeprefix("/agent/").removeprefix("/")
+    name = getattr(refusal, "field", "") or pointer.partition("/")[0] or getattr(refusal, "code", "")
+    name = fields.get(name, name)
+    form.add_error(name if name in form.fields else fields.get(""), sentence(refusal))
 
 
-def sentence(refusal: Refusal) -> str:
-    """Return the text of a refusal as a sentence."""
-    text = str(refusal)
+def sentence(error: object) -> str:
+    """Return the text of an error as a sentence."""
+    text = str(error).rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -9,6 +9,7 @@ from django import forms
 
 from agentops.accounts.models import Role, Scope
 from agentops.accounts.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
+from agentops.accounts.settings_pages.page_parts import SHORT
 from agentops.base import database_clock
 
 #: Code of a refusal → the form field that displays it.
@@ -41,7 +42,6 @@ SCOPE_TEXTS = {
 }
 LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "never"))
 OVERLAPS = (("0", "at once"), ("1", "in 1 hour"), ("24", "in 1 day"), ("168", "in 7 days"))
-SHORT = {"spellcheck": "false", "autocapitalize": "none"}
 
 
 class ProjectDetailsForm(forms.Form):

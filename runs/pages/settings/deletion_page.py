@@ -6,12 +6,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.errors import NotConfirmed
 from agentops.accounts.requests import principal_of
-from agentops.accounts.settings_pages.page_parts import sentence
+from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http.methods import require_http_methods
 from agentops.base.refusals import Conflict
 from runs.actions import project_deletion
@@ -54,7 +54,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         # The page names the reason.
         return _page(request, entry, status=409)
     messages.success(request, f"{entry.project.name} is deleted. Its rows are removed in the background.")
-    return HttpResponse(status=303, headers={"Location": resolve_url("projects")})
+    return see_other("projects")
 
 
 def _page(request: HttpRequest, entry: EnteredProject, *, error: str = "", status: int = 200) -> HttpResponse:

@@ -6,14 +6,14 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.errors import NotArchivable
 from agentops.accounts.memberships import change_project, unarchive_project
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
-from agentops.accounts.settings_pages.page_parts import add_refusal
+from agentops.accounts.settings_pages.page_parts import add_refusal, see_other, sentence
 from agentops.accounts.settings_pages.settings_forms import PROJECT_FIELDS, ProjectSettingsForm, key_form, member_form
 from agentops.base.http.methods import require_http_methods, require_POST
 from agentops.base.refusals import Invalid
@@ -36,7 +36,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
             add_refusal(form, refusal, PROJECT_FIELDS)
         else:
             messages.success(request, "Project saved.")
-            return _back(entry.project)
+            return see_other("runs:settings", entry.project.slug)
     return _page(request, entry, form=form, status=422)
 
 
@@ -51,10 +51,9 @@ def archive(request: HttpRequest, project: str) -> HttpResponse:
     try:
         archiving.archive(entry.project, by=principal)
     except NotArchivable as refusal:
-        text = str(refusal)
-        return _page(request, entry, archive_error=f"{text[:1].upper()}{text[1:]}.", status=409)
+        return _page(request, entry, archive_error=sentence(refusal), status=409)
     messages.success(request, f"{entry.project.name} is archived: read-only, and not in menus any more.")
-    return _back(entry.project)
+    return see_other("runs:settings", entry.project.slug)
 
 
 @require_POST
@@ -64,7 +63,7 @@ def unarchive(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.MANAGE)
     unarchive_project(entry.project, actor=principal)
     messages.success(request, f"{entry.project.name} is no longer archived.")
-    return _back(entry.project)
+    return see_other("runs:settings", entry.project.slug)
 
 
 def _page(
@@ -87,7 +86,3 @@ def _page(
         "being_recorded": archiving.being_recorded(entry.project),
     }
     return render(request, "projects/general.html", context, status=status)
-
-
-def _back(project: Project) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:settings", project.slug)})
