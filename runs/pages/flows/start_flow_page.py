@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.requests import principal_of
-from agentops.base.http import strict_json
+from agentops.accounts.settings_pages.page_parts import sentence
 from agentops.base.http.methods import require_http_methods
 from runs.actions import flow_definitions, flow_run_actions
 from runs.errors import InvalidFlowInputs
@@ -21,14 +22,27 @@ from runs.lifecycle.flow_creation import check_inputs
 from runs.models import Flow
 from runs.pages.agents.agents_page import page_context
 from runs.pages.flows.flow_page import text_of
-from runs.pages.forms import fields
+from runs.pages.forms.fields import CODE, InputsField
 from runs.pages.forms.form_fields import json_of
 from runs.pages.forms.single_use import create_once, run_started_by
 from runs.pages.forms.start import parse_token, url_with_token
 from timeline.display import clean
 
+EXPIRED = "This form has expired. Submit it again."
 #: The initial value of an input field, by its type in the JSON Schema.
 _EMPTY: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
+
+
+class StartFlowForm(forms.Form):
+    """The inputs of a flow run."""
+
+    inputs = InputsField("Inputs", "A JSON object. Nodes read it as `inputs`.", CODE | {"rows": 12})
+    token = forms.UUIDField(error_messages={"required": EXPIRED, "invalid": EXPIRED})
+
+    def __init__(self, flow: Flow, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if flow.definition.get("inputs"):
+            self.fields["inputs"].help_text = "A JSON object that fits the schema below. Nodes read it as `inputs`."
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -41,46 +55,34 @@ def start(request: HttpRequest, project: str, flow: str) -> HttpResponse:
         token = parse_token(request.GET.get("form", ""))
         if token is None:
             return redirect(url_with_token(request, uuid7()))
-        text = json_of(_begin(found.definition.get("inputs") or {}))
-        return _render(request, entry, found, token, text)
-    token = parse_token(request.POST.get("token", ""))
-    text = fields.text(request.POST.get("inputs", ""))
-    if token is None:
-        return _render(
-            request, entry, found, uuid7(), text, error="This form has expired. Submit it again.", status=422
-        )
-    try:
-        checked = check_inputs(found, _parse(text))
-        run_id = create_once(request, token, partial(flow_run_actions.create_checked, principal, checked))
-    except InvalidFlowInputs as refusal:
-        return _render(request, entry, found, token, text, error=_told(refusal), status=422)
-    return redirect("runs:flow-run", run_id)
+        initial = {"inputs": json_of(_begin(found.definition.get("inputs") or {}))}
+        form = StartFlowForm(found, initial=initial)
+        return _render(request, entry, found, form, token, existing_run=run_started_by(request, token))
+    form = StartFlowForm(found, request.POST)
+    if form.is_valid():
+        try:
+            checked = check_inputs(found, form.cleaned_data["inputs"] or {})
+            create = partial(flow_run_actions.create_checked, principal, checked)
+            return redirect("runs:flow-run", create_once(request, form.cleaned_data["token"], create))
+        except InvalidFlowInputs as refusal:
+            form.add_error("inputs", _says(refusal))
+    return _render(request, entry, found, form, form.cleaned_data.get("token") or uuid7(), status=422)
 
 
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        inputs = strict_json.parse(text.strip() or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InvalidFlowInputs(f"the inputs are not JSON: {error}", pointer="/inputs") from None
-    if not isinstance(inputs, dict):
-        raise InvalidFlowInputs("the inputs must be a JSON object", pointer="/inputs")
-    return inputs
-
-
-def _told(refusal: InvalidFlowInputs) -> str:
+def _says(refusal: InvalidFlowInputs) -> str:
     text = clean(str(refusal))
     place = clean(str(refusal.data.get("pointer", "")).removeprefix("/inputs").lstrip("/"))
-    return f"{place}: {text}" if place else f"{text[:1].upper()}{text[1:]}."
+    return f"{place}: {text}" if place else sentence(text)
 
 
 def _render(
     request: HttpRequest,
     entry: EnteredProject,
     flow: Flow,
+    form: StartFlowForm,
     token: UUID,
-    text: str,
     *,
-    error: str = "",
+    existing_run: UUID | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
@@ -88,10 +90,9 @@ def _render(
         "flow": flow,
         "title": clean(flow.title),
         "token": token,
-        "text": text,
-        "error": error,
+        "form": form,
         "schema": text_of(flow.definition.get("inputs")),
-        "existing_run": run_started_by(request, token) if request.method != "POST" else None,
+        "existing_run": existing_run,
     }
     return render(request, "runs/flows/start.html", context, status=status)
 

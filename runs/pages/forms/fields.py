@@ -1,13 +1,28 @@
-"""Parsing of text that users type into forms."""
+"""Fields of forms, and parsing of text that users type into them.
+
+Further checks, such as the length of a text, are those of the action that uses the values: `add_refusal` adds its
+refusal to the field.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import forms
 
 from agentops.accounts.management.base import printable
+from agentops.accounts.settings_pages.page_parts import SHORT
+from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
 
 INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+#: Attributes of controls: of text of programs, of a number, and of a value that browsers require. The action says what
+#: is wrong with an empty one.
+CODE = {"class": "mono", **SHORT}
+NUMBER = {"inputmode": "numeric"}
+NEEDED = {"required": True}
 
 
 def text(value: str) -> str:
@@ -32,3 +47,98 @@ def integer(value: str) -> int | None:
     if not INTEGER.fullmatch(digits):
         raise ValueError(f"{digits[:64]!r} is not a whole number")
     return int(digits)
+
+
+# --- Fields -----------------------------------------------------------------------------------------------------------
+
+
+class TextField(forms.CharField):
+    """A text of several lines with LF line ends. `attrs` are attributes of its control."""
+
+    widget: Any = forms.Textarea
+    default_error_messages = {"required": "Enter a value."}
+
+    def __init__(
+        self, label: str = "", help_text: str = "", attrs: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        widget = options.pop("widget", self.widget)
+        options = {"required": False, "strip": False, **options}
+        super().__init__(label=label, help_text=help_text, widget=widget(attrs=attrs), **options)
+
+    def to_python(self, value: Any) -> str:
+        return text(super().to_python(value) or "")
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if value is None else self.to_python(str(value))
+
+
+class OneLineField(TextField):
+    """A single-line text without control characters."""
+
+    widget: Any = forms.TextInput
+
+    def to_python(self, value: Any) -> str:
+        return line(super().to_python(value))
+
+
+class CountField(OneLineField):
+    """A whole number. Returns None for an empty value. The action checks the range."""
+
+    default_error_messages = {"required": "Enter a number."}
+
+    def clean(self, value: Any) -> int | None:
+        try:
+            return integer(super().clean(value))
+        except ValueError as error:
+            raise forms.ValidationError(f"{error}. Enter a number such as 20.") from None
+
+
+class ObjectField(TextField):
+    """A JSON object. Returns None for an empty value."""
+
+    default_error_messages = {"invalid": "Not valid JSON: %(reason)s.", "no_object": "Enter a JSON object."}
+
+    def clean(self, value: Any) -> dict[str, Any] | None:
+        typed = super().clean(value).strip()
+        try:
+            parsed = strict_json.parse(typed) if typed else None
+        except (ValueError, RecursionError) as error:
+            raise forms.ValidationError(self.error_messages["invalid"], params={"reason": error}) from None
+        if (parsed is not None and not isinstance(parsed, dict)) or (typed and parsed is None):
+            raise forms.ValidationError(self.error_messages["no_object"])
+        return parsed
+
+
+class InputsField(ObjectField):
+    """The inputs of a flow."""
+
+    default_error_messages = {
+        "invalid": "The inputs are not JSON: %(reason)s.",
+        "no_object": "The inputs must be a JSON object.",
+    }
+
+
+class ChoiceField(OneLineField):
+    """A choice. The action refuses a value that is none of the choices; the menu shows it."""
+
+    widget: Any = forms.Select
+
+    def __init__(self, label: str = "", help_text: str = "", choices: Iterable[Any] = (), **options: Any) -> None:
+        super().__init__(label, help_text, **options)
+        self.choices = list(choices)
+
+    def get_bound_field(self, form: forms.BaseForm, field_name: str) -> forms.BoundField:
+        """Return the field with its choices, and with its value if that is none of them."""
+        field = super().get_bound_field(form, field_name)
+        value = field.value()
+        known = [
+            each for value, label in self.choices for each in (dict(label) if isinstance(label, list) else [value])
+        ]
+        self.widget.choices = [*self.choices, (value, value)] if value and value not in known else self.choices
+        return field
+
+
+class HiddenURL(forms.PasswordInput):
+    """A URL that is not sent back to the browser."""
+
+    input_type = "url"

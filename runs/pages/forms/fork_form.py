@@ -16,18 +16,17 @@ from uuid_utils.compat import uuid7
 
 from agentops.accounts.access import Action, Principal, may
 from agentops.accounts.requests import principal_of
-from agentops.base.http import strict_json
+from agentops.accounts.settings_pages.page_parts import add_refusal
 from agentops.base.http.methods import require_http_methods
-from agentops.base.refusals import Conflict, Invalid, Refusal
+from agentops.base.refusals import Conflict, Invalid
 from runs.access import require_edits, run_for
 from runs.actions import run_actions
 from runs.agents.definition import MAX_TEXT
 from runs.conversation import ancestry
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.forms import fields
+from runs.pages.forms.fields import CODE, NUMBER, CountField, ObjectField, OneLineField, TextField, text
 from runs.pages.forms.single_use import create_once
-from runs.pages.forms.start import CountField, OneLineField, TextField
 from runs.pages.run.any_run import page_context
 from timeline.display import clean
 
@@ -35,38 +34,39 @@ from timeline.display import clean
 MAX_STEPS = 1000
 
 
-class ObjectField(forms.CharField):
-    """A JSON object. Returns None for an empty value."""
-
-    def clean(self, value: Any) -> dict[str, Any] | None:
-        text = fields.text(super().clean(value)).strip()
-        if not text:
-            return None
-        try:
-            value = strict_json.parse(text)
-        except ValueError as error:
-            raise forms.ValidationError(f"Not valid JSON: {error}.") from None
-        if not isinstance(value, dict):
-            raise forms.ValidationError("Enter a JSON object.")
-        return value
-
-
 class ForkForm(forms.Form):
     """The fields of a fork. `steps` are the checkpoints to choose from."""
 
     step = forms.TypedChoiceField(
         coerce=int,
+        label="Checkpoint",
+        help_text=f"The step count continues from there. A lineage ends at step {settings.AGENTOPS_MAX_TOTAL_STEPS}.",
         error_messages={
             "required": "Choose a checkpoint.",
             "invalid_choice": "This checkpoint does not exist. Choose another.",
         },
     )
-    # Not stripped: the message is sent to the agent unchanged.
-    message = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
-    model = OneLineField(required=False, max_length=200)
-    instructions = TextField(required=False, strip=False, max_length=MAX_TEXT)
-    settings = ObjectField(required=False, max_length=MAX_TEXT)
-    max_steps = CountField(required=False)
+    message = TextField(
+        "Message",
+        "Sent to the agent as the next user message. Leave empty to repeat the model call without a new message; if "
+        "the conversation ends with a final answer, “continue” is sent.",
+        {"rows": 4},
+        max_length=inbox.MAX_MESSAGE,
+    )
+    model = OneLineField("Model", max_length=200)
+    instructions = TextField(
+        "Instructions",
+        "Replaces the instructions from the first model call of the new run. The original run keeps its instructions.",
+        {"rows": 6},
+        max_length=MAX_TEXT,
+    )
+    max_steps = CountField("Step budget", attrs=NUMBER)
+    settings = ObjectField(
+        "Settings as JSON",
+        "Replaces all settings. Leave empty to keep them.",
+        CODE | {"rows": 4},
+        max_length=MAX_TEXT,
+    )
     token = forms.UUIDField()
 
     def __init__(self, run: AgentRun, steps: Sequence[int], *args: Any, **options: Any) -> None:
@@ -75,11 +75,14 @@ class ForkForm(forms.Form):
         choice = self.fields["step"]
         assert isinstance(choice, forms.TypedChoiceField)
         choice.choices = [(step, f"After step {step}") for step in steps]
+        self.fields["max_steps"].widget.attrs["placeholder"] = run.max_steps
+        # As the field displays them: a submission with this value changes nothing.
+        self.initial["instructions"] = text(clean(str(self.frozen.get("instructions") or "")))
 
     @property
-    def initial_instructions(self) -> str:
-        """Return the instructions as the field displays them; a submission with this value changes nothing."""
-        return fields.text(clean(str(self.frozen.get("instructions") or "")))
+    def text_fields(self) -> list[forms.BoundField]:
+        """The fields that everyone gets, for the template."""
+        return [self[name] for name in ("step", "message", "model", "instructions", "max_steps")]
 
     def changes(self) -> dict[str, Any]:
         """Return the changed agent fields. Empty fields change nothing, except the instructions."""
@@ -89,14 +92,9 @@ class ForkForm(forms.Form):
         }
         if changes.get("model") == self.frozen.get("model"):
             del changes["model"]
-        if cleaned["instructions"] != self.initial_instructions and "instructions" in self.data:
+        if cleaned["instructions"] != self.initial["instructions"] and "instructions" in self.data:
             changes["instructions"] = cleaned["instructions"]
         return changes
-
-    def add_refusal(self, refusal: Refusal) -> None:
-        """Add the message of `refusal` to the field that it refers to, or to `step`."""
-        pointer = str(refusal.data.get("pointer", "")).removeprefix("/agent").removeprefix("/").partition("/")[0]
-        self.add_error(pointer if pointer in self.fields else "step", f"{refusal}.")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -114,7 +112,7 @@ def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
         try:
             new = create_once(request, form.cleaned_data["token"], partial(_fork, principal, run, form))
         except (Conflict, Invalid) as refusal:
-            form.add_refusal(refusal)
+            add_refusal(form, refusal, {"": "step"})
         else:
             messages.success(request, "Run forked. Showing the new run.")
             return redirect("runs:detail", new)
@@ -144,9 +142,7 @@ def _render(
         "run": run,
         "run_title": clean(run.title) or "(untitled)",
         "form": form,
-        "instructions": form.data.get("instructions", form.initial_instructions),
         "offers_settings": may(principal, Action.CONFIGURE, run.project_id),
         "token": token,
-        "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }
     return render(request, "runs/fork.html", context, status=status)

@@ -16,6 +16,7 @@ from uuid_utils.compat import uuid7
 from agentops.accounts.access import Action, Principal, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import add_refusal
 from agentops.base.http.methods import require_http_methods
 from agentops.base.refusals import Invalid
 from runs.actions import agent_definitions, run_actions
@@ -23,25 +24,11 @@ from runs.lifecycle import inbox
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.models import Agent, AgentRun
 from runs.pages import commands
-from runs.pages.forms import fields
+from runs.pages.forms.fields import NUMBER, CountField, OneLineField, TextField
 from runs.pages.forms.single_use import create_once, run_started_by
 from timeline.display import clean
 
 MAX_CHOICES = 200
-
-
-class TextField(forms.CharField):
-    """A multi-line text with LF line ends."""
-
-    def to_python(self, value: Any) -> str:
-        return fields.text(super().to_python(value) or "")
-
-
-class OneLineField(forms.CharField):
-    """A single-line text without control characters."""
-
-    def to_python(self, value: Any) -> str:
-        return fields.line(super().to_python(value) or "")
 
 
 class LabelsField(OneLineField):
@@ -56,25 +43,23 @@ class LabelsField(OneLineField):
         return labels
 
 
-class CountField(forms.CharField):
-    """A whole number. Returns None for an empty value. The action checks the range."""
-
-    def clean(self, value: Any) -> int | None:
-        try:
-            return fields.integer(super().clean(value))
-        except ValueError as error:
-            raise forms.ValidationError(f"{error}. Enter a number such as 20.") from None
-
-
 class StartForm(forms.Form):
     """The fields of a new run. `agents` are the agents to choose from."""
 
     agent = forms.ChoiceField(error_messages={"required": "Choose an agent."})
-    # Not stripped: the prompt is sent to the agent unchanged.
-    prompt = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
-    title = OneLineField(required=False, max_length=MAX_TITLE)
-    labels = LabelsField(required=False)
-    max_steps = CountField(required=False)
+    prompt = TextField(
+        "Prompt",
+        "The task for the agent. If empty, an agent that replays a recording uses the recorded prompt.",
+        {"rows": 8},
+        max_length=inbox.MAX_MESSAGE,
+    )
+    title = OneLineField("Title", "Default: the first line of the prompt.", max_length=MAX_TITLE)
+    labels = LabelsField("Labels", "Separate labels with commas.")
+    max_steps = CountField(
+        "Step budget",
+        f"From 1 to {settings.AGENTOPS_MAX_TOTAL_STEPS} steps. Default: the agent's setting.",
+        NUMBER,
+    )
     token = forms.UUIDField()
 
     def __init__(self, agents: Sequence[Agent], *args: Any, **options: Any) -> None:
@@ -85,10 +70,10 @@ class StartForm(forms.Form):
         choice.choices = [(agent.slug, agent.slug) for agent in agents]
         choice.error_messages["invalid_choice"] = "This agent no longer exists. Choose another one."
 
-    def add_refusal(self, refusal: Invalid) -> None:
-        """Add the message of `refusal` to the field that it refers to, or to `agent`."""
-        pointer = str(refusal.data.get("pointer", "")).removeprefix("/")
-        self.add_error(pointer if pointer in {"prompt", "max_steps"} else "agent", f"{refusal}.")
+    @property
+    def text_fields(self) -> list[forms.BoundField]:
+        """The fields after the choice of the agent, for the template."""
+        return [self[name] for name in ("prompt", "title", "labels", "max_steps")]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -123,7 +108,7 @@ def _submit(
             run_id = create_once(request, form.cleaned_data["token"], partial(create_run, form.cleaned_data))
             return redirect("runs:detail", run_id)
         except Invalid as refusal:
-            form.add_refusal(refusal)
+            add_refusal(form, refusal, {"": "agent"})
     # Keep the token: it has not been used.
     return _render(request, form, form.cleaned_data.get("token") or uuid7(), context, status=422)
 
@@ -137,7 +122,6 @@ def _render(
         "agents": [_choice(agent) for agent in form.agents],
         "commands": commands.first_run(context["project"])[:1],
         "recordings": agent_definitions.RECORDINGS,
-        "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }
     return render(request, "runs/start.html", context, status=status)
 
