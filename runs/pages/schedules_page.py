@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.access import Action, enter
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery, Refusal
 from runs.actions.schedules import starting
@@ -141,7 +142,7 @@ def switch(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
         raise InvalidQuery("enabled must be yes or no")
     change_schedule(entry.project, schedule_id, {"is_enabled": choice == "yes"}, by=principal)
     messages.success(request, "Schedule resumed." if choice == "yes" else "Schedule paused. It starts no runs.")
-    return _see_other("runs:schedule", entry.project.slug, schedule_id)
+    return see_other("runs:schedule", entry.project.slug, schedule_id)
 
 
 @require_POST
@@ -159,8 +160,8 @@ def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
         run_id = create_once(request, token, lambda: run_prepared(entry.project, schedule.pk, inputs, by=principal))
     except Refusal as refusal:
         messages.error(request, f"No run was started: {clean(str(refusal))}.")
-        return _see_other("runs:schedule", entry.project.slug, schedule_id)
-    return _see_other("runs:detail" if schedule.agent else "runs:flow-run", run_id)
+        return see_other("runs:schedule", entry.project.slug, schedule_id)
+    return see_other("runs:detail" if schedule.agent else "runs:flow-run", run_id)
 
 
 @require_POST
@@ -170,8 +171,4 @@ def remove(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
     entry = enter(principal, project, Action.OPERATE)
     remove_schedule(entry.project, schedule_id, by=principal)
     messages.success(request, "Schedule removed. Its runs stay.")
-    return _see_other("runs:schedules", entry.project.slug)
-
-
-def _see_other(name: str, *args: object) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": resolve_url(name, *args)})
+    return see_other("runs:schedules", entry.project.slug)
