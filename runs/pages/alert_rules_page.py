@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import render, resolve_url
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import SECRET, SHORT, add_refusal, see_other
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery
@@ -27,7 +28,7 @@ from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS, OF_PROJECT
 from runs.errors import InvalidAlertRule
 from runs.models import AlertDelivery, AlertRule
 from runs.pages.agents.agents_page import page_context
-from runs.pages.forms import fields
+from runs.pages.forms.fields import NEEDED, NUMBER, CountField, HiddenURL, OneLineField
 
 #: Kind → label of the button that adds such a rule.
 KINDS = {
@@ -39,24 +40,12 @@ KINDS = {
     AlertRule.Kind.ERROR_RATE: "Error rate of an agent",
     AlertRule.Kind.SINK_BEHIND: "Sink behind",
 }
-#: Limit → label and help.
-LIMIT_FIELDS = {
-    "minutes": ("Minutes", "How long the run has had no event."),
-    "limit_usd": ("Limit in US dollars", "Calls without a known price do not count."),
-    "percent": ("Percent", "A run that paused after an error failed too."),
-    "last_runs": ("Of the last runs", "1 to 100 runs of the agent that completed or failed."),
-    "min_runs": ("If there are at least", "With fewer runs, nothing is announced."),
+#: Kind → help of its minutes, if that differs from the field's.
+_MINUTES_HELP: dict[str, str] = {
+    AlertRule.Kind.RUN_WAITING: "How long the run has waited. 0: it is announced at once.",
+    AlertRule.Kind.SINK_BEHIND: "How long the oldest event for a sink has waited.",
 }
-_MINUTES: dict[str, tuple[str, str]] = {
-    AlertRule.Kind.RUN_WAITING: ("Minutes", "How long the run has waited. 0: it is announced at once."),
-    AlertRule.Kind.SINK_BEHIND: ("Minutes", "How long the oldest event for a sink has waited."),
-}
-URL_FIELDS = {
-    "webhook_url": ("Webhook", "JSON, signed after Standard Webhooks. The signing secret is shown once, after saving."),
-    "slack_url": ("Slack webhook", "An incoming webhook of Slack or a compatible program."),
-}
-_FLAGS = ("sends_email", "announces_end")
-_WHOLE = ("minutes", "percent", "last_runs", "min_runs", "group_minutes", "repeat_hours")
+_AMOUNT = NEEDED | {"inputmode": "decimal"}
 
 
 @dataclass(frozen=True)
@@ -72,48 +61,89 @@ class ListedAlertRule:
     problem: str
 
 
-@dataclass(frozen=True)
-class AlertRuleForm:
-    """The form of a new rule of a kind, or of an existing rule."""
+class AlertRuleForm(forms.Form):
+    """The values of a new rule of a kind, or of an existing rule."""
 
-    kind: str
-    #: Empty for a new rule.
-    rule_id: str
-    values: Mapping[str, Any]
-    errors: Mapping[str, str]
-    shown_urls: Mapping[str, str]
+    name = OneLineField("Name", attrs=NEEDED | {"maxlength": 63})
+    minutes = CountField("Minutes", "How long the run has had no event.", _AMOUNT, required=True)
+    limit_usd = OneLineField("Limit in US dollars", "Calls without a known price do not count.", _AMOUNT)
+    percent = CountField("Percent", "A run that paused after an error failed too.", _AMOUNT, required=True)
+    last_runs = CountField(
+        "Of the last runs", "1 to 100 runs of the agent that completed or failed.", _AMOUNT, required=True
+    )
+    min_runs = CountField("If there are at least", "With fewer runs, nothing is announced.", _AMOUNT, required=True)
+    agent = OneLineField(
+        "Agent",
+        "Name of an agent, or `flow NAME` for runs of a flow. Empty: all.",
+        SHORT | {"maxlength": 128},
+    )
+    label = OneLineField("Label", "Only runs with this label. Empty: all runs.", {"maxlength": 200})
+    sends_email = forms.BooleanField(
+        required=False, label="Bell, and e-mail to operators and admins of the project", initial=True
+    )
+    webhook_url = OneLineField(
+        "Webhook",
+        "JSON, signed after Standard Webhooks. The signing secret is shown once, after saving.",
+        SECRET | SHORT | {"maxlength": 2000, "placeholder": "https://"},
+        widget=HiddenURL,
+    )
+    slack_url = OneLineField(
+        "Slack webhook",
+        "An incoming webhook of Slack or a compatible program.",
+        SECRET | SHORT | {"maxlength": 2000, "placeholder": "https://"},
+        widget=HiddenURL,
+    )
+    group_minutes = CountField(
+        "Minutes between messages",
+        "Of one agent. Runs that are found meanwhile are counted in the next message.",
+        NUMBER,
+        required=True,
+        initial=10,
+    )
+    repeat_hours = CountField(
+        "Hours until it is repeated", "For what lasts. 0: never.", NUMBER, required=True, initial=24
+    )
+    announces_end = forms.BooleanField(required=False, label="Also announce when it is over")
+
+    def __init__(self, kind: str, rule: AlertRule | None, data: Any = None) -> None:
+        super().__init__(data, initial=_initial(kind, rule), auto_id="rule-%s")
+        self.kind, self.rule = kind, rule
+        is_of_project = kind in OF_PROJECT
+        absent = {name for name in LIMIT_NAMES if name not in LIMITS[kind]}
+        absent |= {"agent", "label"} if is_of_project else {"label"} if kind == AlertRule.Kind.ERROR_RATE else set()
+        self.fields = {name: field for name, field in self.fields.items() if name not in absent}
+        if kind in _MINUTES_HELP:
+            self.fields["minutes"].help_text = _MINUTES_HELP[kind]
+        if not settings.AGENTOPS_EMAIL:
+            self.fields["sends_email"].help_text = "No mail server is configured (`EMAIL_URL`): only the notification."
+        for name, shown in (rule.shown_urls if rule else {}).items():
+            field = self.fields[name]
+            field.help_text = f"{field.help_text} Stored: `{shown}`. Empty: it stays."
+            field.widget.attrs["placeholder"] = shown
+            self.fields[f"remove_{name}"] = forms.BooleanField(required=False, label="Remove this URL")
 
     @property
     def title(self) -> str:
         return KINDS[AlertRule.Kind(self.kind)]
 
     @property
-    def limits(self) -> list[tuple[str, str, str, Any, str]]:
-        """Return the fields of the kind's limits: name, label, help, value and error."""
-        names = [name for name in LIMIT_NAMES if name in LIMITS[self.kind]]
-        minutes = _MINUTES.get(self.kind, LIMIT_FIELDS["minutes"])
-        fields_of = {**LIMIT_FIELDS, "minutes": minutes}
-        return [(name, *fields_of[name], self.values.get(name, ""), self.errors.get(name, "")) for name in names]
+    def limit_fields(self) -> list[forms.BoundField]:
+        """The fields of the kind's limits, and of the runs that it is about."""
+        return [self[name] for name in (*LIMIT_NAMES, "agent", "label") if name in self.fields]
 
     @property
-    def urls(self) -> list[tuple[str, str, str, str, str]]:
-        """Return the fields of the channels: name, label, help, displayed part of the stored URL, and error."""
-        return [
-            (name, label, help_text, self.shown_urls.get(name, ""), self.errors.get(name, ""))
-            for name, (label, help_text) in URL_FIELDS.items()
-        ]
+    def url_fields(self) -> list[forms.BoundField]:
+        """The fields of the channels' URLs, each with the box that removes a stored one."""
+        names = [each for name in URL_NAMES for each in (name, f"remove_{name}")]
+        return [self[name] for name in names if name in self.fields]
 
-    @property
-    def general_error(self) -> str:
-        return self.errors.get("", "")
-
-    @property
-    def has_agent(self) -> bool:
-        return self.kind not in OF_PROJECT
-
-    @property
-    def has_label(self) -> bool:
-        return self.has_agent and self.kind != AlertRule.Kind.ERROR_RATE
+    def clean(self) -> dict[str, Any]:
+        """Return the values as fields of a rule. An empty URL means no change."""
+        values = self.cleaned_data
+        removed = {name for name in URL_NAMES if values.pop(f"remove_{name}", False)}
+        if not values.get("limit_usd", True):
+            values["limit_usd"] = None
+        return {name: each for name, each in values.items() if name not in URL_NAMES or each or name in removed}
 
 
 @require_safe
@@ -123,9 +153,10 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     kind, rule_id = request.GET.get("kind", ""), request.GET.get("rule", "")
     form = None
     if rule_id:
-        form = _form_of(rule_of(entry.project, _id(rule_id)))
+        rule = rule_of(entry.project, _id(rule_id))
+        form = AlertRuleForm(rule.kind, rule)
     elif kind:
-        form = _new_form(_kind(kind))
+        form = AlertRuleForm(_kind(kind), None)
     return _page(request, entry, form)
 
 
@@ -141,21 +172,21 @@ def save(request: HttpRequest, project: str) -> HttpResponse:
     rule_id = request.POST.get("rule", "")
     rule = rule_of(entry.project, _id(rule_id)) if rule_id else None
     kind = rule.kind if rule else _kind(request.POST.get("kind", ""))
-    try:
-        values = _values(request.POST, kind)
-        if rule is None:
-            saved, secret = add_rule(entry.project, {"kind": kind, **values}, by=principal)
-        else:
-            saved, secret = change_rule(entry.project, rule.pk, values, by=principal)
-    except InvalidAlertRule as refusal:
-        text = f"{str(refusal)[:1].upper()}{str(refusal)[1:]}."
-        shown = rule.shown_urls if rule else {}
-        form = AlertRuleForm(kind, rule_id, _typed(request.POST), {refusal.field: text}, shown)
+    form, secret = AlertRuleForm(kind, rule, request.POST), ""
+    if form.is_valid():
+        try:
+            if rule is None:
+                _, secret = add_rule(entry.project, {"kind": kind, **form.cleaned_data}, by=principal)
+            else:
+                _, secret = change_rule(entry.project, rule.pk, form.cleaned_data, by=principal)
+        except InvalidAlertRule as refusal:
+            add_refusal(form, refusal, {})
+    if form.errors:
         return _page(request, entry, form, status=422)
     if secret:
-        return _page(request, entry, None, secret=secret, secret_of=saved.name)
+        return _page(request, entry, None, secret=secret, secret_of=form.cleaned_data["name"])
     messages.success(request, "Rule saved. Workers evaluate it within seconds.")
-    return _back(entry.project)
+    return see_other("runs:alert-rules", entry.project.slug)
 
 
 @require_POST
@@ -168,7 +199,7 @@ def switch(request: HttpRequest, project: str) -> HttpResponse:
         raise InvalidQuery("enabled must be yes or no")
     change_rule(entry.project, _id(request.POST.get("rule", "")), {"is_enabled": choice == "yes"}, by=principal)
     messages.success(request, "Rule enabled." if choice == "yes" else "Rule disabled. Its open alerts are closed.")
-    return _back(entry.project)
+    return see_other("runs:alert-rules", entry.project.slug)
 
 
 @require_POST
@@ -178,7 +209,7 @@ def remove(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.CONFIGURE)
     remove_rule(entry.project, _id(request.POST.get("rule", "")), by=principal)
     messages.success(request, "Rule removed, with its alerts.")
-    return _back(entry.project)
+    return see_other("runs:alert-rules", entry.project.slug)
 
 
 @require_POST
@@ -188,7 +219,7 @@ def test(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.CONFIGURE)
     send_test(entry.project, _id(request.POST.get("rule", "")), by=principal)
     messages.success(request, "Test queued. A worker sends it within seconds; this page shows an error if it fails.")
-    return _back(entry.project)
+    return see_other("runs:alert-rules", entry.project.slug)
 
 
 @sensitive_variables("secret")
@@ -209,7 +240,6 @@ def _page(
         "max_rules": MAX_RULES,
         "secret": secret,
         "secret_of": secret_of,
-        "has_email": settings.AGENTOPS_EMAIL,
     }
     return render(request, "runs/alert_rules.html", context, status=status)
 
@@ -235,48 +265,11 @@ def _problems(project: Project) -> dict[UUID, str]:
     return {rule_id: f"{channel}: {error}" for (rule_id, channel), error in newest.items() if error}
 
 
-def _new_form(kind: str) -> AlertRuleForm:
-    defaults = {name: value for name, value in LIMITS[kind].items() if value is not None}
-    values = {"name": KINDS[AlertRule.Kind(kind)], "sends_email": True, "group_minutes": 10, "repeat_hours": 24}
-    return AlertRuleForm(kind, "", {**values, **defaults}, {}, {})
-
-
-def _form_of(rule: AlertRule) -> AlertRuleForm:
-    values = {name: getattr(rule, name) for name in ("name", "agent", "label", *_FLAGS, *_WHOLE)}
-    values["limit_usd"] = "" if rule.limit_usd is None else f"{rule.limit_usd.normalize():f}"
-    return AlertRuleForm(rule.kind, str(rule.pk), values, {}, rule.shown_urls)
-
-
-def _typed(post: QueryDict) -> dict[str, Any]:
-    """Return the submitted values to fill in the form again, without the URLs, which may be secrets."""
-    typed: dict[str, Any] = {name: fields.line(str(value)) for name, value in post.items() if name not in URL_NAMES}
-    return typed | {name: name in post for name in _FLAGS}
-
-
-def _values(post: QueryDict, kind: str) -> dict[str, Any]:
-    """Return the form's values as fields of a rule. An empty URL means no change. Raises `InvalidAlertRule`."""
-    values: dict[str, Any] = {name: fields.line(post.get(name, "")) for name in ("name", "agent", "label")}
-    values |= {name: name in post for name in _FLAGS}
-    for name in _WHOLE:
-        if name in LIMITS[kind] or name not in LIMIT_NAMES:
-            values[name] = _whole(post, name)
-    if "limit_usd" in LIMITS[kind]:
-        values["limit_usd"] = fields.line(post.get("limit_usd", "")) or None
-    for name in URL_NAMES:
-        url = fields.line(post.get(name, ""))
-        if url or f"remove_{name}" in post:
-            values[name] = url
-    return values
-
-
-def _whole(post: QueryDict, name: str) -> int:
-    try:
-        number = fields.integer(post.get(name, ""))
-    except ValueError as error:
-        raise InvalidAlertRule(str(error), name) from None
-    if number is None:
-        raise InvalidAlertRule("enter a number", name)
-    return number
+def _initial(kind: str, rule: AlertRule | None) -> dict[str, Any]:
+    if rule is None:
+        return {"name": KINDS[AlertRule.Kind(kind)], **LIMITS[kind]}
+    values = {name: getattr(rule, name) for name in AlertRuleForm.base_fields if name not in URL_NAMES}
+    return values | {"limit_usd": "" if rule.limit_usd is None else f"{rule.limit_usd.normalize():f}"}
 
 
 def _kind(text: str) -> str:
@@ -290,7 +283,3 @@ def _id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise InvalidQuery("rule must be the ID of a rule") from None
-
-
-def _back(project: Project) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:alert-rules", project.slug)})
