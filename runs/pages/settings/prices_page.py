@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import SHORT, add_refusal, see_other, sentence
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery
 from runs.actions import model_prices
 from runs.agents.prices import InvalidPrices, ModelPrice, prices_for, prices_of
 from runs.pages.agents.agents_page import page_context
-from runs.pages.forms import fields
+from runs.pages.forms.fields import NUMBER, OneLineField, line
 from runs.providers.published_prices import PublishedPrice, published_price
 from runs.queries.model_usage import MAX_RUNS, UsedModel, used_models
 from timeline.display import clean
@@ -34,8 +35,42 @@ BUCKETS = {
     "output": "Output",
     "reasoning": "Reasoning",
 }
-FIELDS = ("model", "tier", "above", *BUCKETS)
-REQUIRED = ("model", "input", "output")
+
+
+class PriceForm(forms.Form):
+    """A price. Amounts are texts, to keep their digits."""
+
+    model = OneLineField(
+        "Model",
+        "As agents state it, such as `openai-chat:gpt-5`, or as answers do. `*` stands for any characters. A price for "
+        "the same text, tier and size is replaced.",
+        SHORT | {"maxlength": 200},
+        required=True,
+    )
+    tier = OneLineField(
+        "Tier",
+        "Such as `fast`, `batch`, `flex` or `priority`. Empty: the standard tier.",
+        SHORT | {"maxlength": 40},
+    )
+    above = OneLineField(
+        "Above", "Only for calls that send more tokens than this. Empty: for all.", NUMBER | {"maxlength": 13}
+    )
+
+    def __init__(self, data: Any = None, **options: Any) -> None:
+        super().__init__(data, auto_id="price-%s", **options)
+        for name, label in BUCKETS.items():
+            required = name in ("input", "output")
+            self.fields[name] = OneLineField(label, attrs={"inputmode": "decimal"}, required=required)
+
+    @property
+    def call_fields(self) -> list[forms.BoundField]:
+        """The fields of the calls that the price applies to, for the template."""
+        return [self["tier"], self["above"]]
+
+    @property
+    def amounts(self) -> list[forms.BoundField]:
+        """The fields of the buckets, for the template."""
+        return [self[name] for name in BUCKETS]
 
 
 @dataclass(frozen=True)
@@ -76,8 +111,8 @@ class UsedRow:
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show the prices. `model`, `tier` and `above` fill in the form with that price or the published price."""
     entry = enter(principal_of(request), project, Action.MANAGE)
-    model, tier, above = (fields.line(request.GET.get(name, ""))[:200] for name in ("model", "tier", "above"))
-    return _page(request, entry, _initial(entry.project, model, tier, above) if model else {})
+    model, tier, above = (line(request.GET.get(name, ""))[:200] for name in ("model", "tier", "above"))
+    return _page(request, entry, PriceForm(initial=_initial(entry.project, model, tier, above) if model else {}))
 
 
 @require_POST
@@ -85,18 +120,17 @@ def set_price(request: HttpRequest, project: str) -> HttpResponse:
     """Set the price of a pattern, replacing an earlier one, or show the form with errors and status 422."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
-    texts = {name: fields.line(request.POST.get(name, "")) for name in FIELDS}
-    price = {name: text for name, text in texts.items() if text}
-    errors = {name: "Enter a value." for name in REQUIRED if name not in price}
-    if not errors:
+    form = PriceForm(request.POST)
+    if form.is_valid():
         try:
+            price = {name: text for name, text in form.cleaned_data.items() if text}
             model_prices.set_price(entry.project, price, by=principal)
         except InvalidPrices as refusal:
-            errors = {refusal.field if refusal.field in FIELDS else "model": f"{refusal}."}
+            add_refusal(form, refusal, {"": "model"})
         else:
             messages.success(request, "Price saved. It counts for model calls from now on. Stored costs stay.")
-            return _back(entry.project)
-    return _page(request, entry, texts, errors=errors, status=422)
+            return see_other("runs:prices", entry.project.slug)
+    return _page(request, entry, form, status=422)
 
 
 @require_POST
@@ -113,20 +147,13 @@ def remove_price(request: HttpRequest, project: str) -> HttpResponse:
         model_prices.remove_price(entry.project, pattern, tier=tier, above=number, by=principal)
     except InvalidPrices as refusal:
         # Another user removed it first, or it was a second click.
-        messages.info(request, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}.")
+        messages.info(request, sentence(refusal))
     else:
         messages.success(request, "Price removed. Published prices count from now on.")
-    return _back(entry.project)
+    return see_other("runs:prices", entry.project.slug)
 
 
-def _page(
-    request: HttpRequest,
-    entry: EnteredProject,
-    texts: Mapping[str, str],
-    *,
-    errors: Mapping[str, str] | None = None,
-    status: int = 200,
-) -> HttpResponse:
+def _page(request: HttpRequest, entry: EnteredProject, form: PriceForm, *, status: int = 200) -> HttpResponse:
     unreadable, prices = "", []
     try:
         prices = prices_of(entry.project.settings)
@@ -140,14 +167,7 @@ def _page(
         "unreadable": unreadable,
         "used": used,
         "max_runs": MAX_RUNS,
-        **{name: (texts.get(name, ""), (errors or {}).get(name, "")) for name in ("tier", "above")},
-        "model": texts.get("model", ""),
-        "amounts": [
-            (name, label, texts.get(name, ""), (errors or {}).get(name, ""), name in REQUIRED)
-            for name, label in BUCKETS.items()
-        ],
-        "model_error": (errors or {}).get("model", ""),
-        "has_errors": bool(errors),
+        "form": form,
     }
     return render(request, "runs/prices.html", context, status=status)
 
@@ -193,7 +213,3 @@ def _name_of(published: PublishedPrice | None) -> str:
 def _amount(amount: Decimal | None) -> str:
     """Return an amount without trailing zeros and without an exponent; empty without one."""
     return "" if amount is None else f"{amount.normalize():f}"
-
-
-def _back(project: Project) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:prices", project.slug)})
