@@ -51,7 +51,7 @@ def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, proje
     agent_definitions.apply(project, {**REVIEWER, "policies": {}}, by="user:bob")
     page.get_by_label("Instructions").fill("My own words")
     page.get_by_role("button", name="Save agent").click()
-    expect(page.get_by_role("heading", name="Somebody else has changed this agent")).to_be_visible()
+    expect(page.get_by_role("heading", name="Another user has changed this agent")).to_be_visible()
     expect(page.get_by_label("Instructions")).to_have_value("My own words")
     page.get_by_role("button", name="JSON or TOML").click()
     text = page.get_by_label("Definition").input_value()

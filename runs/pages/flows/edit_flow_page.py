@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, Principal, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other
 from agentops.base.http.methods import require_http_methods, require_POST
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from agentops.base.refusals import InvalidQuery
@@ -20,34 +21,25 @@ from runs.actions import flow_definitions
 from runs.actions.flow_definitions import FlowChanged
 from runs.agents import definition_text
 from runs.errors import InvalidFlow
-from runs.flows.definition.definition_problems import DefinitionProblem
 from runs.models import Agent, Flow
 from runs.pages.agents.agents_page import page_context
-from runs.pages.compare.differences import TextDifference
 from runs.pages.flows.flow_page import changes_between
 from runs.pages.flows.graph_drawing import Drawing, drawing_of
 from runs.pages.forms import fields
+from runs.pages.forms.drafts import Draft, sent_version
 from runs.pages.forms.form_fields import json_of
-from timeline.display import clean
 
 SAVE, PREVIEW = "save", "preview"
 
 
-@dataclass
-class FlowDraft:
-    """A definition that a user edits. `base` is the version that a save replaces; 0 for a new flow."""
+@dataclass(kw_only=True)
+class FlowDraft(Draft):
+    """The definition of a flow that a user edits."""
 
     flow: Flow | None
-    base: int
-    text: str = ""
-    errors: list[tuple[str, str]] = field(default_factory=list)
     definition: dict[str, Any] | None = None
     #: None if the text has errors that prevent a drawing.
     drawing: Drawing | None = None
-    #: The differences between version `base` and the draft.
-    preview: list[TextDifference] | None = None
-    #: Changes that another user saved after this form was opened.
-    conflict: list[TextDifference] | None = None
 
     @property
     def stored(self) -> Mapping[str, Any]:
@@ -65,7 +57,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
     """Show the form of a new flow, or of a copy of the flow `from`; or create the flow and redirect to it."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.CONFIGURE)
-    draft = FlowDraft(None, 0)
+    draft = FlowDraft(0, flow=None)
     if request.method == "POST":
         return _submit(request, principal, entry, draft)
     source = request.GET.get("from", "")
@@ -86,8 +78,8 @@ def edit(request: HttpRequest, project: str, flow: str) -> HttpResponse:
     entry = enter(principal, project, Action.CONFIGURE)
     found = flow_definitions.find(entry.project, flow)
     if request.method == "POST":
-        return _submit(request, principal, entry, FlowDraft(found, _version(request)))
-    draft = FlowDraft(found, found.version, json_of(masked(dict(found.definition))))
+        return _submit(request, principal, entry, FlowDraft(sent_version(request, "base", "flow"), flow=found))
+    draft = FlowDraft(found.version, json_of(masked(dict(found.definition))), flow=found)
     _examine(entry.project, draft)
     return _render(request, entry, draft)
 
@@ -96,7 +88,7 @@ def edit(request: HttpRequest, project: str, flow: str) -> HttpResponse:
 def drawing(request: HttpRequest, project: str) -> HttpResponse:
     """Return the drawing and the errors of a text, as a fragment. Nothing is saved."""
     entry = enter(principal_of(request), project, Action.CONFIGURE)
-    draft = FlowDraft(None, 0, fields.text(request.POST.get("text", "")))
+    draft = FlowDraft(0, fields.text(request.POST.get("text", "")), flow=None)
     _examine(entry.project, draft)
     return render(request, "runs/flows/_draft.html", {"draft": draft})
 
@@ -113,7 +105,7 @@ def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, d
             return _show_conflict(request, entry, draft, refusal)
         except InvalidFlow as refusal:
             # An agent was deleted between the check and the save.
-            draft.errors.append(("", _sentence(str(refusal))))
+            draft.add_error(refusal)
             return _render(request, entry, draft, status=422)
     draft.preview = changes_between(draft.stored, draft.definition)
     return _render(request, entry, draft)
@@ -124,17 +116,18 @@ def _examine(project: Project, draft: FlowDraft) -> None:
     try:
         parsed = definition_text.parse(draft.text)
     except definition_text.NotADefinition as error:
-        draft.errors.append(("", _sentence(str(error))))
+        draft.add_error(error)
         return
     if draft.flow is not None:
         parsed = MaskedSecrets(dict(draft.stored), dict(draft.stored)).restore(parsed)
         if parsed.get("flow_id", draft.flow.slug) != draft.flow.slug:
-            text = f"The name of a flow cannot be changed: it is {draft.flow.slug!r}."
-            draft.errors.append(("$.flow_id", text))
+            text = f"The name of a flow cannot be changed: it is {draft.flow.slug!r}"
+            draft.add_error(text, "/flow_id", parsed)
             return
         parsed["flow_id"] = draft.flow.slug
     definition, problems = flow_definitions.checked(project, parsed)
-    draft.errors += [_shown(problem, parsed) for problem in problems]
+    for problem in problems:
+        draft.add_error(problem.text, problem.pointer, parsed)
     draft.definition = definition
     if definition is not None and not any(problem.code in _UNDRAWABLE for problem in problems):
         draft.drawing = drawing_of(definition)
@@ -152,14 +145,14 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
         messages.info(request, f"Nothing to save: version {flow.version} is the same.")
     else:
         messages.success(request, f"Version {flow.version} saved. Flow runs that exist keep their version.")
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:flow", entry.project.slug, flow.slug)})
+    return see_other("runs:flow", entry.project.slug, flow.slug)
 
 
 def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, refusal: FlowChanged) -> HttpResponse:
     """Show changes that another user saved, next to the user's input. The next save replaces them."""
     if draft.flow is None:
-        text = "The project already has a flow of this name. Choose another name, or change that flow."
-        draft.errors.append(("$.flow_id", text))
+        text = "The project already has a flow of this name. Choose another name, or change that flow"
+        draft.add_error(text, "/flow_id", {})
         return _render(request, entry, draft, status=409)
     seen = draft.stored
     draft.flow.refresh_from_db()
@@ -172,22 +165,6 @@ def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft
 def _render(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, *, status: int = 200) -> HttpResponse:
     context = {**page_context(entry, "flows"), "draft": draft, "flow": draft.flow}
     return render(request, "runs/flows/flow_form.html", context, status=status)
-
-
-def _shown(problem: DefinitionProblem, document: Mapping[str, Any]) -> tuple[str, str]:
-    return clean(definition_text.json_path(problem.pointer, document)), _sentence(problem.text)
-
-
-def _sentence(text: str) -> str:
-    text = clean(text).rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-def _version(request: HttpRequest) -> int:
-    text = request.POST.get("base", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidQuery(f"base must be the version of the flow, not {text[:64]!r}")
-    return int(text)
 
 
 def _example(project: Project) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from django import forms
 
 from agentops.base.http import strict_json
 from runs.pages.forms import fields
+from runs.pages.forms.fields import CODE, ChoiceField
 from timeline.display import make_legible
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -44,55 +46,41 @@ _TYPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FLAG: (bool,),
     Kind.JSON: (dict, list),
 }
-_FLAGS = (("yes", "yes"), ("no", "no"))
+_FLAGS = [("", "–"), ("yes", "yes"), ("no", "no")]
 
 
 class NotShowable(ValueError):
     """A value without a form field. The message names it."""
 
 
-class InvalidField(ValueError):
-    """A text is not JSON."""
+class ValueField(ChoiceField):
+    """A field whose text is a value of its kind. Returns None for an empty text."""
 
+    def __init__(
+        self,
+        label: str,
+        kind: Kind = Kind.LINE,
+        help_text: str = "",
+        choices: Iterable[tuple[str, str]] = (),
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.kind = kind
+        widget: Any = forms.TextInput
+        if kind in (Kind.AREA, Kind.JSON):
+            widget, attrs = forms.Textarea, {"rows": 2, **(CODE if kind is Kind.JSON else {}), **(attrs or {})}
+        elif kind in (Kind.CHOICE, Kind.FLAG):
+            widget, choices = forms.Select, _FLAGS if kind is Kind.FLAG else [("", "–"), *choices]
+        super().__init__(label, help_text, choices, attrs=attrs, widget=widget)
 
-@dataclass(frozen=True)
-class FieldType:
-    """A field of a form: `name` is the key of its value."""
+    def to_python(self, value: Any) -> str:
+        return clean_text(value or "", self.kind)
 
-    name: str
-    label: str
-    kind: Kind = Kind.LINE
-    help: str = ""
-    choices: Sequence[tuple[str, str]] = ()
+    def clean(self, value: Any) -> Any:
+        text = self.to_python(value)
+        return value_of(text, self.kind) if text else None
 
-
-@dataclass(frozen=True)
-class FilledField:
-    """A field with its text, for the template."""
-
-    type: FieldType
-    #: Name of the control.
-    name: str
-    value: str
-    errors: Sequence[str] = ()
-
-    @property
-    def choices(self) -> Sequence[tuple[str, str]]:
-        choices = _FLAGS if self.type.kind is Kind.FLAG else self.type.choices
-        has_choice = not self.value or any(value == self.value for value, _ in choices)
-        return choices if has_choice else [*choices, (self.value, self.value)]
-
-    @property
-    def is_choice(self) -> bool:
-        return self.type.kind in (Kind.CHOICE, Kind.FLAG)
-
-    @property
-    def is_long(self) -> bool:
-        return self.type.kind in (Kind.AREA, Kind.JSON)
-
-    @property
-    def is_code(self) -> bool:
-        return self.type.kind is Kind.JSON
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return self.to_python(initial) != self.to_python(data)
 
 
 def is_showable(value: object, kind: Kind) -> bool:
@@ -122,12 +110,12 @@ def json_of(value: Any) -> str:
 
 
 def value_of(text: str, kind: Kind) -> Any:
-    """Return the value of a non-empty text. Raise InvalidField for invalid JSON."""
+    """Return the value of a non-empty text. Raise ValidationError for invalid JSON."""
     if kind is Kind.JSON:
         try:
             return strict_json.parse(text)
         except ValueError as error:
-            raise InvalidField(f"Not valid JSON: {error}.") from None
+            raise forms.ValidationError(f"Not valid JSON: {error}.") from None
     if kind is Kind.COUNT and _INTEGER.fullmatch(text):
         return int(text)
     if kind is Kind.NUMBER and _NUMBER.fullmatch(text):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from django import forms
 from django.http import QueryDict
 
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.pages.forms import form_fields
-from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, NotShowable
+from runs.pages.forms.form_fields import NotShowable, ValueField
 
 #: Maximum rows of a form; more than any list of rules.
 MAX_ROWS = 200
@@ -24,124 +27,106 @@ class RowGroup:
     name: str
     title: str
     help: str
-    fields: Sequence[FieldType]
+    fields: Mapping[str, ValueField]
     #: Whether a single rule may appear without a list.
     may_be_single: bool = False
 
     @property
     def lead(self) -> str:
         """Return the required field of a rule. A rule given as a text has only this field."""
-        return self.fields[0].name
-
-    def name_of(self, number: int, field_name: str) -> str:
-        """Return the name of a control."""
-        return f"{self.name}-{number}-{field_name}"
+        return next(iter(self.fields))
 
 
-@dataclass
-class Row:
-    """A rule as texts."""
+class RuleRow(forms.Form):
+    """A rule."""
 
-    group: RowGroup
-    number: int
-    texts: Mapping[str, str]
-    errors: dict[str, list[str]] = field(default_factory=dict)
-    #: Whether the rule is stored, so that it can be removed.
-    is_stored: bool = False
+    def __init__(self, *args: Any, group: RowGroup, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lead = group.lead
+        self.fields |= deepcopy(dict(group.fields))
 
     @property
-    def fields(self) -> list[FilledField]:
-        """The fields for the template."""
-        names = [(each, each.name, self.group.name_of(self.number, each.name)) for each in self.group.fields]
-        return [FilledField(each, name, self.texts[key], self.errors.get(key, [])) for each, key, name in names]
-
-    @property
-    def remove_name(self) -> str:
-        return self.group.name_of(self.number, "remove")
+    def value_fields(self) -> list[forms.BoundField]:
+        """The fields of the rule, for the template."""
+        return [field for field in self if field.name != "DELETE"]
 
     @property
     def is_empty(self) -> bool:
-        return not any(self.texts.values())
+        return not self.errors and all(self.cleaned_data.get(field.name) is None for field in self.value_fields)
 
-    def add_error(self, field_name: str, text: str) -> None:
-        """Add an error to a field, or to the first one."""
-        name = field_name if field_name in self.texts else self.group.lead
-        self.errors.setdefault(name, []).append(text)
+    def rule(self) -> dict[str, Any]:
+        """Return the rule. An omitted first field would get its default, which the user has not chosen."""
+        values = {name: value for name, value in self.cleaned_data.items() if name != "DELETE" and value is not None}
+        return {self.lead: "", **values}
 
 
-@dataclass
-class RuleRows:
-    """The rows of a list, and the resulting rules."""
+class RuleRows(forms.formset_factory(RuleRow, extra=0, can_delete=True, max_num=MAX_ROWS, absolute_max=MAX_ROWS)):  # type: ignore[misc]
+    """The rows of a list, and the resulting rules. `stored` fills the form. Raise NotShowable."""
 
-    group: RowGroup
-    rows: list[Row]
-    #: The rules, and the row of each.
-    items: list[Any] = field(default_factory=list)
-    item_rows: list[Row] = field(default_factory=list)
-    #: Errors that belong to no row.
-    errors: list[str] = field(default_factory=list)
+    def __init__(
+        self, group: RowGroup, stored: Any, data: QueryDict | None = None, *, secrets: Any = None, adds: bool = False
+    ) -> None:
+        self.group, self.stored, self.secrets = group, stored, secrets or MaskedSecrets()
+        self.stored_items = _items(stored, group)
+        initial: list[Any] = [_texts(group, item) for item in _items(masked(stored), group)]
+        sent = None
+        if data is not None:
+            rows = self._sent_rows(group, data)
+            # By its number: a removed row is gone, and the others keep their stored rules.
+            self.stored_items = [_at(self.stored_items, number) for number, _ in rows]
+            initial = [_at(initial, number) or {} for number, _ in rows]
+            sent = {f"{group.name}-{at}-{name}": text for at, (_, row) in enumerate(rows) for name, text in row.items()}
+            count = min(len(rows) + adds, MAX_ROWS)
+            sent |= {f"{group.name}-TOTAL_FORMS": str(count), f"{group.name}-INITIAL_FORMS": "0"}
+        super().__init__(sent, prefix=group.name, initial=initial, form_kwargs={"group": group})
+
+    @staticmethod
+    def _sent_rows(group: RowGroup, data: QueryDict) -> list[tuple[int, dict[str, str]]]:
+        """Return the numbers and the texts of the rows that a form has sent, without those to remove."""
+        count = data.get(f"{group.name}-TOTAL_FORMS", "0")
+        numbers = range(min(int(count), MAX_ROWS) if count.isascii() and count.isdigit() and len(count) < 5 else 0)
+        return [
+            (number, {name: data.get(f"{group.name}-{number}-{name}", "") for name in group.fields})
+            for number in numbers
+            if not data.get(f"{group.name}-{number}-DELETE")
+        ]
+
+    @cached_property
+    def items(self) -> list[tuple[RuleRow, Any]]:
+        """The rows that are rules, each with its rule: the stored one if its texts are unchanged."""
+        self.full_clean()
+        items = []
+        for at, row in enumerate(self.forms):
+            stored = _at(self.stored_items, at)
+            if stored is not None and not row.has_changed():
+                items.append((row, stored))
+            elif not row.is_empty:
+                items.append((row, self.secrets.restore(row.rule())))
+        return items
 
     @property
-    def error_count(self) -> int:
-        return len(self.errors) + sum(len(errors) for row in self.rows for errors in row.errors.values())
+    def rules(self) -> list[Any]:
+        """The rules."""
+        return [rule for _, rule in self.items] if self.is_bound else self.stored_items
 
     @property
-    def count_name(self) -> str:
-        """Return the name of the control that holds the number of rows."""
-        return f"{self.group.name}-rows"
-
-    def add_row(self) -> None:
-        """Add an empty row."""
-        if len(self.rows) < MAX_ROWS:
-            texts = dict.fromkeys((each.name for each in self.group.fields), "")
-            self.rows.append(Row(self.group, len(self.rows), texts))
-
-    def value(self, stored: object) -> Any:
-        """Return the rules for the definition: the stored value if they are equal; None without rules."""
-        if self.items == _items(stored, self.group):
-            return stored
-        if not self.items:
+    def value(self) -> Any:
+        """The rules for the definition: the stored value if they are equal; None without rules."""
+        if self.rules == _items(self.stored, self.group):
+            return self.stored
+        if not self.rules:
             return None
-        return self.items[0] if self.group.may_be_single and len(self.items) == 1 else self.items
+        return self.rules[0] if self.group.may_be_single and len(self.rules) == 1 else self.rules
 
-    def row_at(self, path: Sequence[str]) -> tuple[Row | None, str]:
-        """Return the row and the field at a path within `value`, such as ["1", "match"] or ["match"]."""
-        if path and path[0].isdigit():
-            index = int(path[0])
-            return (self.item_rows[index], "".join(path[1:2])) if index < len(self.item_rows) else (None, "")
-        return (self.item_rows[0], "".join(path[:1])) if len(self.item_rows) == 1 else (None, "")
-
-
-def shown_rows(group: RowGroup, stored: object) -> RuleRows:
-    """Return the stored rules as rows. Raise NotShowable."""
-    items = _items(masked(stored), group)
-    rows = [Row(group, number, _texts(group, item), is_stored=True) for number, item in enumerate(items)]
-    return RuleRows(group, rows, _items(stored, group), list(rows))
-
-
-def read_rows(group: RowGroup, data: QueryDict, stored: object, secrets: MaskedSecrets) -> RuleRows:
-    """Return the rows of a submitted form. A rule with unchanged texts keeps its stored value."""
-    before = shown_rows(group, stored)
-    result = RuleRows(group, [])
-    count = data.get(result.count_name, "0")
-    for number in range(min(int(count), MAX_ROWS) if count.isascii() and count.isdigit() and len(count) < 5 else 0):
-        texts = {
-            each.name: form_fields.clean_text(data.get(group.name_of(number, each.name), ""), each.kind)
-            for each in group.fields
-        }
-        if data.get(group.name_of(number, "remove")):
-            continue
-        old = before.rows[number] if number < len(before.rows) else None
-        row = Row(group, len(result.rows), texts, is_stored=old is not None)
-        result.rows.append(row)
-        if old is not None and dict(old.texts) == texts:
-            result.items.append(before.items[number])
-        elif row.is_empty:
-            continue
-        else:
-            result.items.append(secrets.restore(_item(row)))
-        result.item_rows.append(row)
-    return result
+    def add_problem(self, path: Sequence[str], text: str) -> None:
+        """Add an error to the field at a path within `value`, such as ["1", "match"] or ["match"]."""
+        is_numbered = bool(path) and path[0].isdigit()
+        at = int(path[0]) if is_numbered else 0
+        if at >= len(self.items) or not (is_numbered or len(self.items) == 1):
+            self.non_form_errors().append(text)
+            return
+        row, name = self.items[at][0], "".join(path[1:2] if is_numbered else path[:1])
+        row.add_error(name if name in self.group.fields else self.group.lead, text)
 
 
 def _items(stored: object, group: RowGroup) -> list[Any]:
@@ -156,20 +141,10 @@ def _items(stored: object, group: RowGroup) -> list[Any]:
 
 def _texts(group: RowGroup, item: object) -> dict[str, str]:
     value = {group.lead: item} if isinstance(item, str) else item
-    if not isinstance(value, Mapping) or value.keys() - {each.name for each in group.fields}:
+    if not isinstance(value, Mapping) or value.keys() - group.fields.keys():
         raise NotShowable(f"{group.name} has a rule that the form has no fields for")
-    return {each.name: form_fields.text_of(value.get(each.name), each.kind) for each in group.fields}
+    return {name: form_fields.text_of(value.get(name), field.kind) for name, field in group.fields.items()}
 
 
-def _item(row: Row) -> dict[str, Any]:
-    item = {}
-    for each in row.group.fields:
-        if text := row.texts[each.name]:
-            try:
-                item[each.name] = form_fields.value_of(text, each.kind)
-            except InvalidField as error:
-                row.add_error(each.name, str(error))
-    if row.group.lead not in item:
-        # An omitted field would get its default, which the user has not chosen.
-        item[row.group.lead] = ""
-    return item
+def _at(items: Sequence[Any], number: int) -> Any:
+    return items[number] if number < len(items) else None

@@ -10,11 +10,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, EnteredProject, enter, project_for
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http import strict_json
 from agentops.base.http.methods import require_http_methods
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
@@ -25,7 +26,7 @@ from runs.pages.agents.agents_page import page_context
 from runs.pages.agents.definition_fields import APPROVALS
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.forms import form_fields
-from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
+from runs.pages.forms.rule_rows import RuleRows
 
 TITLE = "Rules"
 
@@ -37,27 +38,27 @@ def rules(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.MANAGE)
     stored = _stored(entry.project)
     if request.method != "POST":
-        return _render(request, entry, shown_rows(APPROVALS, stored), seen=masked(stored))
+        return _render(request, entry, RuleRows(APPROVALS, stored), seen=masked(stored))
     seen, do = _seen(request), request.POST.get("do", "save")
-    rows = read_rows(APPROVALS, request.POST, stored, MaskedSecrets(stored))
+    rows = RuleRows(APPROVALS, stored, request.POST, secrets=MaskedSecrets(stored), adds=do == "add")
     if do == "add":
-        rows.add_row()
         return _render(request, entry, rows, seen=seen)
-    _add_problems(rows)
-    if rows.error_count:
+    for problem in approvals.problems_of(rows.rules):
+        rows.add_problem(str(problem.data["pointer"]).split("/")[1:], sentence(problem))
+    if rows.total_error_count():
         return _render(request, entry, rows, seen=seen, status=422)
     if do == "preview":
-        return _render(request, entry, rows, seen=seen, preview=_difference(stored, rows.items))
+        return _render(request, entry, rows, seen=seen, preview=[_difference(stored, rows.rules)])
     try:
-        if masked(stored) != seen and rows.items != stored:
+        if masked(stored) != seen and rows.rules != stored:
             raise approvals.RulesChanged("the approval rules have changed")
-        approvals.set_rules(principal, entry.project, rows.items, changes=None if _fault(entry.project) else stored)
+        approvals.set_rules(principal, entry.project, rows.rules, changes=None if _fault(entry.project) else stored)
     except approvals.RulesChanged:
         now = _stored(project_for(principal, project, Action.MANAGE))
-        shown = {"conflict": _difference(seen, now), "preview": _difference(now, rows.items)}
+        shown = {"conflict": [_difference(seen, now)], "preview": [_difference(now, rows.rules)]}
         return _render(request, entry, rows, seen=masked(now), status=409, **shown)
     messages.success(request, "Rules saved. They take effect within seconds, also for runs that exist.")
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:approval-rules", entry.project.slug)})
+    return see_other("runs:approval-rules", entry.project.slug)
 
 
 def _stored(project: Project) -> list[Any]:
@@ -83,17 +84,6 @@ def _seen(request: HttpRequest) -> list[Any]:
     if not isinstance(seen, list):
         raise InvalidQuery("seen must be the rules that the form was made of: reload the page")
     return seen
-
-
-def _add_problems(rows: RuleRows) -> None:
-    """Add each error to its field."""
-    for problem in approvals.problems_of(rows.items):
-        row, field_name = rows.row_at(str(problem.data["pointer"]).split("/")[1:])
-        text = f"{str(problem)[:1].upper()}{str(problem)[1:]}."
-        if row is None:
-            rows.errors.append(text)
-        else:
-            row.add_error(field_name, text)
 
 
 def _difference(before: list[Any], after: list[Any]) -> TextDifference:

@@ -234,11 +234,11 @@ def test_rules_are_added_and_removed_without_scripts(agent: Agent, admin: Client
     assert page.status_code == 200
     values = form_values(page.content.decode(), "agent-form")
     assert values["instructions"] == "Unsaved text"
-    assert values["on_dead-rows"] == "1"
+    assert values["on_dead-TOTAL_FORMS"] == "1"
 
     sent = send(
-        admin, values, **{"on_dead-0-action": "resume", "on_dead-0-cooldown": "5m", "on_error-0-remove": "1",
-                          "hooks-0-remove": "1"},
+        admin, values, **{"on_dead-0-action": "resume", "on_dead-0-cooldown": "5m", "on_error-0-DELETE": "on",
+                          "hooks-0-DELETE": "on"},
     )  # fmt: skip
 
     assert sent.status_code == 303
@@ -261,7 +261,7 @@ def test_each_error_is_at_its_field(agent: Agent, admin: Client) -> None:
     form = answer.context["form"]
     assert "valid integer" in form.errors["max_steps"][0]
     assert "Not valid JSON" in form.errors["settings"][0]
-    rows = {name: rows.rows for name, rows in form.lists.items()}
+    rows = {name: rows.forms for name, rows in form.lists.items()}
     assert "Attempts must be" in str(rows["on_error"][0].errors["attempts"])
     assert "nknown action" in str(rows["on_error"][1].errors["action"])
     assert "tools" in rows["approvals"][0].errors

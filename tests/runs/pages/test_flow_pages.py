@@ -148,7 +148,7 @@ def test_a_save_replaces_only_the_version_that_was_edited(flow: Flow, project: P
 
     conflict = admin.post("/p/alpha/flows/review/edit", mine)
     assert conflict.status_code == 409
-    assert "Somebody else has changed this flow" in seen(conflict)
+    assert "Another user has changed this flow since you opened the form" in seen(conflict)
     assert "Mine" in seen(conflict)
 
     assert admin.post("/p/alpha/flows/review/edit", {**mine, "base": "2"}).status_code == 303

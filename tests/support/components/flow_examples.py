@@ -38,7 +38,7 @@ def flow_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exam
     yield Example("Definition in words", "runs/flows/_definition.html", shown_definition(definition))
     yield Example("Replay", "runs/flows/_flow_replay_frame.html", _replay(definition, content))
     errors = [("nodes", clean(content.error)), ("", clean(content.title))][: content.rows]
-    yield Example("Draft", "runs/flows/_draft.html", {"draft": FlowDraft(None, 0, errors=errors)})
+    yield Example("Draft", "runs/flows/_draft.html", {"draft": FlowDraft(0, errors=errors, flow=None)})
     yield Example("Flow runs", "runs/flows/_flow_runs.html", {"flow_runs": _listed(content), "with_flow": True})
 
 

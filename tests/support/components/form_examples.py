@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.http import HttpRequest
+from django import forms
+from django.http import HttpRequest, QueryDict
 
 from agentops.accounts.redaction_rules.rule_forms import SecretForm
 from agentops.accounts.settings_pages.settings_forms import key_form, member_form
 from runs.agents.definition import examine
 from runs.models import Delivery, Sink
-from runs.pages.agents.definition_form import form_of
-from runs.pages.agents.edit_page import Draft
+from runs.pages.agents.definition_form import DefinitionForm
+from runs.pages.agents.edit_page import AgentDraft
 from runs.pages.agents.shown_agent import tool_facts
-from runs.pages.sinks.sink_fields import SinkField
+from runs.pages.compare.differences import difference
+from runs.pages.forms.fields import CODE, HiddenURL, OneLineField, TextField
 from runs.pages.sinks.sink_page import prepared
 from runs.tools.catalogue import TOOLS
 from tests.support.components.rendered_examples import Example, ExampleFrame
@@ -27,8 +29,20 @@ def form_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exam
     """Yield forms filled with invalid content."""
     yield Example("Fields of an agent", "runs/_agent_fields.html", _agent(content), ExampleFrame.FORM)
     errors = [("/policies", clean(content.error)), ("", clean(content.error))][: content.rows]
-    draft = Draft(None, 0, {}, 0, text=content.text, errors=errors)
+    draft = AgentDraft(0, content.text, errors, agent=None, origin=0, stored={})
     yield Example("Agent as text", "runs/_agent_text.html", {"draft": draft}, ExampleFrame.FORM)
+    changed = [difference("instructions", content.text, content.title)][: content.rows]
+    conflict = {"what": "this agent", "conflict": changed, "version": 2, "url": "#"}
+        "what": "this agent",
+        "conflict": changed,
+        "says": "version 2",
+        "url": "#",
+        "link": "Discard my changes",
+    }
+    saved = {"created_by": content.name, "number": 2, "created_at": BEGIN}
+    yield Example("Conflict", "runs/_conflict.html", {**conflict, "saved": saved})
+    yield Example("Preview of changes", "runs/_preview.html", {"preview": changed, "version": 2})
+    yield from _of_fields(content)
     yield from _of_sinks(content)
     yield from _of_projects(content)
 
@@ -37,13 +51,25 @@ def _of_sinks(content: SampleContent) -> Iterator[Example]:
     name, error = clean(content.name), clean(content.error)
     sink = {"project": sample_project(content), "sink": Sink(pk=sample_id(5), name=name or "sink")}
     yield Example("Way back to a sink", "runs/sinks/_head.html", sink)
-    for item in _sink_fields(content):
-        field = {"item": item, "has_errors": True}
-        yield Example(f"Field of a sink: {item.label}", "runs/sinks/_field.html", field, ExampleFrame.FORM)
     test = prepared(Delivery(state=Delivery.State.DEAD, error=error, response=content.output, created_at=BEGIN))
     yield Example("Test of a sink", "runs/sinks/_test.html", {"test": test})
-    url = {"name": "slack_url", "label": "URL", "help": clean(content.text), "shown": name, "error": error}
-    yield Example("URL of an alert", "runs/_alert_url.html", url, ExampleFrame.FORM)
+
+
+def _of_fields(content: SampleContent) -> Iterator[Example]:
+    text = clean(content.text)
+
+    class ExampleForm(forms.Form):
+        line = OneLineField("URL", text, required=True)
+        area = TextField("Headers", f"{text} `{clean(content.name)}`", CODE)
+        url = OneLineField("Slack webhook", text, {"placeholder": clean(content.name)}, widget=HiddenURL)
+        flag = forms.BooleanField(required=False, label="Remove this URL", help_text=text)
+
+    form = ExampleForm({"line": content.title, "area": content.output, "url": content.title, "flag": "on"})
+    for field in form:
+        if content.rows:
+            form.add_error(field.name, clean(content.error))
+        yield Example(f"Field: {field.label}", "_field.html", {"field": field}, ExampleFrame.FORM)
+    yield Example("Errors of a form", "_form_errors.html", {"form": _refused(form, content)})
 
 
 def _of_projects(content: SampleContent) -> Iterator[Example]:
@@ -52,9 +78,8 @@ def _of_projects(content: SampleContent) -> Iterator[Example]:
     yield Example("New member", "projects/_member_form.html", {"form": _refused(member, content), "project": project})
     key = key_form({"name": content.title * 2, "scopes": ["read", content.name], "days": "30"})
     yield Example("New API key", "projects/_key_form.html", {"form": _refused(key, content), "project": project})
-    rule = SecretForm({"name": content.text, "secret": ""})
-    yield Example("Errors of a rule", "projects/_rule_errors.html", {"form": _refused(rule, content)})
-    yield Example("Name of a rule", "projects/_rule_name.html", {"form": rule, "id": "rule-name"}, ExampleFrame.FORM)
+    for field in SecretForm({"name": content.text, "secret": ""}):
+        yield Example(f"Redaction rule: {field.label}", "_field.html", {"field": field}, ExampleFrame.FORM)
 
 
 def _refused(form: Any, content: SampleContent) -> Any:
@@ -71,17 +96,16 @@ def _agent(content: SampleContent) -> Mapping[str, Any]:
         "tools": [content.name], "max_steps": 0, "settings": {"temperature": content.rows, "root": content.name},
         "policies": {"approvals": [rule] * min(content.rows, 3), "on_error": {"action": "resume", "attempts": 0}},
     }  # fmt: skip
-    form = form_of(definition)
-    form.add_problems(examine(definition).problems)
+    form = _sent(DefinitionForm(definition))
+    form.add_problems(examine(form.definition()).problems)
     tools = [(tool_facts(each), at % 2 == 0) for at, each in enumerate(TOOLS.registered()[:6])]
-    return {"form": form, "providers": ["llm", "fixture"], "models": [], "tools": tools, "more_tools": content.text}
+    return {"form": form, "models": [], "tools": tools}
 
 
-def _sink_fields(content: SampleContent) -> list[SinkField]:
-    text, errors = clean(content.text), [clean(content.error)] * bool(content.rows)
-    hint = clean(content.name)
-    return [
-        SinkField("url", "URL", text, is_required=True, value=content.title, errors=errors),
-        SinkField("headers", "Headers", text, is_long=True, value=content.output, errors=errors),
-        SinkField("secret", "Secret", text, is_secret=True, is_dropped=True, hint=hint, errors=errors),
-    ]
+def _sent(form: DefinitionForm) -> DefinitionForm:
+    """Return the form as a browser sends it."""
+    data = QueryDict(mutable=True)
+    for part in [form, *(row for rows in form.lists.values() for row in [rows.management_form, *rows])]:
+        data.update({field.html_name: "" if field.value() is None else str(field.value()) for field in part})
+    data.setlist("tools", form.chosen_tools)
+    return DefinitionForm(form.stored, data)
