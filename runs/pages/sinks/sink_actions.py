@@ -11,6 +11,7 @@ from django.shortcuts import render, resolve_url
 
 from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http.methods import require_http_methods, require_POST
 from agentops.base.refusals import InvalidQuery, NotFound
 from runs.models import Delivery, Sink
@@ -33,7 +34,7 @@ def switch(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
     try:
         sink_changes.change(sink, SinkChange(is_enabled=choice == "yes"), by=principal)
     except InvalidSink as refusal:
-        messages.error(request, f"The sink was not changed. {sentence(str(refusal))}")
+        messages.error(request, f"The sink was not changed. {sentence(refusal)}")
     else:
         done = "enabled. It continues where it was" if choice == "yes" else "disabled. It keeps its position"
         messages.success(request, f"Sink {done}.")
@@ -62,7 +63,7 @@ def rotate(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
     try:
         secret = sink_changes.rotate_secret(sink, by=principal)
     except InvalidSink as refusal:
-        messages.error(request, sentence(str(refusal)))
+        messages.error(request, sentence(refusal))
         return back(entry, sink)
     return show_secret(request, entry, sink, secret, is_new=False)
 
@@ -102,7 +103,7 @@ def delete(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
         raise InvalidQuery("send the name of the sink that is deleted")
     sink_changes.remove(sink, by=principal)
     messages.success(request, f"{sink.name} deleted.")
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:sinks", entry.project.slug)})
+    return see_other("runs:sinks", entry.project.slug)
 
 
 def show_secret(request: HttpRequest, entry: EnteredProject, sink: Sink, secret: str, *, is_new: bool) -> HttpResponse:
@@ -117,11 +118,6 @@ def back(entry: EnteredProject, sink: Sink, suffix: str = "") -> HttpResponse:
     """Redirect to the page of a sink."""
     address = resolve_url("runs:sink", entry.project.slug, sink.pk)
     return HttpResponse(status=303, headers={"Location": f"{address}{suffix}"})
-
-
-def sentence(text: str) -> str:
-    """Return the text of an error as a sentence."""
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _delivery(sink: Sink, text: str) -> Delivery:

@@ -1,23 +1,22 @@
-"""The form of a sink: fields for the options and secrets of its kind, and the submitted values."""
+"""The form of a sink: fields for the options and secrets of its kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import orjson
-from django.http import QueryDict
+from django import forms
 
+from agentops.accounts.settings_pages.page_parts import SECRET, SHORT, HiddenText, sentence
 from agentops.base.http import strict_json
 from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.models import Sink
-from runs.pages.forms import fields
+from runs.pages.forms.fields import CODE, OneLineField, TextField
 from runs.telemetry.kind_catalogue import WEBHOOK
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import Problem, SinkKind
 
-REQUIRED = "Enter a value."
 #: Option or secret → label and help. Options of other packages are labelled with their names.
 TEXTS = {
     "url": ("URL", "An https address of a public host, unless the site allows private ones."),
@@ -37,153 +36,148 @@ TEXTS = {
 KIND_TEXTS = {("otlp", "url"): ("URL", "Of the traces, such as https://collector.example.org/v1/traces.")}
 
 
-@dataclass
-class SinkField:
-    """A field of the form, with its value."""
+class SinkForm(forms.Form):
+    """The form of a new sink of a kind, or of a stored sink. Stored secrets are not included."""
 
-    name: str
-    label: str
-    help: str = ""
-    is_required: bool = False
-    is_secret: bool = False
-    #: Whether the field has several lines.
-    is_long: bool = False
-    #: Converts the text to a value. Raises `ValueError` with the reason.
-    parse: Callable[[str], Any] = str
-    value: str = ""
-    #: Whether a secret was entered that is not sent back when another field has an error.
-    is_dropped: bool = False
-    #: For a stored secret, its last characters. An empty field keeps the stored secret.
-    hint: str = ""
-    errors: list[str] = field(default_factory=list)
+    name = OneLineField("Name", "Lower-case letters, digits, - and _.", SHORT, required=True)
 
-    @property
-    def may_hold_secret(self) -> bool:
-        """Return whether the browser must not store the input. URLs may contain tokens."""
-        return self.is_secret or self.name.endswith("url")
-
-    @property
-    def may_forget(self) -> bool:
-        """Return whether the stored secret can be removed."""
-        return bool(self.hint) and not self.is_required
-
-
-@dataclass
-class SinkForm:
-    """The form of a new or stored sink."""
-
-    kind: SinkKind
-    sink: Sink | None
-    name: SinkField
-    options: list[SinkField]
-    secrets: list[SinkField]
-    event_types: SinkField
-    from_start: bool = False
-    #: Problems that belong to no field.
-    errors: list[str] = field(default_factory=list)
+    def __init__(self, kind: SinkKind, sink: Sink | None, data: Any = None) -> None:
+        super().__init__(data, initial=_initial(kind, sink))
+        self.kind, self.sink = kind, sink
+        hints = sink.secret_hints if sink is not None else {}
+        self.option_names = list(kind.options_class.model_fields)
+        # The secrets of a webhook are rotated instead.
+        is_rotated = kind.name == WEBHOOK and sink is not None
+        self.secret_names = [] if is_rotated else list(kind.secret_names)
+        self.fields |= {name: _option(kind, name) for name in self.option_names}
+        for name in self.secret_names:
+            hint = _hint(hints.get(name))
+            # A webhook without a secret gets one.
+            is_required = kind.secret_names[name] and kind.name != WEBHOOK
+            self.fields[name] = _secret(name, hint, is_required=is_required)
+            if hint and not is_required:
+                self.fields[f"{name}-forget"] = forms.BooleanField(required=False, label="Remove what is stored")
+        self.fields["event_types"] = TextField("Event types", _types_help(kind), CODE | {"rows": 4})
+        if sink is None:
+            self.fields["from_start"] = forms.BooleanField(
+                required=False,
+                label="Also send all stored events",
+                help_text="Otherwise it gets the events from now on.",
+            )
 
     @property
-    def fields(self) -> list[SinkField]:
-        return [self.name, *self.options, *self.secrets, self.event_types]
+    def first_fields(self) -> list[forms.BoundField]:
+        """The fields before the event types, for the template."""
+        return [field for field in self if field.name not in ("event_types", "from_start")]
 
     @property
     def error_count(self) -> int:
-        return len(self.errors) + sum(len(each.errors) for each in self.fields)
+        return sum(map(len, self.errors.values()))
+
+    def change(self) -> SinkChange:
+        """Return the submitted values, which may have errors. Empty options use the kind's defaults."""
+        self.full_clean()
+        values = self.cleaned_data
+        config = {name: values[name] for name in self.option_names if values.get(name, "") != ""}
+        secrets = {name: values[name] for name in self.secret_names if values.get(name)}
+        secrets |= {name: {} for name in self.secret_names if not values.get(name) and values.get(f"{name}-forget")}
+        restored = MaskedSecrets(self.sink.config) if self.sink is not None else MaskedSecrets()
+        return SinkChange(
+            name=values.get("name", ""),
+            config=restored.restore(config),
+            secrets=secrets if secrets or self.sink is None else None,
+            event_types=values["event_types"].replace(",", " ").split(),
+        )
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
         """Add each problem to its field. Skips a problem that the field already reports."""
-        by_name = {each.name: each for each in self.fields}
         for name, text in problems:
-            place = by_name.get(name)
-            if place is None:
-                self.errors.append(f"{name}: {text}." if name else f"{text[:1].upper()}{text[1:]}.")
-            elif not place.errors:
-                place.errors.append(f"{text[:1].upper()}{text[1:]}.")
+            if name not in self.fields:
+                self.add_error(None, f"{name}: {text}." if name else sentence(text))
+            elif name not in self.errors:
+                self.add_error(name, sentence(text))
+
+    def say_what_is_not_sent_back(self) -> None:
+        """Add an error to each secret that was entered: the browser does not get it again."""
+        for name in self.secret_names:
+            if self[name].data:
+                self.add_error(name, "Secrets are not sent back: enter it again.")
 
 
-def form_of(kind: SinkKind, sink: Sink | None = None) -> SinkForm:
-    """Return the form of a new sink of a kind, or of a stored sink. Stored secrets are not included."""
-    stored = masked(sink.config) if sink is not None else {}
-    hints = sink.secret_hints if sink is not None else {}
-    options = [_option(kind, name, stored.get(name)) for name in kind.options_class.model_fields]
-    # The secrets of a webhook are rotated instead.
-    is_rotated = kind.name == WEBHOOK and sink is not None
-    secrets = [] if is_rotated else [_secret(kind, name, hints.get(name)) for name in kind.secret_names]
-    types = SinkField("event_types", "Event types", is_long=True, value="\n".join(sink.event_types) if sink else "")
-    name = SinkField("name", "Name", "Lower-case letters, digits, - and _.", is_required=True)
-    name.value = sink.name if sink is not None else ""
-    return SinkForm(kind, sink, name, options, secrets, types)
+class OptionField(OneLineField):
+    """An option of a sink. `parse` returns the value of its text, or raises ValueError with the reason."""
 
+    parse: Callable[[str], Any] = staticmethod(str)
 
-def read(form: SinkForm, post: QueryDict) -> SinkChange:
-    """Fill the form with the submitted values, and return the change. The form contains the errors of single fields."""
-    form.name.value = fields.line(post.get("name", ""))
-    if not form.name.value:
-        form.name.errors.append(REQUIRED)
-    form.event_types.value = fields.text(post.get("event_types", ""))
-    form.from_start = post.get("from_start") == "yes"
-    restored = MaskedSecrets(form.sink.config) if form.sink is not None else MaskedSecrets()
-    return SinkChange(
-        name=form.name.value,
-        config=restored.restore(_values(form.options, post)),
-        secrets=_secret_values(form, post),
-        event_types=form.event_types.value.replace(",", " ").split(),
-    )
-
-
-def _values(options: Sequence[SinkField], post: Mapping[str, str]) -> dict[str, Any]:
-    """Return the submitted options. Empty options use the kind's defaults."""
-    values = {}
-    for each in options:
-        each.value = fields.line(post.get(each.name, ""))
-        if not each.value:
-            each.errors += [REQUIRED] * each.is_required
-            continue
-        values[each.name] = each.parse(each.value)
-    return values
-
-
-def _secret_values(form: SinkForm, post: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the secrets that were entered or are to be removed. They are not put into the form again."""
-    values: dict[str, Any] = {}
-    for each in form.secrets:
-        text = fields.text(post.get(each.name, "")).strip()
-        if not text:
-            each.errors += [REQUIRED] * (each.is_required and not each.hint)
-            if each.may_forget and post.get(f"{each.name}-forget") == "yes":
-                values[each.name] = {}
-            continue
-        each.is_dropped = True
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
         try:
-            values[each.name] = each.parse(text)
+            return self.parse(text) if text else ""
         except ValueError as error:
-            each.errors.append(f"{error}.")
-    return values if values or form.sink is None else None
+            raise forms.ValidationError(f"{error}.") from None
 
 
-def _option(kind: SinkKind, name: str, stored: Any) -> SinkField:
+class HeadersField(OptionField):
+    """Headers, one a line."""
+
+    def to_python(self, value: Any) -> str:
+        return TextField.to_python(self, value)
+
+
+def _initial(kind: SinkKind, sink: Sink | None) -> dict[str, Any]:
+    stored = masked(sink.config) if sink is not None else {}
+    return {
+        **{name: _text_of(stored.get(name)) for name in kind.options_class.model_fields},
+        "name": sink.name if sink is not None else "",
+        "event_types": "\n".join(sink.event_types) if sink is not None else "",
+    }
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+
+
+def _option(kind: SinkKind, name: str) -> OptionField:
     info = kind.options_class.model_fields[name]
     label, help_text = KIND_TEXTS.get((kind.name, name)) or TEXTS.get(name) or (name, info.description or "")
-    parse: Callable[[str], Any] = str if str in (info.annotation, *get_args(info.annotation)) else _json
-    text = stored if isinstance(stored, str) else "" if stored is None else orjson.dumps(stored).decode()
-    return SinkField(name, label, help_text, is_required=info.is_required(), parse=parse, value=text)
+    # URLs may contain tokens.
+    attrs = SHORT | SECRET if name.endswith("url") else SHORT
+    field = OptionField(label, help_text, attrs, required=info.is_required())
+    field.parse = str if str in (info.annotation, *get_args(info.annotation)) else _json
+    return field
 
 
-def _secret(kind: SinkKind, name: str, hint: Any) -> SinkField:
+def _secret(name: str, hint: str, *, is_required: bool) -> OptionField:
     label, help_text = TEXTS.get(name, (name, ""))
-    # A webhook without a secret gets one.
-    is_required = kind.secret_names[name] and kind.name != WEBHOOK
-    parse = {"headers": _headers, "secrets": lambda text: [text]}.get(name, str)
-    made = SinkField(name, label, help_text, is_required=is_required, is_secret=True, parse=parse)
-    made.is_long = name == "headers"
-    made.hint = _hint(hint)
-    return made
+    help_text += " Stored encrypted, and never shown again."
+    help_text += f" Stored: `{hint}`. Leave empty to keep it." if hint else ""
+    is_required = is_required and not hint
+    if name == "headers":
+        field: OptionField = HeadersField(
+            label, help_text, CODE | SECRET | {"rows": 3}, widget=HiddenText, required=is_required
+        )
+        field.parse = _headers
+    else:
+        attrs = SHORT | SECRET | {"autocomplete": "new-password"}
+        field = OptionField(label, help_text, attrs, widget=forms.PasswordInput, required=is_required)
+        field.parse = _listed if name == "secrets" else str
+    return field
+
+
+def _types_help(kind: SinkKind) -> str:
+    default = ", ".join(kind.default_types) or "all events except pieces of streamed text"
+    needed = " This kind always reads what its traces need." if kind.needed_types else ""
+    return f"One a line. `run.*` stands for all that begin with `run.`. Empty: {default}.{needed}"
 
 
 def _hint(hint: Any) -> str:
     if isinstance(hint, Mapping):
         return ", ".join(f"{name}: {each}" for name, each in hint.items())
     return "" if hint is None else str(hint)
+
+
+def _listed(text: str) -> list[str]:
+    return [text]
 
 
 def _json(text: str) -> Any:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.models import Delivery, Sink, SinkCursor
 from runs.pages.sinks import sink_page
-from runs.pages.sinks.sink_fields import form_of
+from runs.pages.sinks.sink_fields import SinkForm
 from runs.telemetry import kind_catalogue
 from runs.telemetry.sink_targets import unsealed
 from tests.support.accounts import make_person
@@ -239,13 +239,13 @@ def test_the_list_shows_errors_and_the_backlog(admin: Client, project: Project, 
 @pytest.mark.parametrize("kind", kind_catalogue.names())
 def test_browsers_do_not_store_secrets_or_urls(admin: Client, kind: str) -> None:
     page = parse(admin.get(NEW, {"kind": kind}).content.decode())
-    form = form_of(kind_catalogue.kind_of(kind))
+    form = SinkForm(kind_catalogue.kind_of(kind), None)
     marked = {
         each.attributes["name"]
         for each in page.walk()
         if each.tag in ("input", "textarea") and "data-secret" in each.attributes
     }
 
-    assert {each.name for each in form.secrets} <= marked
-    assert {each.name for each in form.options if "url" in each.name} <= marked
+    assert set(form.secret_names) <= marked
+    assert {name for name in form.option_names if "url" in name} <= marked
     assert not marked & {"name", "event_types"}
