@@ -99,7 +99,7 @@ class ApprovalResolved(_Approval):
     def describe(self) -> str:
         tool = self.tool_name or "a call"
         if self.decision == "expired":
-            return f"Approval of {tool} expired: nobody decided in time"
+            return f"Approval of {tool} expired without a decision"
         if self.decision == "cancelled":
             return f"Approval of {tool} cancelled: the run was paused or stopped"
         return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

@@ -44,7 +44,7 @@ def facts(workers: ShownWorkers, broker: BrokerState | None) -> Iterator[Fact]:
 def _clock() -> Fact:
     """Return the time of the last sweep, which a clock triggers."""
     if not settings.REDIS_URL:
-        return Fact("Clock", "one in each worker, as there is no Redis", is_checked=False)
+        return Fact("Clock", "runs in each worker, because there is no Redis", is_checked=False)
     last = queue_state.last_sweep()
     limit_s = PERIODS * max(settings.AGENTOPS_SWEEP_S, 1)
     is_late = last is None or _seconds(last) > limit_s

@@ -435,7 +435,7 @@ def test_a_verdict_shows_its_source_reason_and_duration_and_highlights_denials(r
         ("Approval requested for deploy by the hook b (It deploys.)", set(), []),
         ("deploy approved by user:ada", set(), []),
         ("deploy denied by user:ada (Not now.)", {"is-warning"}, []),
-        ("Approval of deploy expired: nobody decided in time", {"is-warning"}, []),
+        ("Approval of deploy expired without a decision", {"is-warning"}, []),
         ("The agent answered without reporting completion: the policy asks it to continue", set(), []),
         ("The agent answered without reporting completion: the policy escalates the run", {"is-warning"}, []),
     ]

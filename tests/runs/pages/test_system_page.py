@@ -80,7 +80,7 @@ def test_each_fact_is_good_or_has_advice(boss: Client, settings: Any) -> None:
     assert facts["Migrations"] == "good all applied"
     assert facts["Broker"] == "good none: processes look into the database instead"
     assert facts["Oldest queued run"] == "good none"
-    assert facts["Clock"] == "one in each worker, as there is no Redis"
+    assert facts["Clock"] == "runs in each worker, because there is no Redis"
     assert facts["Oldest message"] == "unknown: the queues are in the memory of the workers"
     assert facts["Time until a run of a dead worker continues"] == "no worker has died in the last 24 hours"
     assert facts["Runs that wait for a place"] == "0"
