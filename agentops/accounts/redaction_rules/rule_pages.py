@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.errors import InvalidQuery, InvalidRule
+from agentops.accounts.errors import InvalidRule
 from agentops.accounts.models import RedactionRule
 from agentops.accounts.redaction_rules import rule_cache, rule_changes, sealing
 from agentops.accounts.redaction_rules.rule_forms import ALPHABET_NAMES, FORMS, RuleForm, TesterForm

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from agentops.accounts.errors import InvalidQuery
 from agentops.accounts.settings_pages.page_parts import sentence
+from agentops.base.refusals import InvalidQuery
 from runs.agents import definition_text
 from runs.pages.compare.differences import TextDifference
 from timeline.display import clean

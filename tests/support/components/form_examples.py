@@ -33,12 +33,6 @@ def form_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exam
     yield Example("Agent as text", "runs/_agent_text.html", {"draft": draft}, ExampleFrame.FORM)
     changed = [difference("instructions", content.text, content.title)][: content.rows]
     conflict = {"what": "this agent", "conflict": changed, "version": 2, "url": "#"}
-        "what": "this agent",
-        "conflict": changed,
-        "says": "version 2",
-        "url": "#",
-        "link": "Discard my changes",
-    }
     saved = {"created_by": content.name, "number": 2, "created_at": BEGIN}
     yield Example("Conflict", "runs/_conflict.html", {**conflict, "saved": saved})
     yield Example("Preview of changes", "runs/_preview.html", {"preview": changed, "version": 2})
