@@ -48,7 +48,7 @@ def admin_login(request: HttpRequest) -> HttpResponse:
     Raise RoleRequired for a user who is logged in without access to the administration, to avoid a redirect loop.
     """
     principal_of(request)
-    if not (request.user.is_active and request.user.is_staff):
-        raise RoleRequired("only staff users may use the administration")
+    if not (request.user.is_active and request.user.is_superuser):
+        raise RoleRequired("only superusers may use the administration")
     next_url = request.GET.get("next", "")
     return redirect(next_url if url_has_allowed_host_and_scheme(next_url, {request.get_host()}) else "admin:index")

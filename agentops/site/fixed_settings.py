@@ -16,7 +16,7 @@ INSTALLED_APPS = [
     # Before Django's apps, because it replaces the command runserver.
     "agentops",
     # Its modules register when the URLs are loaded: commands that serve no pages need not wait for them.
-    "django.contrib.admin.apps.SimpleAdminConfig",
+    "agentops.site.administration.AdministrationConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

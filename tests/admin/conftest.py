@@ -1,4 +1,4 @@
-"""Fixtures for admin tests: a superuser, a staff member who sees one project, and rows in every table."""
+"""Fixtures for admin tests: a superuser, and rows in every table."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def leave(project: Project, person: User) -> None:
 
 
 def be_removed_by_an_admin(project: Project, person: User) -> None:
-    member = Membership.objects.get(user=person)
-    assert boss().post(f"/admin/projects/membership/{member.pk}/delete/", {"post": "yes"}).status_code == 302
+    url = f"/p/{project.slug}/settings/members/remove"
+    assert boss().post(url, {"user": person.username}).status_code == 303
 
 
 def have_memberships_deleted(project: Project, person: User) -> None:

@@ -1,1 +1,1 @@
-"""Rows and users for the tests of the Django admin."""
+"""Rows for the tests of the Django admin."""

@@ -6,9 +6,7 @@ May import the product's models and the suite's builders.
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 from django.contrib import admin
 from django.db import transaction
@@ -223,26 +221,3 @@ OF_RUNS: tuple[type[Model], ...] = (
     *(RunCommand, RunError, TurnUsage),
 )
 assert {Agent, Membership} <= set(registered())
-
-FILTER_LINK = re.compile(r'<li[^>]*>\s*<a href="(\?[^"]*)"')
-
-
-def filter_urls(model: type[Model], page: str) -> list[str]:
-    """Return two URLs from a list page: all filters except the project's at their first value, and all filters at their
-    last.
-
-    The filters are combined, so each one is part of the query.
-    """
-    _, _, filters = page.partition('id="changelist-filter"')
-    links = [found for each in filters.split("<details") if (found := FILTER_LINK.findall(each))]
-    first: dict[str, str] = {}
-    last: dict[str, str] = {}
-    for found in links:
-        first |= _query_of(found[min(1, len(found) - 1)])
-        last |= _query_of(found[-1])
-    first.pop("project", None)
-    return [f"{list_url(model)}?{urlencode(chosen)}" for chosen in (first, last) if chosen]
-
-
-def _query_of(link: str) -> dict[str, str]:
-    return dict(parse_qsl(link.removeprefix("?").replace("&amp;", "&")))

@@ -17,7 +17,6 @@ from django.test import Client
 from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.admin.every_table import fill, fill_global
-from tests.support.admin.staff import client_of
 from tests.support.factories import make_project
 
 
@@ -43,4 +42,11 @@ def make_filled(rows: int = 3) -> Filled:
     fill_global()
     project = make_project("alpha")
     run = fill(project, rows=rows)
-    return Filled(project, run, client_of(User.objects.create_superuser("boss")))
+    return Filled(project, run, superuser_client())
+
+
+def superuser_client() -> Client:
+    """Return the client of a new superuser."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client

@@ -154,7 +154,7 @@ def test_a_total_with_unpriced_calls_is_a_lower_bound_everywhere() -> None:
     run = session(dict(usage), usage | {"service_tier": "priority"}, usage | {"model": "claude-unheard-of"})
     client = Client()
     person = make_person(run.project)
-    person.is_staff = person.is_superuser = True
+    person.is_superuser = True
     person.save()
     client.force_login(person)
 
@@ -181,7 +181,7 @@ def test_a_total_with_unpriced_calls_is_a_lower_bound_everywhere() -> None:
     out = StringIO()
     call_command("agent", "show", str(run.pk), stdout=out)
     assert "at least 0.01800000 USD, computed, 2 calls unpriced" in out.getvalue()
-    assert "at least $0.018 (computed), 2 calls unpriced" in text_of(client, f"/admin/runs/agentrun/{run.pk}/change/")
+    assert lower_bound in text_of(client, "/admin/runs/agentrun/")
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Base classes of the Django administration: bounded lists, project scopes and action forms."""
