@@ -193,13 +193,13 @@ class ReadOnlyAdmin(_ModelAdmin):
     site_page: ClassVar[tuple[str, ...]] = ()
 
     list_per_page = 50
-    list_filter: Sequence[Any] = (PROJECT,)
-    list_select_related: Any = ("project",)
+    list_filter: ClassVar[Sequence[Any]] = (PROJECT,)
+    list_select_related: ClassVar[Any] = ("project",)
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
-    search_fields: Sequence[str] = IDS_ONLY
+    search_fields: ClassVar[Sequence[str]] = IDS_ONLY
     search_help_text = f"An ID is searched for as a whole. A list ends after {MAX_ROWS:,} rows."
 
     def __init__(self, model: Any, admin_site: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 #: Entries of `errors`; more would not help to correct the request.
@@ -40,6 +41,8 @@ class Refusal(Exception):
     status: int = 400
     #: The default text.
     text: str = "invalid request"
+    #: Headers of an answer over HTTP.
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Refusal(Exception):
         super().__init__(text or self.text)
         self.code = code or self.code
         self.status = status or self.status
-        self.headers = dict(headers or {})
+        self.headers = {**self.headers, **(headers or {})}
         self.data = data
         self._faults = list(errors)
 

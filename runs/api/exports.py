@@ -12,13 +12,11 @@ from rest_framework.request import Request
 from agentops.accounts.access import Action
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import Choice
-from runs.api.requests.queries import FilterText, QuerySerializer
-from runs.api.run_views import Statuses, UnindexedFilters
+from runs.api.requests.queries import QuerySerializer
+from runs.api.requests.run_filter_query import ExportFilterQuery
 from runs.exports.export_file import download
 from runs.exports.list_files import ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
-from runs.models import AgentRun
-from runs.queries.run_lists import filter_values
 from runs.queries.run_lists.run_filters import Filters
 
 
@@ -31,25 +29,13 @@ class RunExportQuery(QuerySerializer):
     )
 
 
-class ListExportQuery(UnindexedFilters):
+class ListExportQuery(ExportFilterQuery):  # type: ignore[misc]
     format = Choice(
         choices=[each.value for each in ListFormat],
         required=False,
         default=ListFormat.JSONL.value,
         help_text="Default: `jsonl`.",
     )
-    status = Statuses()
-    agent = FilterText(filter_values.agent, help_text="Filter by agent name.", style={"example": "reviewer"})
-    source = Choice(choices=AgentRun.Source.values, required=False, help_text="Filter by source.")
-    q = FilterText(filter_values.line, help_text="Filter by a text in the title or the first prompt, or by run ID.")
-    label = FilterText(filter_values.line, help_text="Filter by label, exact match.", style={"example": "nightly"})
-    schedule = FilterText(filter_values.schedule, help_text="Filter by the ID of the schedule that started the run.")
-    created_after = FilterText(
-        filter_values.local_time,
-        help_text="Runs created at this time or later. Without a zone: UTC.",
-        style={"example": "2026-11-20T00:00:00Z"},
-    )
-    created_before = FilterText(filter_values.local_time, help_text="Runs created before this time.")
 
 
 #: By media type. A file of JSON is an object; all others are text.

@@ -114,6 +114,9 @@ class Where:
         """Return these conditions and another one."""
         return Where((*self.conditions, condition), (*self.params, *params))
 
+    def __and__(self, other: Where) -> Where:
+        return Where((*self.conditions, *other.conditions), (*self.params, *other.params))
+
 
 @dataclass(frozen=True)
 class RowSpan:

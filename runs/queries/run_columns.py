@@ -5,20 +5,19 @@ The list omits columns that may be large. They are part of the single row. The o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
+from django.db.models.sql import Query
 
-from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.models import Agent
+from runs.models import AgentRun
 from runs.queries.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
-from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param, time_param
+from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param
 from runs.queries.run_trees import UNPRICED_CALLS
 
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
+_ALIASES = {"agent_runs": "r", "timeline_log": "l"}
 # A subquery per row is cheaper than planning a join with a third table.
 _SLUG = "(SELECT a.slug FROM runs_agent a WHERE a.id = r.agent_id)"
 _AGENT_NAME_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
@@ -230,40 +229,17 @@ def runs_of(project_id: UUID) -> Where:
     return Where(("r.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
 
 
-def with_status(where: Where, statuses: Sequence[str]) -> Where:
-    """Filter runs by status: any of `statuses`."""
-    return where.also(f"r.status IN ({', '.join(['%s'] * len(statuses))})", *statuses)
-
-
-def with_agent(where: Where, project_id: UUID, slug: str) -> Where:
-    """Filter runs by the name of the agent, including external runs with this agent name. One statement."""
-    agent_name = "r.agent_config->>'agent_id'" if connection.vendor == "postgresql" else _AGENT_NAME_SQLITE
-    is_external = f"r.agent_id IS NULL AND {agent_name} = %s"
-    # The ID has an index and statistics, which the name does not.
-    agent = Agent.objects.filter(project_id=project_id, slug=slug).values_list("pk", flat=True).first()
-    if agent is None:
-        return where.also(is_external, slug)
-    return where.also(f"(r.agent_id = %s OR ({is_external}))", id_param(agent), slug)
-
-
-def with_label(where: Where, label: str) -> Where:
-    """Filter runs by a label."""
-    label = REDACTOR.clean_text(label)[0]  # labels are stored redacted
-    if connection.vendor == "postgresql":
-        return where.also("r.labels @> %s::jsonb", json.dumps([label]))
-    return where.also("EXISTS (SELECT 1 FROM JSON_EACH(r.labels) AS one WHERE one.value = %s)", label)
+def where_of(condition: Q) -> Where:
+    """Return a condition on runs, and on their logs, as SQL over the tables of these lists."""
+    if not condition:
+        return Where()
+    query = Query(AgentRun)
+    query.add_q(condition)
+    query.change_aliases({table: _ALIASES[table] for table, uses in query.alias_refcount.items() if uses})
+    sql, params = query.where.as_sql(query.get_compiler(connection=connection), connection)
+    return Where((sql,), tuple(params))
 
 
 def with_id(where: Where, name: str, value: UUID) -> Where:
     """Filter by a column of UUIDs."""
     return where.also(f"{name} = %s", id_param(value))
-
-
-def since(where: Where, moment: datetime) -> Where:
-    """Filter runs created at or after a time."""
-    return where.also("r.created_at >= %s", time_param(moment))
-
-
-def before(where: Where, moment: datetime) -> Where:
-    """Filter runs created before a time."""
-    return where.also("r.created_at < %s", time_param(moment))

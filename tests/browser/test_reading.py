@@ -78,9 +78,9 @@ def test_the_help_sheet_and_navigation_keys(tabs: Tabs, web: WebThread) -> None:
     expect(page).to_have_url(f"{web.url}/p/{run.project.slug}/runs")
 
     page.keyboard.press("/")
-    assert focused(page) == "filter-text"
+    assert focused(page) == "filter-q"
     page.keyboard.type("jk?f/")
-    expect(page.locator("#filter-text")).to_have_value("jk?f/")
+    expect(page.locator("#filter-q")).to_have_value("jk?f/")
     expect(sheet).to_be_hidden()
     page.keyboard.press("Escape")
     page.locator("tr.run").first.focus()

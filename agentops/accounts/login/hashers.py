@@ -30,10 +30,7 @@ class HashersBusy(Refusal):
     code = "passwords_busy"
     status = 429
     text = f"too many passwords are being checked: try again in {RETRY_AFTER_S} seconds"
-
-    def __init__(self, text: str = "") -> None:
-        super().__init__(text)
-        self.headers = {"Retry-After": str(RETRY_AFTER_S)}
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
 
 
 @contextmanager

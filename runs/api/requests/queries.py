@@ -98,20 +98,6 @@ class Time(serializers.DateTimeField):  # type: ignore[misc]
             raise ValidationError(f"this {error}") from None
 
 
-class FilterText(StringField):
-    """A filter of the run list on the site, parsed by the same function."""
-
-    def __init__(self, parse: Callable[[str], str], **options: Any) -> None:
-        super().__init__(required=False, allow_blank=False, **options)
-        self.parse = parse
-
-    def to_internal_value(self, data: Any) -> str:
-        try:
-            return self.parse(super().to_internal_value(data))
-        except ValueError as error:
-            raise ValidationError(f"this {error}") from None
-
-
 class Text(StringField):
     """Any text up to a length, taken literally."""
 

@@ -19,26 +19,9 @@ from runs.exports.run_files import RunFormat, export_run
 from runs.management.agent.input_files import clean_argument
 from runs.management.agent.references import find_run
 from runs.management.export_output import STDOUT, write_export, write_into
-from runs.models import AgentRun
 from runs.queries.run_lists import filter_values
+from runs.queries.run_lists.filter_table import ON_SITE, RunFilter
 from runs.queries.run_lists.run_filters import Filters
-from runs.statuses import RunStatus
-
-#: Filter of the list → the function that checks it, its metavar and its help.
-FILTERS: dict[str, tuple[Callable[[str], str], str, str]] = {
-    "agent": (filter_values.agent, "NAME", "name of the agent"),
-    "source": (filter_values.source, "S", f"of {', '.join(AgentRun.Source.values)}"),
-    "q": (filter_values.line, "TEXT", "text in the title or the first prompt, or a run ID"),
-    "label": (filter_values.line, "LABEL", "label, exact match"),
-    "schedule": (filter_values.schedule, "ID", "ID of the schedule that started the run"),
-    "reason": (filter_values.line, "R", "status reason or error type"),
-    "created_after": (filter_values.local_time, "TIME", "created then or later; without a zone: UTC"),
-    "created_before": (filter_values.local_time, "TIME", "created before"),
-    "cost_min": (filter_values.cost, "USD", "least cost"),
-    "cost_max": (filter_values.cost, "USD", "highest cost"),
-    "duration_min": (filter_values.seconds, "SECONDS", "least duration"),
-    "duration_max": (filter_values.seconds, "SECONDS", "highest duration"),
-}
 
 
 class Command(AgentopsCommand):
@@ -68,13 +51,8 @@ class Command(AgentopsCommand):
         parser.add_argument("--force", action="store_true", help="overwrite files that exist")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID; all runs of it that meet the filters")
         filters = parser.add_argument_group("filters of the list")
-        filters.add_argument(
-            "--status", action="append", choices=[status.value for status in RunStatus], help="may be repeated"
-        )
-        filters.add_argument("--root", action="store_true", help="without child runs and runs that continue another")
-        for name, (check, metavar, text) in FILTERS.items():
-            option = f"--{name.replace('_', '-')}"
-            filters.add_argument(option, metavar=metavar, type=_checked(check), help=text)
+        for name, one in ON_SITE.items():
+            filters.add_argument(f"--{name.replace('_', '-')}", **_option_of(one))
 
     def handle(self, *args: Any, **options: Any) -> None:
         problem = _problem_of(options)
@@ -98,12 +76,25 @@ class Command(AgentopsCommand):
         return export_list(project, _filters(options), ListFormat(options["format"] or ListFormat.JSONL))
 
 
-def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
-    """Return the argparse type for a filter."""
+def _option_of(one: RunFilter) -> dict[str, Any]:
+    """Return the option of argparse for a filter."""
+    kind = one.kind
+    text = "; ".join(f"{each[0].lower()}{each[1:]}".rstrip(".") for each in (one.help, kind.note) if each)
+    if kind is filter_values.FLAG:
+        return {"action": "store_const", "const": "1", "help": text}
+    if kind.is_many:
+        return {"action": "append", "choices": kind.choices, "help": f"{text}; may be repeated"}
+    if kind.choices:
+        return {"choices": kind.choices, "help": text}
+    return {"metavar": kind.metavar, "type": _checked(kind.parse), "help": text}
+
+
+def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
+    """Return the argparse type for values of a kind."""
 
     def checked(text: str) -> str:
         try:
-            return check(clean_argument(text))
+            return parse(clean_argument(text))
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -111,14 +102,12 @@ def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _filters(options: dict[str, Any]) -> Filters:
-    pairs = [("status", status) for status in options["status"] or ()]
-    pairs += [(name, options[name]) for name in FILTERS if options[name]]
-    return Filters.parse(QueryDict(urlencode([*pairs, *([("root", "1")] if options["root"] else [])])))
+    return Filters.parse(QueryDict(urlencode({name: options[name] or "" for name in ON_SITE}, doseq=True)))
 
 
 def _problem_of(options: dict[str, Any]) -> str:
     """Return the error of an invalid combination of options; empty if it is valid."""
-    has_filters = any(options[name] for name in ("status", "root", *FILTERS))
+    has_filters = any(options[name] for name in ON_SITE)
     if options["runs"]:
         if options["project"] or has_filters:
             return "name runs, or a project and filters, not both"

@@ -128,7 +128,8 @@ def _matching(project: Project, filters: Filters, *, kill: bool) -> list[UUID]:
 
     At most MAX_RUNS + 1.
     """
-    unended = filters.apply(AgentRun.objects.filter(project=project)).unended().order_by("pk")
+    runs = AgentRun.objects.filter(filters.condition(project.pk), project=project)
+    unended = runs.unended().order_by("pk")
     ids = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MAX_RUNS + 1])
     if kill and len(ids) <= MAX_RUNS:
         ids += unended.filter(status__in=LIVE).values_list("pk", flat=True)[: MAX_RUNS + 1 - len(ids)]

@@ -118,7 +118,7 @@ class ListQuery:
 
     def _find(self, project: Project) -> tuple[FoundRuns, dict[UUID, ListedRun]]:
         backward, position = self.after is not None, self.after or self.before
-        listed, rest = self.filters.indexed(project, listed_runs())
+        listed, rest = self.filters.narrowed(project, listed_runs())
         if self.order.is_by_creation and not rest:
             # Uses an index: one query for the runs and their columns.
             rows = read(self.order.beyond(listed, position, backward=backward)[: PAGE_SIZE + 1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models.fields.json import KT
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -17,8 +16,8 @@ from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.foreign_origin import refuse_foreign
 from agentops.base.http.methods import require_GET, require_safe
-from runs.models import Agent, AgentRun, Schedule
 from runs.pages import commands
+from runs.pages.runs.filter_form import filter_fields
 from runs.pages.runs.list_columns import COLUMNS, column_pairs, headings
 from runs.pages.runs.list_query import MAX_NEW, ListQuery, Page, ids_of
 from runs.pages.runs.listed_run import listed_runs, read
@@ -26,18 +25,13 @@ from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import RunRow, rows_of
 from runs.pages.runs.saved_views_page import shown_views
 from runs.queries.run_lists import run_windows
+from runs.queries.run_lists.filter_choices import MAX_CHOICES
 from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
 from timeline.access import Permit
-from timeline.display import clean
 from timeline.live.response import ProjectStream
-
-#: Maximum entries of a menu.
-MAX_CHOICES = 200
-#: Number of newest runs of each source whose recorded agents are filter choices.
-MAX_RECORDED = 100
 
 
 @require_safe
@@ -71,6 +65,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "first_page_url": views.all_url if not query.pairs() else _url(owner, query.first_page()),
         "clear_url": views.all_url,
         "filters": query.filters,
+        "filter_fields": filter_fields(owner, query.filters),
         "may_operate": may_operate,
         "may_kill": Action.KILL in entry.actions,
         **_waiting(owner),
@@ -78,7 +73,6 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "may_configure": Action.CONFIGURE in entry.actions,
         "commands": commands.first_run(owner),
         "watch": commands.watch(owner) if may_operate and page.since is not None else "",
-        **_choices(owner, query.filters),
     }
     return render(request, "runs/list.html", context)
 
@@ -121,33 +115,8 @@ def _waiting(project: Project) -> dict[str, Any]:
     count = waiting_for_people(project)
     return {
         "waiting": f"{count}+" if count == MAX_COUNT else count,
-        "waiting_url": _url(project, ListQuery(Filters(statuses=(RunStatus.WAITING,)))),
+        "waiting_url": _url(project, ListQuery(Filters({"status": RunStatus.WAITING.value}))),
     }
-
-
-def _choices(project: Project, filters: Filters) -> dict[str, Any]:
-    """Return the choices of the filters."""
-    agents = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True)[:MAX_CHOICES]
-    return {
-        "statuses": [(status.value, status in filters.statuses) for status in RunStatus],
-        "sources": AgentRun.Source.values,
-        # Include the selected agent even if it was deleted: its runs still exist.
-        "schedules": [(str(pk), clean(name), str(pk) == filters.schedule) for pk, name in _schedules(project)],
-        "agents": sorted({*agents, *_recorded_agents(project), *filter(None, [filters.agent])}),
-    }
-
-
-def _schedules(project: Project) -> Any:
-    return Schedule.objects.filter(project=project).order_by("name").values_list("pk", "name")[:MAX_CHOICES]
-
-
-def _recorded_agents(project: Project) -> set[str]:
-    """Return the agent names in the newest runs of each external source. One query for each source."""
-    # `exclude` is redundant, but the planner needs it to use the partial index `run_list_by_source`.
-    runs = AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE)
-    names = runs.order_by("-created_at", "-log").values_list(KT("agent_config__agent_id"), flat=True)
-    sources = [source for source in AgentRun.Source if source != AgentRun.Source.NATIVE]
-    return {clean(name) for source in sources for name in names.filter(source=source)[:MAX_RECORDED] if name}
 
 
 def _url(project: Project, query: ListQuery) -> str:

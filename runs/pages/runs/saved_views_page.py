@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import parse_qsl
 from uuid import UUID
 
 from django.contrib import messages
@@ -68,7 +69,7 @@ def _link(view: SavedView, url: str, query: str, principal: Principal) -> ViewLi
         id=view.pk,
         name=clean(view.name),
         url=f"{url}?{view.query}" if view.query else f"{url}?all=1",
-        is_current=view.query == query,
+        is_current=sorted(parse_qsl(view.query)) == sorted(parse_qsl(query)),
         is_own=view.owner_id == principal.user_id,
         is_shared=view.is_shared,
         is_default=view.is_default,

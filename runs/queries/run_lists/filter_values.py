@@ -1,12 +1,14 @@
-"""Parses the values of run-list filters in the same way for the page, the API and the command line.
+"""The kinds of values that the filters of the run list have, for the page, the API and the command line.
 
-Each function returns the value, or raises ValueError with a text that continues the name of the filter.
+A value is a text. Each parser returns it as it is kept in links, empty for no filter, or raises ValueError with a text
+that continues the name of the filter.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.utils.dateparse import parse_datetime
@@ -28,35 +30,52 @@ ZONED_TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
-COST = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,8})?", re.ASCII)
-SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
+COST_PATTERN = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,8})?", re.ASCII)
+SECONDS_PATTERN = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-def statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
-    """Return the statuses without duplicates, in the order of the enum. A value may hold several, with commas."""
-    selected = {each for value in values for each in value.split(",") if each}
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of values: its parser, and how the form and the command line ask for a value."""
+
+    parse: Callable[[str], str]
+    #: The placeholder in the help of the command line; by default the name of the filter.
+    metavar: str | None = None
+    #: A closed set of values.
+    choices: tuple[str, ...] = ()
+    #: A sentence for the API's exports and the command line.
+    note: str = ""
+    #: Whether there may be several values, with commas, which mean "any of these".
+    is_many: bool = False
+    #: Attributes of the input in the form.
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+def statuses(text: str) -> str:
+    """Return statuses without duplicates, in the order of the enum."""
+    selected = {each for each in text.split(",") if each}
     unknown = sorted(selected - set(RunStatus))
     if unknown:
         raise ValueError(f"must be one of {', '.join(RunStatus)}, not {_echo(unknown[0])}")
-    return tuple(status for status in RunStatus if status in selected)
-
-
-def agent(text: str) -> str:
-    """Return the name of an agent; empty for any. Runners may use any name, which is stored redacted."""
-    return label(text)
+    return ",".join(status for status in RunStatus if status in selected)
 
 
 def source(text: str) -> str:
-    """Return a source of runs; empty for any."""
+    """Return a source of runs."""
     if text and text not in AgentRun.Source.values:
         raise ValueError(f"must be one of {', '.join(AgentRun.Source.values)}, not {_echo(text)}")
     return text
 
 
-def schedule(text: str) -> str:
-    """Return the ID of a schedule; empty for any."""
+def flag(text: str) -> str:
+    """Return 1 for any text."""
+    return "1" if text else ""
+
+
+def identifier(text: str) -> str:
+    """Return a UUID."""
     if text and not re.match(UUID_PATTERN, text):
-        raise ValueError(f"must be the ID of a schedule, not {_echo(text)}")
+        raise ValueError(f"must be a UUID, not {_echo(text)}")
     return text.lower()
 
 
@@ -69,39 +88,38 @@ def line(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """Return a label in its stored form: redacted."""
+    """Return a label, or the name of an agent, in its stored form: redacted. Runners may use any name."""
     return REDACTOR.clean_text(line(text))[0]
 
 
 def cost(text: str) -> str:
-    """Return an amount in US dollars; empty for none."""
+    """Return an amount in US dollars."""
     text = text.strip()
-    if text and not COST.fullmatch(text):
+    if text and not COST_PATTERN.fullmatch(text):
         raise ValueError(f"must be an amount in dollars such as 0.25, not {_echo(text)}")
     return text
 
 
 def seconds(text: str) -> str:
-    """Return a whole number of seconds; empty for none."""
+    """Return a whole number of seconds."""
     text = text.strip()
-    if text and not SECONDS.fullmatch(text):
+    if text and not SECONDS_PATTERN.fullmatch(text):
         raise ValueError(f"must be a whole number of seconds, not {_echo(text)}")
     return text
 
 
 def local_time(text: str) -> str:
-    """Return a time in UTC, in the form of an input of type datetime-local; empty for none."""
+    """Return a time in UTC, in the form of an input of type datetime-local."""
     if not text or (LOCAL_TIME.fullmatch(text) and _is_in_calendar(text)):
         return text
-    if ZONED_TIME.fullmatch(text):
+    if ZONED_TIME.fullmatch(_with_plus(text)):
         return zoned_time(text).replace(tzinfo=None).isoformat()
     raise ValueError(f"must be a time such as 2026-11-20T16:45 in UTC, not {_echo(text)}")
 
 
 def zoned_time(text: str) -> datetime:
     """Return a time of RFC 3339 with a zone, converted to UTC."""
-    # An unescaped plus arrives as a space.
-    text = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", text, flags=re.ASCII)
+    text = _with_plus(text)
     try:
         moment = parse_datetime(text.upper()) if ZONED_TIME.fullmatch(text) else None
     except ValueError:  # the 30th of February
@@ -111,6 +129,11 @@ def zoned_time(text: str) -> datetime:
     if abs(moment.utcoffset() or timedelta(0)) >= MAX_OFFSET:
         raise ValueError("must have a UTC offset below 16 hours: send the time in UTC, with Z")
     return moment.astimezone(UTC)
+
+
+def _with_plus(text: str) -> str:
+    """Return a time whose unescaped plus has arrived as a space."""
+    return re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", text, flags=re.ASCII)
 
 
 def _echo(text: str) -> str:
@@ -123,3 +146,15 @@ def _is_in_calendar(text: str) -> bool:
         return datetime.fromisoformat(text).year not in (1, 9999)
     except ValueError:
         return False
+
+
+STATUSES = Kind(statuses, choices=tuple(status.value for status in RunStatus), is_many=True)
+SOURCE = Kind(source, choices=tuple(AgentRun.Source.values))
+FLAG = Kind(flag)
+ID = Kind(identifier, "ID")
+NAME = Kind(label, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off"})
+LINE = Kind(line, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off", "spellcheck": "false"})
+SEARCH = Kind(line, "TEXT", attributes={"type": "search", "maxlength": str(MAX_TEXT), "data-filter": ""})
+TIME = Kind(local_time, "TIME", note="Without a zone: UTC.", attributes={"type": "datetime-local"})
+DOLLARS = Kind(cost, "USD", attributes={"inputmode": "decimal", "maxlength": "17", "autocomplete": "off"})
+SECONDS = Kind(seconds, "SECONDS", attributes={"inputmode": "numeric", "maxlength": "9", "autocomplete": "off"})

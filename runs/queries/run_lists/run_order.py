@@ -25,7 +25,7 @@ from django.db.models import (
     Sum,
     Value,
 )
-from django.db.models.functions import Cast, Coalesce
+from django.db.models.functions import Cast, Coalesce, Greatest, Least
 from django.http import QueryDict
 
 from agentops.base import database_clock
@@ -118,18 +118,20 @@ class _SinceEpoch(Func):
 
 
 def duration_us() -> Expression:
-    """Return the duration of a run in microseconds: the time that workers held it, up to its last event.
+    """Return the duration of a run in microseconds, as the column `duration` of run_columns has it.
 
-    For a run without a worker of this site, the time from its start. Null before the start.
+    It is the time that workers held the run, up to its last event; for a run without a worker of this site, the time
+    from its start. Null before the start.
     """
-    end = Coalesce(F("ended_at"), OuterRef("log__last_event_at"), F("claimed_at"))
+    last = Coalesce(OuterRef("completed_at"), OuterRef("log__last_event_at"), F("claimed_at"))
+    end = Coalesce(F("ended_at"), Greatest(last, F("claimed_at")))
     hold = ExpressionWrapper(end - F("claimed_at"), output_field=DurationField())
     attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
     worked = Subquery(attempts.annotate(time=Sum(hold)).values("time"), output_field=DurationField())
-    span = ExpressionWrapper(
-        Coalesce(F("completed_at"), F("log__last_event_at")) - F("started_at"), output_field=DurationField()
-    )
-    return _Microseconds(Coalesce(worked, span))
+    ended = Greatest(Coalesce(F("completed_at"), F("log__last_event_at"), F("started_at")), F("started_at"))
+    span = ExpressionWrapper(ended - F("started_at"), output_field=DurationField())
+    # An attempt is closed slightly later than its run.
+    return Least(_Microseconds(Coalesce(worked, span)), _Microseconds(span))
 
 
 def _value(key: SortKey) -> Any:

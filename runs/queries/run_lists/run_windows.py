@@ -6,16 +6,22 @@ a run changes their columns. They read the next WINDOW runs only, and report whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
-from runs.queries.run_lists.run_filters import Filters, prompt_to_mask
+from runs.queries.json_lists import Rows, RowSpan, Where
+from runs.queries.run_columns import RUNS
+from runs.queries.run_lists.filter_conditions import prompt_to_mask, shows_text
+from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import ListPosition, RunOrder
 
+#: Reads the rows of a range that meet conditions, as JSON.
+Read = Callable[[Where, RowSpan], Rows]
 #: The number of runs that one request reads.
 WINDOW = 10_000
 #: The number of queries for runs in which a text is visible. More would be needed only if most matches are in secrets.
@@ -58,15 +64,16 @@ class RunSearch:
 
     def find(self, position: ListPosition | None, limit: int) -> FoundRuns:
         """Return at most `limit` matching runs beyond a position."""
-        runs, rest = self.filters.indexed(self.project)
+        runs, rest = self.filters.narrowed(self.project)
+        condition = rest.condition(self.project.pk)
         if self.order.is_by_creation and not rest:
             return self._collect(runs, position, limit, edge=None, is_partial=False)
         if self.order.is_by_creation:
             runs = self.order.beyond(runs, position, backward=self.backward)
             runs, edge = _within_window(runs, ascending=self._ascending)
-            return self._collect(rest.apply(runs), position, limit, edge=edge, is_partial=False)
+            return self._collect(runs.filter(condition), position, limit, edge=edge, is_partial=False)
         runs, edge = _within_window(runs.newest_first(), ascending=False)
-        numbered = self.order.with_numbers(rest.apply(runs))
+        numbered = self.order.with_numbers(runs.filter(condition))
         return self._collect(numbered, position, limit, edge=None, is_partial=edge is not None)
 
     @property
@@ -77,9 +84,10 @@ class RunSearch:
         self, runs: RunQuerySet, position: ListPosition | None, limit: int, *, edge: ListPosition | None, **end: Any
     ) -> FoundRuns:
         positions: list[ListPosition] = []
+        text = self.filters.text
         for _ in range(MAX_ROUNDS):
             rows = self._rows(self.order.beyond(runs, position, backward=self.backward)[:limit])
-            positions += [row.position for row in rows if self.filters.matches(row.title, row.prompt)]
+            positions += [row.position for row in rows if not text or shows_text(text, row.title, row.prompt)]
             if len(positions) >= limit or len(rows) < limit:
                 is_done = len(positions) >= limit
                 return FoundRuns(positions[:limit], None if is_done else edge, **end)
@@ -99,16 +107,29 @@ class RunSearch:
 
 def count_newer(project: Project, filters: Filters, since: ListPosition, limit: int) -> int:
     """Return how many matching runs were created after a position, at most `limit`."""
-    runs, rest = filters.indexed(project)
+    runs, rest = filters.narrowed(project)
     newer = runs.newer_than(since.created_at, since.run_id)
     if not rest:
         return newer[:limit].count()
     newest = newer.newest_first().values_list("pk", flat=True)[:MAX_TESTED]
-    matching = rest.apply(AgentRun.objects.filter(pk__in=list(newest)))
+    matching = AgentRun.objects.filter(rest.condition(project.pk), pk__in=list(newest))
     if not filters.text:
         return matching[:limit].count()
     texts = matching.annotate(prompt_text=prompt_to_mask()).values_list("title", "prompt_text")[:limit]
-    return sum(filters.matches(title, prompt or "") for title, prompt in texts)
+    return sum(shows_text(filters.text, title, prompt or "") for title, prompt in texts)
+
+
+def read_window(read: Read, where: Where, conditions: Where, span: RowSpan) -> Rows:
+    """Return the rows that meet `conditions` among the next WINDOW runs that meet `where`. One more statement.
+
+    If more runs follow, the result has the position where the search stopped.
+    """
+    end = RUNS.position_at(where, span, WINDOW)
+    if end is not None:
+        where = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
+    rows = read(where & conditions, span)
+    is_done = len(rows) >= span.limit or rows.search_end is not None
+    return rows if is_done else replace(rows, search_end=end)
 
 
 def _within_window(runs: RunQuerySet, *, ascending: bool) -> tuple[RunQuerySet, ListPosition | None]:

@@ -12,7 +12,8 @@ from uuid import UUID
 from agentops.base.refusals import InvalidQuery
 from runs.models import SearchEntry
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
-from runs.queries.run_columns import with_agent
+from runs.queries.run_columns import where_of
+from runs.queries.run_lists.filter_conditions import of_agent
 from runs.queries.searching import text_index
 from runs.queries.searching.entry_conditions import of_project, project_tag, with_status
 from runs.queries.searching.search_terms import Excerpt, excerpt, matches, rank
@@ -64,7 +65,7 @@ class SearchFilters:
             where = where.also("e.is_error")
             tags.append("etrue")
         if self.agent:
-            where = with_agent(where, project_id, self.agent)
+            where &= where_of(of_agent(self.agent, project_id))
         if self.statuses:
             where = with_status(where, project_id, self.statuses)
         in_time = self._in_time(Where(("e.project_id = %s",), (id_param(project_id),))) if self.is_in_time else None

@@ -27,7 +27,8 @@ from runs.exports.list_files import ListFormat, export_list
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition, ListQuery
-from runs.queries.run_lists.run_filters import MAX_PROMPT, Filters
+from runs.queries.run_lists.filter_conditions import MAX_PROMPT
+from runs.queries.run_lists.run_filters import Filters
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline.events.moments import FIRST, LAST

@@ -13,7 +13,7 @@ from django.test import Client
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, Attempt
 from runs.pages.runs import list_query
-from runs.queries.run_lists import run_filters, run_windows
+from runs.queries.run_lists import filter_conditions, run_windows
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
 from timeline.events.moments import FIRST, LAST
@@ -40,7 +40,8 @@ def viewer(project: Project) -> Client:
 def plant(project: Project, count: int) -> list[AgentRun]:
     """Create runs with repeated and missing values for cost, tokens, duration and last event; oldest first."""
     logs = Log.objects.bulk_create(
-        Log(project=project, last_event_at=NOON + timedelta(minutes=7 * n % 5) if n % 4 else None) for n in range(count)
+        Log(project=project, last_event_at=NOON + timedelta(minutes=1 + 7 * n % 5) if n % 4 else None)
+        for n in range(count)
     )
     runs = AgentRun.objects.bulk_create(
         AgentRun(
@@ -161,7 +162,7 @@ def test_a_search_without_an_index_stops_and_can_be_continued(
     project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_windows, "WINDOW", 10)
-    monkeypatch.setattr(run_filters, "RARE", 0)
+    monkeypatch.setattr(filter_conditions, "RARE", 0)
     runs = plant(project, 45)
     AgentRun.objects.filter(pk__in=[runs[3].pk, runs[30].pk]).update(labels=["rare"])
 

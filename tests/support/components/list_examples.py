@@ -16,6 +16,7 @@ from runs.pages.agents.agent_page import ShownVersion
 from runs.pages.agents.shown_agent import shown_rules
 from runs.pages.alerts_page import ShownFinding
 from runs.pages.runs.bulk_resume import BulkRequest, BulkRow
+from runs.pages.runs.filter_form import FilterField, FilterFields
 from runs.pages.runs.list_columns import COLUMNS, DEFAULT, headings
 from runs.pages.runs.listed_run import ListedRun
 from runs.pages.runs.row_markup import markup_of
@@ -25,6 +26,7 @@ from runs.pages.search_page import KINDS, ORDERS, ListedResult, SearchForm
 from runs.pages.sinks.sink_page import prepared
 from runs.pages.tree_page import MAX_OPEN, RunTree, TreeRow
 from runs.queries.agent_activity import AgentActivity
+from runs.queries.run_lists.filter_table import ON_SITE
 from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST
 from runs.queries.run_trees import TreeTotals
@@ -108,14 +110,18 @@ def _views(content: SampleContent, project: Project) -> Mapping[str, Any]:
 
 def _filters(content: SampleContent) -> Mapping[str, Any]:
     name = clean(content.name)
-    filters = Filters(agent=name, text=content.text[:200], label=name, reason=clean(content.error)[:200])
-    return {
-        "filters": filters,
-        "statuses": [(status.value, at < content.rows) for at, status in enumerate(STATUSES)],
-        "agents": [name] * bool(name),
-        "sources": AgentRun.Source.values,
-        "clear_url": "?",
-    }
+    values = {"agent": name, "q": content.text[:200], "label": name, "reason": clean(content.error)[:200]}
+    values["status"] = ",".join(STATUSES[: content.rows])
+    filters = Filters({key: value for key, value in values.items() if value})
+    return {"filters": filters, "filter_fields": FilterFields(list(_fields(filters, name))), "clear_url": "?"}
+
+
+def _fields(filters: Filters, name: str) -> Iterator[FilterField]:
+    """Yield the fields of the form without a project."""
+    for one in ON_SITE.values():
+        choices = [name] * bool(name) if one.choices else one.kind.choices
+        if choices or not one.choices:
+            yield FilterField(one, filters.values.get(one.name, ""), [(each, each) for each in choices])
 
 
 def _bulk(content: SampleContent, project: Project) -> Mapping[str, Any]:
