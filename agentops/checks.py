@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -121,8 +121,7 @@ def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 @register()
 def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
-    # A module: `import_string` only finds it if it was imported before.
-    catalogue = import_module("runs.hooks.hook_catalogue")
+    catalogue = import_string("runs.hooks.hook_catalogue.HOOKS")
     messages: list[CheckMessage] = [
         Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
         for fault in catalogue.faults()
@@ -139,22 +138,16 @@ def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about providers, importers and sinks of other packages that cannot be used."""
     parts = {
-        "providers": "runs.providers.base",
-        "importers": "runs.external.importers.formats",
-        "sinks": "runs.telemetry.kind_catalogue",
-    }
-    installed = import_string("runs.extensions.installed")
-    added = {
-        "providers": settings.AGENTOPS_PROVIDER_MODULES,
-        "importers": settings.AGENTOPS_IMPORTER_MODULES,
-        "sinks": settings.AGENTOPS_TELEMETRY.modules,
+        "runs.providers.base.PROVIDERS": ("providers", settings.AGENTOPS_PROVIDER_MODULES),
+        "runs.external.importers.formats.IMPORTERS": ("importers", settings.AGENTOPS_IMPORTER_MODULES),
+        "runs.telemetry.kind_catalogue.KINDS": ("sinks", settings.AGENTOPS_TELEMETRY.modules),
     }
     return [
         Doubt(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
-        for kind, module in parts.items()
-        # The modules take time to load, and are only needed if a package adds something.
-        if added[kind] or installed(f"agentops.{kind}")
-        for fault in import_string(f"{module}.faults")()
+        for catalogue, (kind, modules) in parts.items()
+        # The catalogues take time to import, and are only needed if a package adds something.
+        if modules or entry_points(group=f"agentops.{kind}")
+        for fault in import_string(catalogue).faults()
     ]
 
 

@@ -58,6 +58,7 @@ def _show_idle(workspace: Workspace, seconds: float) -> None:
     show(Row("memory of an idle `up`, MiB", f"{mib:.0f}", f"limit {IDLE_MIB}", mib / IDLE_MIB, at_most=1))
     show(Row("its CPU time per minute, s", f"{cpu:.2f}", f"limit {IDLE_CPU_S:g}", cpu / IDLE_CPU_S, at_most=1))
     with scaled(workspace) as stack:
+        time.sleep(seconds)
         mib = stack.rss_mib()
     what, limit = "memory of idle web, worker and clock, MiB", f"limit {SCALED_MIB}"
     show(Row(what, f"{mib:.0f}", limit, mib / SCALED_MIB, at_most=1))

@@ -110,7 +110,7 @@ def bench(*names: str, **variables: str) -> str:
         env=os.environ | variables,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def mask(row: Model, show: Callable[[str], str]) -> None:
         if isinstance(value, str) and name != row._meta.pk.attname and not KEY_NAME.fullmatch(value):
             setattr(row, name, show(value))
     for field in row._meta.concrete_fields:
-        if field.is_relation and field.is_cached(row) and (related := getattr(row, field.name)) is not None:
+        if isinstance(field, ForeignKey) and field.is_cached(row) and (related := getattr(row, field.name)) is not None:
             mask(related, show)
 
 
@@ -106,7 +106,7 @@ def _time(field: Field[Any, Any], row: Model) -> str:
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _link(field: Field[Any, Any], row: Model) -> SafeString | str:
+def _link(field: ForeignKey[Any, Any], row: Model) -> SafeString | str:
     """Return a link to the related object, with its name if it is loaded, and otherwise with its ID."""
     key = getattr(row, field.attname)
     other: Any = field.related_model
@@ -152,7 +152,7 @@ class BoundedPaginator(_Paginator):
         return int(rows.order_by()[:MAX_ROWS].count())
 
 
-class Rows(ChangeList):
+class MaskedList(ChangeList):
     """A change list without large columns, and with masked texts."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
@@ -173,7 +173,7 @@ class Rows(ChangeList):
 class ProjectFilter(admin.RelatedFieldListFilter):
     """A filter by project, with a menu of bounded size."""
 
-    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
         return list(Project.objects.order_by("slug").values_list("pk", "slug")[:MAX_PROJECTS])
 
 
@@ -193,13 +193,13 @@ class ReadOnlyAdmin(_ModelAdmin):
     site_page: ClassVar[tuple[str, ...]] = ()
 
     list_per_page = 50
-    list_filter: ClassVar[Sequence[Any]] = (PROJECT,)
+    list_filter: ClassVar[Any] = (PROJECT,)
     list_select_related: ClassVar[Any] = ("project",)
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
-    search_fields: ClassVar[Sequence[str]] = IDS_ONLY
+    search_fields: ClassVar[Any] = IDS_ONLY
     search_help_text = f"An ID is searched for as a whole. A list ends after {MAX_ROWS:,} rows."
 
     def __init__(self, model: Any, admin_site: Any) -> None:
@@ -217,8 +217,13 @@ class ReadOnlyAdmin(_ModelAdmin):
         cells = {name: _cell(field) for name, field in columns.items()}
         self.list_display = [cells.get(str(name), name) for name in self.list_display]
         shown = [name for name, field in columns.items() if not isinstance(field, BinaryField)]
-        self.fields = (*(cells[name] for name in shown if name not in self.hidden), "related_rows")
-        self.readonly_fields = self.fields
+        self.shown = ("related_rows", *(cells[name] for name in shown if name not in self.hidden))
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.shown
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.shown
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows, without those of projects that are being deleted."""
@@ -235,8 +240,8 @@ class ReadOnlyAdmin(_ModelAdmin):
             mask(row, passage)
         return row
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[Rows]:
-        return Rows
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[MaskedList]:
+        return MaskedList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Search for an ID by equality, which uses an index, and for any other text as Django does."""
@@ -250,9 +255,10 @@ class ReadOnlyAdmin(_ModelAdmin):
             return queryset.none(), False
         return super().get_search_results(request, queryset, search_term)
 
-    def response_action(self, request: HttpRequest, queryset: Any) -> Any:
+    def response_action(self, *args: Any, **kwargs: Any) -> Any:
+        """Run an action. A form with an invalid ID is answered with 400."""
         try:
-            return super().response_action(request, queryset)
+            return super().response_action(*args, **kwargs)
         except ValidationError as error:
             raise SuspiciousOperation("the form names a row by something that is no ID") from error
 

@@ -38,9 +38,9 @@ class RowsOfRuns(ReadOnlyAdmin):
     #: The column with the ID of the run.
     run_field: ClassVar[str] = "run_id"
     project_path = "run__project"
-    list_filter = ()
-    list_select_related = ()
-    site_page = ("runs:detail", "run_id")
+    list_filter: ClassVar[Any] = ()
+    list_select_related: ClassVar[Any] = ()
+    site_page: ClassVar[tuple[str, ...]] = ("runs:detail", "run_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows, without those of runs that are being deleted."""

@@ -46,7 +46,7 @@ def played_tools(definition: Mapping[str, Any], *, real_tools: bool) -> Sequence
 
 def _ends_runs(name: str) -> bool:
     """Return whether a tool ends its run, such as `done`, whose argument is the result: a recorded tool would not."""
-    tool = TOOLS.tool(name)
+    tool = TOOLS.get(name)
     return tool is not None and tool.ends
 
 

@@ -116,7 +116,7 @@ def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[Defi
 def _tool_problems(
     project: Project, fields: Mapping[str, Any], node: Mapping[str, Any], index: int
 ) -> Iterator[DefinitionProblem]:
-    tool = TOOLS.tool(node["tool"])
+    tool = TOOLS.get(node["tool"])
     at = pointer_of("nodes", index, "tool")
     if tool is None:
         text = f"there is no tool {node['tool'][:64]!r}; known are: {', '.join(TOOLS.names())}"

@@ -78,7 +78,7 @@ class CommandGate:
 def resolve(run: str) -> ToolGate | CommandGate:
     """Return the gate that `run` names: `TOOL`, `TOOL {"its": "arguments"}` or a command. Raises `GateRefused`."""
     name, *rest = run.split(None, 1)
-    tool = TOOLS.tool(name)
+    tool = TOOLS.get(name)
     if tool is None:
         return CommandGate(_argv(run))
     if tool.asks or tool.ends or tool.spawns or tool.needs_approval:

@@ -267,7 +267,7 @@ def check_agent(agent: Agent) -> None:
 
 def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
     """Yield the reasons why a run of this agent could not start; the cause of each names the invalid part."""
-    tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
+    tools = [tool for name in agent.tools if (tool := TOOLS.get(name)) is not None]
     checks: list[Callable[[], object]] = [
         lambda: providers.get(agent.provider).check(agent.model, agent.settings),
         lambda: TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model, "node": agent.slug}),

@@ -1,20 +1,28 @@
-"""The `Provider` interface and the registry of providers."""
+"""The `Provider` interface and the catalogue of providers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
+from inspect import getdoc, isclass
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
-from runs.extensions import ExtensionFailed
-from runs.providers import own_providers
-from runs.providers.own_providers import AddedProvider
+from agentops.base.catalogue import (
+    BUILT_IN,
+    Catalogue,
+    CatalogueEntry,
+    Extension,
+    ExtensionFailed,
+    build,
+    imported,
+    members_of,
+)
 
 
 class ProviderUnusable(ValueError):
@@ -104,63 +112,68 @@ class Provider(Protocol):
         ...
 
 
-#: The modules that register providers. They are imported on first use.
-MODULES = {
-    "claude_cli": "runs.providers.claude_cli.claude_provider",
-    "fixture": "runs.fixtures.playing.provider",
-    "flow_node": "runs.providers.flow_node",
-    "llm": "runs.providers.llm",
+#: The built-in providers. Their modules are imported on first use.
+BUILTIN = {
+    "claude_cli": "runs.providers.claude_cli.claude_provider.ClaudeCliProvider",
+    "fixture": "runs.fixtures.playing.provider.FixtureProvider",
+    "flow_node": "runs.providers.flow_node.FlowNodeProvider",
+    "llm": "runs.providers.llm.LLMProvider",
 }
+#: The required members of a provider.
+MEMBERS = ("check", "open", "context_window", "follow_up")
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
 #: The provider of tool nodes and human nodes.
 OF_FLOWS = frozenset({"flow_node"})
-_factories: dict[str, Callable[[], Provider]] = {}
+#: The name of a provider, and the class or function that makes it.
+Candidate = tuple[str, object]
 
 
-def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provider]]:
-    """Register a provider under `name`. Raises ValueError if the name is taken."""
+class ProviderCatalogue(Catalogue[Provider]):
+    """One object of each provider. An entry point names its provider; the classes of a module have a `name`."""
 
-    def decorator(factory: Callable[[], Provider]) -> Callable[[], Provider]:
-        if name in _factories:
-            raise ValueError(f"a provider named {name!r} is already registered")
-        _factories[name] = factory
-        return factory
+    kind = "provider"
+    group = "agentops.providers"
+    setting = "AGENTOPS_PROVIDER_MODULES"
 
-    return decorator
+    def candidates(self, extension: Extension, value: object) -> Iterable[Candidate]:
+        if not isinstance(value, ModuleType):
+            return [(extension.name, value)]
+        classes = [(name, member) for member in members_of(value) if (name := _name_of(member))]
+        if not classes:
+            raise ExtensionFailed(extension.source, "contains no class of a provider with a name")
+        return classes
+
+    def make(self, extension: Extension, candidate: Candidate) -> tuple[str, Provider]:
+        name, factory = candidate
+        return name, cast("Provider", build(extension, factory, MEMBERS))
+
+    def describe(self, entry: CatalogueEntry[Provider]) -> str:
+        """Import no built-in provider: the libraries of model vendors are large."""
+        return "" if entry.source == BUILT_IN else getdoc(type(entry.part)) or ""
+
+
+PROVIDERS = ProviderCatalogue({name: imported(path) for name, path in BUILTIN.items()})
 
 
 def get(name: str) -> Provider:
-    """Return the provider registered as `name`, or of the entry point `name`. Raises `ProviderUnusable`."""
-    if name not in _factories and name in MODULES:
-        import_module(MODULES[name])
-    return _factories[name]() if name in _factories else _added(name)
+    """Return the provider of this name, or of the entry point `name`. Raises `ProviderUnusable`."""
+    if (provider := PROVIDERS.get(name)) is not None:
+        return provider
+    if (fault := PROVIDERS.fault_of(name)) is not None:
+        raise ProviderUnusable(str(fault))
+    faults = len(PROVIDERS.faults())
+    left_out = f"; extensions that cannot be used: {faults}, see `agentops extensions`" if faults else ""
+    raise ProviderUnusable(f"unknown provider {name!r}; use one of: {', '.join(names())}{left_out}")
 
 
 def names() -> list[str]:
     """Return the sorted names of all providers that agents can use."""
-    return sorted({*_factories, *MODULES, *added()} - OF_FLOWS)
+    return sorted({*PROVIDERS.names()} - OF_FLOWS)
 
 
-def added() -> Mapping[str, AddedProvider]:
-    """Return the providers of packages and modules by name."""
-    return _own().added
-
-
-def faults() -> list[ExtensionFailed]:
-    """Return the errors of providers that could not be loaded from packages or modules."""
-    return list(_own().broken.values())
-
-
-def _added(name: str) -> Provider:
-    own = _own()
-    if name in own.added:
-        return cast("Provider", own.added[name].provider)
-    if name in own.broken:
-        raise ProviderUnusable(str(own.broken[name]))
-    left_out = f"; extensions that cannot be used: {len(own.broken)}, see `agentops extensions`" if own.broken else ""
-    raise ProviderUnusable(f"unknown provider {name!r}; use one of: {', '.join(names())}{left_out}")
-
-
-def _own() -> own_providers.OwnProviders:
-    return own_providers.find(frozenset(MODULES))
+def _name_of(member: object) -> str:
+    """Return the name of a provider class; empty for other objects."""
+    name = getattr(member, "name", "")
+    is_provider = isclass(member) and all(hasattr(member, each) for each in MEMBERS)
+    return name if is_provider and isinstance(name, str) else ""

@@ -6,12 +6,11 @@ So a node's call has all features of calls: persistence, effects, approvals, hoo
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from runs.providers.base import ModelCall, ProviderUnusable, register
+from runs.providers.base import ModelCall, ProviderUnusable
 from runs.providers.streaming_provider import Piece, StreamingProvider
 
 NAME = "flow_node"
@@ -19,8 +18,6 @@ NAME = "flow_node"
 CALL = "flow_call"
 
 
-@register(NAME)
-@cache
 class FlowNodeProvider(StreamingProvider):
     """The provider of tool nodes and human nodes. Users' agents cannot use it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import cache, lru_cache
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -14,7 +14,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 
 from runs.providers import loading, model_servers, model_settings
-from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
+from runs.providers.base import FollowUp, ModelCall, ProviderUnusable
 from runs.providers.endings import complete_only
 
 #: The name of the result schema, which some providers require.
@@ -55,8 +55,6 @@ def extra_of(vendor: str) -> str:
     return vendor.removesuffix("-responses").removesuffix("-chat")
 
 
-@register("llm")
-@cache
 class LLMProvider:
     """The provider that calls real models through pydantic-ai."""
 

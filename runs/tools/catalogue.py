@@ -7,7 +7,6 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from runs.tools import own_tools
 from runs.tools.agent_tools import AGENT_TOOLS
 from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
@@ -24,6 +23,6 @@ def _recorded(settings: Mapping[str, Any]) -> Toolset:
     return toolset
 
 
-TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS, *AGENT_TOOLS, SHELL, *WRITE_TOOLS], own_tools.load)
+TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS, *AGENT_TOOLS, SHELL, *WRITE_TOOLS])
 TOOLS.register_toolset(RECORDED, _recorded)
 TOOLS.register_family(mcp_toolset.PREFIX, mcp_toolset.for_agent)

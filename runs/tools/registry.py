@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from pydantic_ai.tools import ToolDefinition
 
-from runs import extensions
-from runs.extensions import BUILT_IN, ExtensionFailed
+from agentops.base.catalogue import Catalogue, CatalogueEntry, Extension, ExtensionFailed, members_of, ready
 from runs.tools.base import RemoteToolset, Tool, Toolset
 
 #: The name of the toolset that answers calls of any tool from a fixture.
@@ -25,9 +23,6 @@ ToolsetFactory = Callable[[Mapping[str, Any]], Toolset]
 
 #: Creates one toolset of a family from its full name, such as `mcp:time`, and an agent's settings.
 FamilyFactory = Callable[[str, Mapping[str, Any]], RemoteToolset]
-
-#: Yields added tools, each with its source. Adds unusable extensions to the list.
-Loader = Callable[[list[ExtensionFailed]], Iterable[tuple[Tool, str]]]
 
 
 class UnknownTool(LookupError):
@@ -49,35 +44,23 @@ class DuplicateTool(ValueError):
         super().__init__(f"There is already a tool named {name!r}{source and f' ({source})'}.")
 
 
-@dataclass(frozen=True)
-class RegisteredTool:
-    """A tool and its source."""
+class Registry(Catalogue[Tool]):
+    """Tools and toolsets by name."""
 
-    tool: Tool
-    source: str = BUILT_IN
+    kind = "tool"
+    group = "agentops.tools"
+    setting = "AGENTOPS_TOOL_MODULES"
 
-
-class Registry:
-    """Tools and toolsets by name. Added tools are loaded when the registry is read for the first time."""
-
-    def __init__(self, tools: Iterable[Tool] = (), load: Loader | None = None) -> None:
-        self._tools: dict[str, RegisteredTool] = {}
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._factories: dict[str, ToolsetFactory] = {}
         self._families: dict[str, FamilyFactory] = {}
-        self._load = load
-        # Reentrant, because a module that is loaded may read the registry.
-        self._loading = threading.RLock()
-        self._faults: list[ExtensionFailed] = []
+        super().__init__({})
         for each in tools:
             self.register(each)
 
-    def register(self, tool: Tool, source: str = BUILT_IN) -> None:
-        """Add a tool. Raises `DuplicateTool`, or ValueError for an invalid name."""
-        self._refuse_duplicate(tool.name)
-        if not NAME.fullmatch(tool.name) or tool.name == RECORDED:
-            rule = f"1 to 64 of A-Z a-z 0-9 _ -, and not {RECORDED!r}"
-            raise ValueError(f"A tool cannot be named {tool.name!r}: {rule}.")
-        self._tools[tool.name] = RegisteredTool(tool, source)
+    def register(self, tool: Tool) -> None:
+        """Add a built-in tool. Raises `DuplicateTool`, or ValueError for an invalid name."""
+        self.add(tool.name, ready(tool))
 
     def register_toolset(self, name: str, factory: ToolsetFactory) -> None:
         """Add a toolset, such as `recorded` or an MCP server. It is created for each agent from its settings."""
@@ -88,23 +71,28 @@ class Registry:
         """Add toolsets whose names begin with `prefix`. Creating one must not connect to anything."""
         self._families[prefix] = factory
 
+    def candidates(self, extension: Extension, value: object) -> Iterable[Tool]:
+        """Return a tool, or the public tools of a module in the order of their definition."""
+        tools = [member for member in members_of(value) if isinstance(member, Tool)]
+        if not tools:
+            raise ExtensionFailed(extension.source, _why_none(value))
+        return tools
+
+    def make(self, extension: Extension, candidate: Tool) -> tuple[str, Tool]:
+        return candidate.name, candidate
+
+    def check_name(self, name: str) -> None:
+        self._refuse_duplicate(name)
+        if not NAME.fullmatch(name) or name == RECORDED:
+            rule = f"1 to 64 of A-Z a-z 0-9 _ -, and not {RECORDED!r}"
+            raise ValueError(f"A tool cannot be named {name!r}: {rule}.")
+
+    def describe(self, entry: CatalogueEntry[Tool]) -> str:
+        return entry.part.description or ""
+
     def names(self) -> list[str]:
         """Return the sorted names of all tools and toolsets, without families."""
-        return sorted([*self._all(), *self._factories])
-
-    def tool(self, name: str) -> Tool | None:
-        """Return the tool of this name, or None. Tools of toolsets are not included."""
-        registered = self._tools.get(name) or self._all().get(name)
-        return None if registered is None else registered.tool
-
-    def registered(self) -> list[RegisteredTool]:
-        """Return all tools, sorted by name. Tools of toolsets are not included."""
-        return [registered for _, registered in sorted(self._all().items())]
-
-    def faults(self) -> list[ExtensionFailed]:
-        """Return the unusable extensions, with the reasons."""
-        self._all()
-        return list(self._faults)
+        return sorted([*self.all(), *self._factories])
 
     def resolve(
         self, names: Sequence[str], settings: Mapping[str, Any], more: Sequence[RemoteToolset] = ()
@@ -114,11 +102,11 @@ class Registry:
         Raises `UnknownTool`, `DuplicateTool` or ValueError.
         """
         unique_names = list(dict.fromkeys(names))
-        tools = {name: tool for name in unique_names if (tool := self.tool(name)) is not None}
+        tools = {name: tool for name in unique_names if (tool := self.get(name)) is not None}
         families = {name: family for name in unique_names if (family := self._family(name)) is not None}
         unknown = [name for name in unique_names if name not in {**tools, **self._factories, **families}]
         if unknown:
-            raise UnknownTool(unknown, self.names(), len(self._faults))
+            raise UnknownTool(unknown, self.names(), len(self.faults()))
         toolsets = [self._factories[name](settings) for name in unique_names if name in self._factories]
         remote = [make(name, settings) for name, make in families.items()]
         return AgentTools(tools, toolsets, [*remote, *more])
@@ -126,20 +114,11 @@ class Registry:
     def _family(self, name: str) -> FamilyFactory | None:
         return next((make for prefix, make in self._families.items() if name.startswith(prefix)), None)
 
-    def _all(self) -> dict[str, RegisteredTool]:
-        """Return the tools, after loading the added ones."""
-        with self._loading:
-            load, self._load = self._load, None
-            for tool, source in load(self._faults) if load is not None else ():
-                try:
-                    self.register(tool, source)
-                except ValueError as error:
-                    extensions.note(ExtensionFailed(source, str(error)), self._faults)
-            return self._tools
-
     def _refuse_duplicate(self, name: str) -> None:
-        if name in self._tools or name in self._factories:
-            raise DuplicateTool(name, self._tools[name].source if name in self._tools else "toolset")
+        if name in self._factories:
+            raise DuplicateTool(name, "toolset")
+        if (entry := self._added.get(name) or self._built_in.get(name)) is not None:
+            raise DuplicateTool(name, entry.source)
 
 
 class AgentTools:
@@ -179,3 +158,10 @@ class AgentTools:
         """Close the connections to servers."""
         for toolset in self._remote:
             toolset.close()
+
+
+def _why_none(value: object) -> str:
+    if isinstance(value, ModuleType):
+        return "contains no tools; decorate a function with @tool"
+    kind = "a function that is not decorated with @tool" if callable(value) else f"a {type(value).__name__}"
+    return f"names {kind}; expected a tool, or a module with tools"

@@ -14,11 +14,9 @@ from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 
 from runs.external.importers import formats
-from runs.hooks import hook_catalogue
 from runs.providers import base as providers
-from runs.providers import own_providers
-from runs.telemetry import kind_catalogue
 from tests.support import installed_package
+from tests.support.extensions import added_parts
 
 Install = Callable[..., None]
 PROVIDERS = """
@@ -57,13 +55,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     def install(module: str, source: str, **groups: dict[str, str]) -> None:
         installed_package.install(tmp_path, monkeypatch, module, source, groups)
 
-    yield install
-    look_again()
-
-
-def look_again() -> None:
-    for each in (own_providers, hook_catalogue, formats, kind_catalogue):
-        each.reload()
+    with added_parts():
+        yield install
 
 
 def listed(*arguments: str) -> dict[str, Any]:
@@ -77,7 +70,6 @@ def listed(*arguments: str) -> dict[str, Any]:
 def test_a_provider_comes_from_an_entry_point(install: Install) -> None:
     entries = {"mirror": "own_echo:Echo", "half": "own_echo:Half", "gone": "own_echo:Gone", "llm": "own_echo:Echo"}
     install("own_echo", PROVIDERS, providers=entries)
-    look_again()
 
     assert providers.get("mirror").context_window("any") == 1000
     assert providers.get("mirror") is providers.get("mirror")
@@ -90,7 +82,7 @@ def test_a_provider_comes_from_an_entry_point(install: Install) -> None:
         match=r"use one of: .*fixture, llm, mirror.*; extensions that cannot be used: 3, see `agentops extensions`",
     ):
         providers.get("other")
-    faults = [str(fault) for fault in providers.faults()]
+    faults = [str(fault) for fault in providers.PROVIDERS.faults()]
     assert any("llm = own_echo:Echo of own_echo 1.0: the provider 'llm' exists already" in fault for fault in faults)
     assert len([each for each in run_checks() if each.id == "agentops.W007"]) == 3
 
@@ -102,7 +94,6 @@ def test_settings_name_modules(install: Install, settings: Any) -> None:
     settings.AGENTOPS_PROVIDER_MODULES = ["own_models"]
     settings.AGENTOPS_IMPORTER_MODULES = ["own_formats"]
     settings.AGENTOPS_HOOK_MODULES = ["own_guards"]
-    look_again()
 
     assert providers.get("echo").context_window("any") == 1000
     assert formats.importers()[0].name == "parrot"
@@ -124,7 +115,6 @@ def test_faulty_extensions_are_listed_and_skipped(
     install("own_parts", half, importers={"half": "own_parts:Half", "none": "nowhere"}, sinks={"acme": "own_parts"})
     settings.AGENTOPS_PROVIDER_MODULES = ["own_parts", "no_such_module"]
     settings.AGENTOPS_IMPORTER_MODULES = ["own_parts"]
-    look_again()
 
     assert tuple(formats.importers()) == formats.BUILTIN
     with pytest.raises(CommandError, match="extensions that cannot be used") as ended:

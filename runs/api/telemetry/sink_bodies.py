@@ -11,7 +11,7 @@ from runs.api.requests.bodies import Choice, Flag, LineField, StrictSerializer, 
 from runs.api.requests.queries import Choices, PageQuery
 from runs.models import Delivery, Sink
 from runs.queries import sink_health
-from runs.telemetry.kind_catalogue import WEBHOOK, names
+from runs.telemetry.kind_catalogue import KINDS, WEBHOOK
 from runs.telemetry.sink_changes import MAX_TYPES
 
 _TYPES = "Event types to send; `run.*` stands for a family. Empty: all except pieces of streamed text."
@@ -39,7 +39,7 @@ class KindField(Choice):
 
     def __init__(self) -> None:
         text = "Kind of the sink; `agentops extensions` lists those that packages add."
-        super().__init__(choices=[name for name in names() if name != WEBHOOK], help_text=text)
+        super().__init__(choices=[name for name in KINDS.names() if name != WEBHOOK], help_text=text)
 
 
 class NewSink(StrictSerializer):

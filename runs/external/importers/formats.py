@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import cast
 
-from django.conf import settings
-
-from runs import extensions
-from runs.extensions import Extension, ExtensionFailed
+from agentops.base.catalogue import Catalogue, CatalogueEntry, Extension, ExtensionFailed, build, members_of, ready
 from runs.external.importers.atif import AtifImporter
 from runs.external.importers.base import MAX_DOCUMENT, SAMPLE, Importer, ImportFile, ImportRefused
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
@@ -25,7 +20,6 @@ from runs.external.importers.openai_chat import OpenAIChatImporter
 from runs.external.importers.openhands import OpenHandsImporter
 from runs.external.importers.swe_agent import SweAgentImporter
 
-SETTING = "AGENTOPS_IMPORTER_MODULES"
 #: Required members of an added importer.
 MEMBERS = ("name", "title", "detect", "read")
 #: In order of detection: the easily recognised formats come first.
@@ -44,63 +38,43 @@ BUILTIN: tuple[Importer, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class AddedImporter:
-    """An importer that a package or a module adds, and its origin."""
+class ImporterCatalogue(Catalogue[Importer]):
+    """Importers in order of detection. Added ones come first, so that they can replace built-in ones."""
 
-    importer: Importer
-    source: str
+    kind = "importer"
+    group = "agentops.importers"
+    setting = "AGENTOPS_IMPORTER_MODULES"
+    may_replace = True
+
+    def candidates(self, extension: Extension, value: object) -> Iterable[object]:
+        """Return the object of an entry point, or the public classes of a module that are importers."""
+        if not isinstance(value, ModuleType):
+            return [value]
+        built_in = set(map(type, BUILTIN))  # a module may import a built-in class to extend it
+        classes = [each for each in members_of(value) if isinstance(each, type) and each not in built_in]
+        importers = [each for each in classes if all(hasattr(each, member) for member in MEMBERS)]
+        if not importers:
+            raise ExtensionFailed(extension.source, f"contains no class with {', '.join(MEMBERS)}")
+        return importers
+
+    def make(self, extension: Extension, candidate: object) -> tuple[str, Importer]:
+        importer = cast("Importer", build(extension, candidate, MEMBERS))
+        return importer.name, importer
+
+    def describe(self, entry: CatalogueEntry[Importer]) -> str:
+        return entry.part.title
+
+    def entries(self) -> list[CatalogueEntry[Importer]]:
+        """Return all importers, in order of detection."""
+        return list(self.all().values())
 
 
-@cache
-def _catalogue() -> tuple[Sequence[AddedImporter], Sequence[ExtensionFailed]]:
-    """Return the added importers, and the extensions that failed to load and are left out."""
-    faults: list[ExtensionFailed] = []
-    candidates = extensions.installed(extensions.IMPORTERS, settings.AGENTOPS_IMPORTER_MODULES, SETTING)
-    loaded = extensions.load_each(candidates, faults)
-    return [each for extension, value in loaded for each in _made(extension, value, faults)], faults
-
-
-def added() -> Sequence[AddedImporter]:
-    """Return the importers of packages and modules."""
-    return _catalogue()[0]
-
-
-def faults() -> list[ExtensionFailed]:
-    """Return why importers of packages or modules are missing."""
-    return list(_catalogue()[1])
-
-
-def reload() -> None:
-    """Discover the importers again at the next use."""
-    _catalogue.cache_clear()
+IMPORTERS = ImporterCatalogue({importer.name: ready(importer) for importer in BUILTIN})
 
 
 def importers() -> Sequence[Importer]:
-    """Return all importers. Added importers come first, so that they can replace built-in importers."""
-    own = [each.importer for each in added()]
-    names = {importer.name for importer in own}
-    return (*own, *(importer for importer in BUILTIN if importer.name not in names))
-
-
-def _made(extension: Extension, value: object, faults: list[ExtensionFailed]) -> Iterator[AddedImporter]:
-    """Yield the importer of an entry point, or the importers among the public classes of a module."""
-    try:
-        factories = _classes_of(extension, value) if isinstance(value, ModuleType) else [value]
-        for factory in factories:
-            importer = cast("Importer", extensions.build(extension, factory, MEMBERS))
-            yield AddedImporter(importer, extension.source)
-    except ExtensionFailed as fault:
-        extensions.note(fault, faults)
-
-
-def _classes_of(extension: Extension, module: ModuleType) -> list[object]:
-    built_in = set(map(type, BUILTIN))  # a module may import a built-in class to extend it
-    members = [member for member in extensions.public(module) if isinstance(member, type) and member not in built_in]
-    classes: list[object] = [each for each in members if all(hasattr(each, member) for member in MEMBERS)]
-    if not classes:
-        raise ExtensionFailed(extension.source, f"contains no class with {', '.join(MEMBERS)}")
-    return classes
+    """Return all importers, in order of detection."""
+    return [entry.part for entry in IMPORTERS.entries()]
 
 
 def find(file: ImportFile, name: str = "") -> Importer:

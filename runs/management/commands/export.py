@@ -85,7 +85,8 @@ def _option_of(one: RunFilter) -> dict[str, Any]:
     if kind.is_many:
         return {"action": "append", "choices": kind.choices, "help": f"{text}; may be repeated"}
     if kind.choices:
-        return {"choices": kind.choices, "help": text}
+        # Not as choices of argparse, whose error would repeat a secret.
+        text = f"{text}: {', '.join(kind.choices)}"
     return {"metavar": kind.metavar, "type": _checked(kind.parse), "help": text}
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from inspect import getdoc
 from typing import Any
 
 from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
 from agentops.accounts.management.base import EXIT_NOT_COMPLETED, AgentopsCommand
-from runs.extensions import BUILT_IN, ExtensionFailed
-from runs.external.importers import formats
-from runs.hooks import hook_catalogue
-from runs.providers import base as providers
-from runs.telemetry import kind_catalogue
+from agentops.base.catalogue import BUILT_IN, Catalogue
+from runs.external.importers.formats import IMPORTERS
+from runs.hooks.hook_catalogue import HOOKS
+from runs.providers.base import PROVIDERS
+from runs.telemetry.kind_catalogue import KINDS
 from runs.tools.catalogue import TOOLS
 
+CATALOGUES: tuple[Catalogue[Any], ...] = (TOOLS, PROVIDERS, HOOKS, IMPORTERS, KINDS)
 HEADERS = ["kind", "name", "from", "description"]
 
 
@@ -43,7 +43,7 @@ class Command(AgentopsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         parts = [part for part in _parts() if options["all"] or part.source != BUILT_IN]
-        faults = _faults()
+        faults = [fault for catalogue in CATALOGUES for fault in catalogue.faults()]
         if options["json"]:
             failed = [{"source": fault.source, "reason": fault.reason} for fault in faults]
             self.write_json({"extensions": [vars(part) for part in parts], "faults": failed})
@@ -55,27 +55,6 @@ class Command(AgentopsCommand):
 
 
 def _parts() -> Iterator[_Part]:
-    for tool in TOOLS.registered():
-        yield _Part("tool", tool.tool.name, tool.source, _first_line(tool.tool.description))
-    for name in sorted(providers.MODULES):
-        yield _Part("provider", name, BUILT_IN, "")
-    for name, provider in sorted(providers.added().items()):
-        yield _Part("provider", name, provider.source, _first_line(getdoc(type(provider.provider))))
-    for hook in hook_catalogue.registered():
-        yield _Part("hook", hook.hook.name, hook.source, _first_line(getdoc(hook.hook)))
-    replaced = {each.importer.name: each.source for each in formats.added()}
-    for importer in formats.importers():
-        yield _Part("importer", importer.name, replaced.get(importer.name, BUILT_IN), importer.title)
-    for name in kind_catalogue.names():
-        source = BUILT_IN if name in kind_catalogue.BUILTIN else kind_catalogue.added()[name].source
-        yield _Part("sink", name, source, kind_catalogue.kind_of(name).title)
-
-
-def _faults() -> list[ExtensionFailed]:
-    return [
-        *TOOLS.faults(), *providers.faults(), *hook_catalogue.faults(), *formats.faults(), *kind_catalogue.faults(),
-    ]  # fmt: skip
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
+    for catalogue in CATALOGUES:
+        for entry in catalogue.entries():
+            yield _Part(catalogue.kind, entry.name, entry.source, catalogue.describe(entry).partition("\n")[0])

@@ -25,7 +25,7 @@ from runs.management.agent.input_files import read_text
 from runs.models import Delivery, Sink
 from runs.queries import sink_health
 from runs.telemetry import deliveries, sink_changes
-from runs.telemetry.kind_catalogue import names
+from runs.telemetry.kind_catalogue import KINDS
 from runs.telemetry.sink_changes import SinkChange
 
 LISTED = 50
@@ -39,7 +39,7 @@ class Command(AgentopsCommand):
         _of_project(ls)
         new = add("add", self.add, help="Add a sink. It gets the events from now on.")
         _of_project(new)
-        new.add_argument("kind", metavar="KIND", help=f"of {', '.join(names())}")
+        new.add_argument("kind", metavar="KIND", help=f"of {', '.join(KINDS.names())}")
         new.add_argument("name", metavar="NAME", help="unique in the project")
         text = "option of the kind, such as url=https://…"
         new.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], type=_option, help=text)

@@ -15,10 +15,11 @@ from agentops.accounts.management.base import (
     EXIT_REFUSED,
     AgentopsCommand,
 )
+from agentops.base.catalogue import CatalogueEntry, ready
+from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import PREFIX
 from runs.tools.mcp.servers import McpRefused, operators_servers
-from runs.tools.registry import RegisteredTool
 from runs.tools.sandbox.switches import why_off
 
 
@@ -39,13 +40,13 @@ class Command(AgentopsCommand):
             return self._list(as_json=options["json"])
         if name.startswith(PREFIX):
             return self._write(_tools_of_server(name), as_json=options["json"])
-        tool = next((each for each in TOOLS.registered() if each.tool.name == name), None)
+        tool = next((each for each in TOOLS.entries() if each.name == name), None)
         if tool is None:
             raise CommandError(f"tool not found: {name!r}", returncode=EXIT_NOT_FOUND)
         return self.write_json(_facts(tool))
 
     def _list(self, *, as_json: bool) -> None:
-        self._write([*map(_facts, TOOLS.registered()), *_servers()], as_json=as_json)
+        self._write([*map(_facts, TOOLS.entries()), *_servers()], as_json=as_json)
         if faults := TOOLS.faults():
             left_out = "\n".join(f"  {fault}" for fault in faults)
             raise CommandError(f"extensions that cannot be used:\n{left_out}", returncode=EXIT_NOT_COMPLETED)
@@ -78,17 +79,17 @@ def _tools_of_server(name: str) -> list[dict[str, Any]]:
             tools = [tool for each in names if (tool := toolset.get(each)) is not None]
     except McpRefused as error:
         raise CommandError(str(error), returncode=EXIT_REFUSED) from error
-    return [_facts(RegisteredTool(tool, name)) for tool in tools]
+    return [_facts(CatalogueEntry(tool.name, ready(tool), name)) for tool in tools]
 
 
-def _facts(registered: RegisteredTool) -> dict[str, Any]:
-    tool = registered.tool
+def _facts(entry: CatalogueEntry[Tool]) -> dict[str, Any]:
+    tool = entry.part
     return {
         "name": tool.name,
         "effect": tool.effect.value,
         "timeout_s": tool.timeout_s,
         "needs_approval": tool.needs_approval,
-        "source": registered.source,
+        "source": entry.source,
         "description": tool.description,
         "off": why_off(tool),
         "parameters": tool.parameters_schema,

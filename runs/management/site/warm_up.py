@@ -18,12 +18,12 @@ from django.db import Error, connection
 from django.template import engines
 from django.urls import get_resolver
 
-from runs.external.importers import formats
-from runs.hooks import hook_catalogue
+from runs.external.importers.formats import IMPORTERS
+from runs.hooks.hook_catalogue import HOOKS
 from runs.models import Agent
 from runs.providers import base as providers
 from runs.providers import loading
-from runs.telemetry import kind_catalogue
+from runs.telemetry.kind_catalogue import KINDS
 from runs.tools.catalogue import TOOLS
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def modules_of(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> Ite
 def _load(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> None:
     for name in modules_of(packages, without=without):
         import_module(name)
-    for provider in providers.MODULES:
+    for provider in providers.BUILTIN:
         providers.get(provider)
-    for faults in (providers.faults, TOOLS.faults, hook_catalogue.faults, formats.faults, kind_catalogue.faults):
-        faults()
+    for catalogue in (providers.PROVIDERS, TOOLS, HOOKS, IMPORTERS, KINDS):
+        catalogue.all()

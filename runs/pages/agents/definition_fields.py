@@ -5,7 +5,7 @@ from __future__ import annotations
 from runs.agents.approval_rules import ApprovalAction, OnExpiry
 from runs.agents.placement import LAST_PRIORITY
 from runs.agents.policies import INVALID, ErrorKind, OnCrash, OnUnknownTool, PolicyAction, Trigger
-from runs.hooks import hook_catalogue
+from runs.hooks.hook_catalogue import HOOKS
 from runs.pages.forms.form_fields import Kind, ValueField
 from runs.pages.forms.rule_rows import RowGroup
 
@@ -98,7 +98,7 @@ APPROVALS = RowGroup(
 
 def hook_group() -> RowGroup:
     """Return the rows of an agent's hooks."""
-    names = [(name, name) for name in hook_catalogue.names()]
+    names = [(name, name) for name in HOOKS.names()]
     fields = {
         "hook": ValueField("Hook", Kind.CHOICE, choices=names),
         "tools": ValueField("Tools", Kind.LINE, "Pattern of the whole name. Empty: every tool."),

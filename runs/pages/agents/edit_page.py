@@ -203,7 +203,7 @@ def _show_conflict(
 
 
 def _render(request: HttpRequest, entry: EnteredProject, draft: AgentDraft, *, status: int = 200) -> HttpResponse:
-    tools = [tool_facts(each) for each in TOOLS.registered()]
+    tools = [tool_facts(each) for each in TOOLS.entries()]
     chosen = draft.form.chosen_tools if draft.form is not None else []
     newest = agent_definitions.versions_of(draft.agent) if draft.agent and draft.conflict is not None else None
     context = {

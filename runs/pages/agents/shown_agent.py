@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentops.base.catalogue import CatalogueEntry
 from agentops.base.redaction.masked_secrets import masked
 from runs.agents import policies
 from runs.agents.policies import PolicyRule, Trigger
 from runs.agents.policy_errors import InvalidPolicy
+from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import PREFIX
-from runs.tools.registry import RECORDED, RegisteredTool
+from runs.tools.registry import RECORDED
 from runs.tools.sandbox.switches import why_off
 from timeline.display import Clip, clean, clip, format_duration, format_json
 
@@ -103,18 +105,18 @@ def first_line(text: str) -> str:
     return clean(text.strip().partition("\n")[0])
 
 
-def tool_facts(registered: RegisteredTool) -> ShownTool:
+def tool_facts(entry: CatalogueEntry[Tool]) -> ShownTool:
     """Return an installed tool for display."""
-    tool = registered.tool
+    tool = entry.part
     limit = "" if tool.timeout_s is None else f"{tool.timeout_s:g} s"
     text = first_line(tool.description)
-    return ShownTool(tool.name, text, tool.effect.value, limit, tool.needs_approval, registered.source, why_off(tool))
+    return ShownTool(tool.name, text, tool.effect.value, limit, tool.needs_approval, entry.source, why_off(tool))
 
 
 def _tool(name: str) -> ShownTool:
-    registered = next((each for each in TOOLS.registered() if each.tool.name == name), None)
-    if registered is not None:
-        return tool_facts(registered)
+    entry = next((each for each in TOOLS.entries() if each.name == name), None)
+    if entry is not None:
+        return tool_facts(entry)
     if name == RECORDED:
         return ShownTool(name, "Answers every call from the recording of the agent.", source="built in")
     if name.startswith(PREFIX):

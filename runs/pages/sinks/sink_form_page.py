@@ -20,7 +20,7 @@ from runs.pages.sinks.shown_sink import get_sink
 from runs.pages.sinks.sink_actions import back, show_secret
 from runs.pages.sinks.sink_fields import SinkForm
 from runs.telemetry import sink_changes
-from runs.telemetry.kind_catalogue import kind_of, names
+from runs.telemetry.kind_catalogue import KINDS, kind_of
 from runs.telemetry.sink_kind import InvalidSink, SinkKind
 from timeline.events.vocabulary import EVENT_TYPES
 
@@ -36,7 +36,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
     entry = enter(principal, project, Action.CONFIGURE)
     chosen = request.GET.get("kind", "") if request.method != "POST" else request.POST.get("kind", "")
     if request.method != "POST" and not chosen:
-        context = {**page_context(entry, "settings"), "kinds": [kind_of(name) for name in names()]}
+        context = {**page_context(entry, "settings"), "kinds": [kind_of(name) for name in KINDS.names()]}
         return render(request, "runs/sinks/kinds.html", context)
     kind = _kind(chosen)
     if request.method != "POST":
@@ -92,7 +92,7 @@ def _kind(name: str) -> SinkKind:
     try:
         return kind_of(name)
     except InvalidSink:
-        raise InvalidQuery(f"kind must be one of {', '.join(names())}") from None
+        raise InvalidQuery(f"kind must be one of {', '.join(KINDS.names())}") from None
 
 
 def _render(request: HttpRequest, entry: EnteredProject, form: SinkForm) -> HttpResponse:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import cache
 from typing import Any
 
 from pydantic_ai.models import StreamedResponse
 
-from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
+from runs.providers.base import FollowUp, ModelCall, ProviderUnusable
 from runs.providers.claude_cli import program_command
 
 
-@register("claude_cli")
-@cache
 class ClaudeCliProvider:
     """Sessions of Claude Code. The program runs its built-in tools; the model is the program's, or "default"."""
 

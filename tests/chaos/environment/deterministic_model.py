@@ -24,7 +24,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,7 +40,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs.providers.base import FollowUp, ModelCall, register
+from runs.providers.base import PROVIDERS, FollowUp, ModelCall
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, ToolContext
 from runs.tools.catalogue import TOOLS
@@ -165,8 +164,6 @@ class Stream(ScriptedStream):
         return RequestUsage(input_tokens=self._tokens * 10, output_tokens=self._tokens)
 
 
-@register("chaos")
-@cache
 class ChaosProvider:
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         """Accept every model and setting."""
@@ -190,6 +187,9 @@ class ChaosProvider:
         """Return a scripted user turn after some answers of a talkative model. It changes the conversation."""
         speaks = model.startswith("talkative") and Random(f"{model} {number}").random() < 0.2
         return FollowUp(user=f"And what of {number}?") if speaks else FollowUp()
+
+
+PROVIDERS.add("chaos", ChaosProvider)
 
 
 # --- Tools ------------------------------------------------------------------------------------------------------

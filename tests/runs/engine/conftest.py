@@ -14,7 +14,6 @@ import pytest
 from pytest_django import Settings
 
 from runs import chaos
-from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext
 from runs.lifecycle import places, suspects
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
@@ -23,6 +22,7 @@ from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, Died, MakeHelper, MakeScripted
 from tests.support.engine.hook_samples import DECIDES
 from tests.support.engine.policy_occasions import saying
+from tests.support.extensions import added_parts
 from tests.support.factories import make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Move, Play
 
@@ -129,15 +129,13 @@ def model_calls(ledger: Path) -> Callable[[], list[int]]:
 def told(settings: Settings) -> Iterator[Told]:
     """Set the decisions of the hooks in `hook_samples`: name → function of the context."""
     settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine.hook_samples"]
-    hook_catalogue.reload()
 
     def tell(**decides: Callable[[HookContext], Any]) -> None:
         DECIDES.update(decides)
 
-    yield tell
+    with added_parts():
+        yield tell
     DECIDES.clear()
-    settings.AGENTOPS_HOOK_MODULES = []
-    hook_catalogue.reload()
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ def counted_tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         calls.append(by)
         return json.dumps({"total": sum(calls)})
 
-    known = TOOLS.tool
-    monkeypatch.setattr(TOOLS, "tool", lambda name: count_calls if name == count_calls.name else known(name))
+    known = TOOLS.get
+    monkeypatch.setattr(TOOLS, "get", lambda name: count_calls if name == count_calls.name else known(name))
     return request.param
 
 

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from agentops.checks import hooks_can_be_loaded
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, InvalidHook, Verdict
+from tests.support.extensions import added_parts
 from tests.support.paths import ROOT
 
 GUIDE = (ROOT / "docs/guides/hooks.md").read_text(encoding="utf-8")
@@ -24,9 +25,8 @@ def last_block(language: str) -> str:
 
 @pytest.fixture(autouse=True)
 def found_again() -> Iterator[None]:
-    hook_catalogue.reload()
-    yield
-    hook_catalogue.reload()
+    with added_parts():
+        yield
 
 
 def install(folder: Path, entries: str) -> None:

@@ -18,7 +18,7 @@ from agentops.accounts.models import AuditEntry, Project, Role
 from runs.models import Delivery, Sink, SinkCursor
 from runs.pages.sinks import sink_page
 from runs.pages.sinks.sink_fields import SinkForm
-from runs.telemetry import kind_catalogue
+from runs.telemetry.kind_catalogue import KINDS, kind_of
 from runs.telemetry.sink_targets import unsealed
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run
@@ -236,10 +236,10 @@ def test_the_list_shows_errors_and_the_backlog(admin: Client, project: Project, 
     assert " s, 2 events" in listed
 
 
-@pytest.mark.parametrize("kind", kind_catalogue.names())
+@pytest.mark.parametrize("kind", KINDS.names())
 def test_browsers_do_not_store_secrets_or_urls(admin: Client, kind: str) -> None:
     page = parse(admin.get(NEW, {"kind": kind}).content.decode())
-    form = SinkForm(kind_catalogue.kind_of(kind), None)
+    form = SinkForm(kind_of(kind), None)
     marked = {
         each.attributes["name"]
         for each in page.walk()

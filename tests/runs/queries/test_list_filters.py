@@ -73,7 +73,8 @@ def test_every_filter_is_in_the_form_the_api_and_the_command() -> None:
 @pytest.mark.parametrize("one", FILTERS, ids=[one.name for one in FILTERS])
 def test_a_condition_is_the_same_for_querysets_and_for_lists_in_sql(one: RunFilter) -> None:
     project = make_project("alpha")
-    fields = {"labels": ["a"], "status_reason": "a", "cost_usd": 1, "started_at": NOON, "agent_config": {"agent_id": "a"}}
+    texts = {"labels": ["a"], "status_reason": "a", "agent_config": {"agent_id": "a"}}
+    fields = texts | {"cost_usd": 1, "started_at": NOON}
     runs = make_runs(project, 3, **fields)
     value = {
         filter_values.STATUSES: "queued,failed",

@@ -19,10 +19,11 @@ from agentops.sinks import InvalidSink, subscribe
 from runs.external.import_runs import import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
-from runs.telemetry import kind_catalogue
 from runs.telemetry.exporter import Exporter
+from runs.telemetry.kind_catalogue import KINDS
 from runs.telemetry.kinds import jsonl_sink
 from tests.support import installed_package
+from tests.support.extensions import added_parts, search_again
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.sinks import append, export, make_sink, wake
 from tests.support.web.receiver import Receiver
@@ -144,10 +145,8 @@ ACME = """
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     installed_package.install(tmp_path, monkeypatch, "own_acme", ACME, {"sinks": {"acme": "own_acme:Acme"}})
-    kind_catalogue.reload()
-    yield lambda: __import__("own_acme").sent
-    monkeypatch.undo()
-    kind_catalogue.reload()
+    with added_parts():
+        yield lambda: __import__("own_acme").sent
 
 
 def test_a_kind_of_another_package_is_used_like_the_others(acme: Any) -> None:
@@ -163,16 +162,15 @@ def test_a_kind_of_another_package_is_used_like_the_others(acme: Any) -> None:
     export()
 
     assert acme() == ["broken", ("ops", "t0k", ["x.note"])]
-    assert kind_catalogue.faults() == []
+    assert KINDS.faults() == []
 
 
 def test_a_missing_kind_keeps_its_events(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run()
     sink = make_sink(run.project, "acme", {"room": "ops"}, secrets={"token": "t0k"})
     append(run, "waits")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
-    monkeypatch.setattr("runs.extensions.entry_points", lambda **_: [])
-    kind_catalogue.reload()
+    monkeypatch.setattr("agentops.base.catalogue.entry_points", lambda **_: [])
+    search_again()
     Exporter().run_due()
 
     cursor = wake(sink)

@@ -11,8 +11,6 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 
-from runs.extensions import ExtensionFailed
-from runs.tools import own_tools
 from runs.tools.builtin import BUILTIN
 from runs.tools.registry import Registry, UnknownTool
 from tests.support import installed_package
@@ -44,13 +42,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def test_the_public_tools_of_a_module_are_added(install: Install) -> None:
     install("own_weather", WEATHER, tools={"acme": "own_weather", "same": "own_weather:weather"})
-    registry = Registry(BUILTIN, own_tools.load)
+    registry = Registry(BUILTIN)
 
     assert registry.names() == ["http_fetch", "list_dir", "read_file", "weather"]
-    [added] = [each for each in registry.registered() if each.tool.name == "weather"]
+    [added] = [each for each in registry.entries() if each.name == "weather"]
     assert added.source == "entry point agentops.tools: acme = own_weather of own_weather 1.0"
-    assert (added.tool.effect, added.tool.timeout_s) == ("read", 3)
-    assert list(added.tool.parameters_schema["properties"]) == ["city"]
+    assert (added.part.effect, added.part.timeout_s) == ("read", 3)
+    assert list(added.part.parameters_schema["properties"]) == ["city"]
     [fault] = registry.faults()
     assert str(fault) == (
         "entry point agentops.tools: same = own_weather:weather of own_weather 1.0: "
@@ -86,7 +84,7 @@ def test_an_invalid_module_is_reported_and_skipped(case: str, install: Install, 
     source, reason = FAULTY[case]
     install(f"faulty_{case}", source)
     settings.AGENTOPS_TOOL_MODULES = [f"faulty_{case}"]
-    registry = Registry(BUILTIN, own_tools.load)
+    registry = Registry(BUILTIN)
 
     with pytest.raises(UnknownTool, match=r"Extensions that cannot be used: 1; see `agentops tools`"):
         registry.resolve(["later"], {})
@@ -99,7 +97,7 @@ def test_an_invalid_module_is_reported_and_skipped(case: str, install: Install, 
 
 def test_the_system_checks_report_invalid_modules(settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
-    monkeypatch.setattr("runs.tools.catalogue.TOOLS", Registry(BUILTIN, own_tools.load))
+    monkeypatch.setattr("runs.tools.catalogue.TOOLS", Registry(BUILTIN))
 
     [message] = [each for each in run_checks() if each.id == "agentops.W005"]
     assert "module 'no_such_module' of AGENTOPS_TOOL_MODULES" in message.msg
@@ -108,18 +106,14 @@ def test_the_system_checks_report_invalid_modules(settings, monkeypatch: pytest.
 
 def test_a_function_without_the_decorator_is_not_a_tool(install: Install) -> None:
     install("own_plain", "def plain(): ...", tools={"plain": "own_plain:plain"})
-    faults: list[ExtensionFailed] = []
-
-    assert list(own_tools.load(faults)) == []
-    assert (
-        faults[0].reason == "names a function that is not decorated with @tool; expected a tool, or a module with tools"
-    )
+    [fault] = Registry().faults()
+    assert fault.reason == "names a function that is not decorated with @tool; expected a tool, or a module with tools"
 
 
 def test_the_command_lists_tools_and_errors(install: Install, monkeypatch: pytest.MonkeyPatch, settings) -> None:
     install("own_sky", WEATHER, tools={"sky": "own_sky"})
     settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
-    monkeypatch.setattr("runs.management.commands.tools.TOOLS", Registry(BUILTIN, own_tools.load))
+    monkeypatch.setattr("runs.management.commands.tools.TOOLS", Registry(BUILTIN))
     out = io.StringIO()
 
     with pytest.raises(CommandError, match=r"module 'no_such_module' of AGENTOPS_TOOL_MODULES: cannot be loaded"):

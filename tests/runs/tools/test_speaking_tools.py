@@ -18,8 +18,8 @@ CONTEXT = ToolContext(
 
 
 def test_agents_can_use_both_tools() -> None:
-    assert TOOLS.tool("done") is DONE
-    assert TOOLS.tool("ask_user") is ASK_USER
+    assert TOOLS.get("done") is DONE
+    assert TOOLS.get("ask_user") is ASK_USER
     assert (DONE.ends, DONE.asks, ASK_USER.ends, ASK_USER.asks) == (True, False, False, True)
     assert all(tool.definition.description for tool in (DONE, ASK_USER))
 

@@ -40,7 +40,7 @@ def root(tmp_path: Path, settings) -> Path:
 @pytest.fixture
 def call(make_ctx, root: Path) -> Call:
     def run(name: str, **arguments: Any) -> ToolResult:
-        tool = TOOLS.tool(name)
+        tool = TOOLS.get(name)
         assert tool is not None
         return tool.run(make_ctx(settings={"root": str(root)}), arguments)
 

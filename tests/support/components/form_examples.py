@@ -92,7 +92,7 @@ def _agent(content: SampleContent) -> Mapping[str, Any]:
     }  # fmt: skip
     form = _sent(DefinitionForm(definition))
     form.add_problems(examine(form.definition()).problems)
-    tools = [(tool_facts(each), at % 2 == 0) for at, each in enumerate(TOOLS.registered()[:6])]
+    tools = [(tool_facts(each), at % 2 == 0) for at, each in enumerate(TOOLS.entries()[:6])]
     return {"form": form, "models": [], "tools": tools}
 
 

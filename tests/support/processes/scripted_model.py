@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from pydantic_ai.messages import ModelResponseStreamEvent, TextPart, ThinkingPar
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs.providers.base import FollowUp, ModelCall, register
+from runs.providers.base import PROVIDERS, FollowUp, ModelCall
 from runs.statuses import Effect
 from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
@@ -106,8 +105,6 @@ class ScriptedStream(StreamedResponse):
         return datetime.now(UTC)
 
 
-@register("scripted")
-@cache
 class ScriptedProvider:
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         """Accept every script."""
@@ -124,6 +121,9 @@ class ScriptedProvider:
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         return FollowUp()
+
+
+PROVIDERS.add("scripted", ScriptedProvider)
 
 
 def by_the_script(call: ModelCall) -> Iterable[Move]:

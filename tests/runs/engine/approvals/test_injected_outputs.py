@@ -62,7 +62,7 @@ def web_page(ctx: ToolContext, n: int) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> None:
-    if TOOLS.tool("web_page") is None:
+    if TOOLS.get("web_page") is None:
         TOOLS.register(web_page)
 
 

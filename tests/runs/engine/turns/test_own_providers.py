@@ -12,9 +12,10 @@ from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
 from agentops.providers import ModelCall, ModelHTTPError, Piece, RequestUsage, StreamingProvider
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
-from runs.providers import own_providers
+from runs.providers.base import MEMBERS
 from runs.statuses import RunStatus
 from tests.support.engine.fixture_types import MakeScripted
+from tests.support.extensions import added_parts
 from tests.support.factories import drive
 from tests.support.paths import ROOT
 from tests.support.run_checks import check, events
@@ -37,7 +38,6 @@ class Told(StreamingProvider):
 def made(scripted: MakeScripted, settings: Any, quick_retries: None) -> Iterator[MakeRun]:
     settings.AGENTOPS_PROVIDER_MODULES = [__name__]
     settings.AGENTOPS_OUTAGE_S = 0
-    own_providers.reload()
 
     def make(answer: Answer) -> AgentRun:
         ANSWERS["answer"] = answer
@@ -46,8 +46,8 @@ def made(scripted: MakeScripted, settings: Any, quick_retries: None) -> Iterator
         run.save(update_fields=["agent_config"])
         return run
 
-    yield make
-    own_providers.reload()
+    with added_parts():
+        yield make
 
 
 def test_the_yielded_pieces_become_an_answer(made: MakeRun) -> None:
@@ -127,5 +127,4 @@ def test_the_example_in_the_guide_runs() -> None:
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     provider = namespace["AcmeProvider"]()
-    assert own_providers.MEMBERS
-    assert all(hasattr(provider, member) for member in own_providers.MEMBERS)
+    assert all(hasattr(provider, member) for member in MEMBERS)

@@ -15,6 +15,7 @@ from runs.external.import_runs import import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.upkeep import invariants, replay_check
+from tests.support.extensions import added_parts
 from tests.support.paths import ROOT
 
 GUIDE = (ROOT / "docs" / "guides" / "import.md").read_text(encoding="utf-8")
@@ -43,9 +44,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot-importer\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    formats.reload()
-    yield
-    formats.reload()
+    with added_parts():
+        yield
 
 
 def chat(*lines: object) -> ImportFile:
