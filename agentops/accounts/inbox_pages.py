@@ -47,7 +47,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "is_verified": is_verified(request.user),
         "gets_mail": Action.OPERATE in entry.actions and mailing.gets_mail(owner, principal.user_id),
     }
-    return render(request, "projects/notifications.html", context)
+    return render(request, "accounts/notifications.html", context)
 
 
 @require_POST

@@ -241,7 +241,7 @@ def _page(
         "secret": secret,
         "secret_of": secret_of,
     }
-    return render(request, "runs/alert_rules.html", context, status=status)
+    return render(request, "runs/alerts/alert_rules.html", context, status=status)
 
 
 def _rows(project: Project) -> list[ListedAlertRule]:

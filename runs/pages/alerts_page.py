@@ -107,7 +107,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "is_first_page": before is None,
         "older": found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None,
     }
-    return render(request, "runs/alerts.html", context)
+    return render(request, "runs/alerts/alerts.html", context)
 
 
 @require_POST

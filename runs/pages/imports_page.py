@@ -72,7 +72,7 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
         "deleted": len(file_import.run_ids) - len(runs),
         "may_cancel": Action.IMPORT in entry.actions and not file_import.is_finished,
     }
-    return render(request, "runs/import.html", context)
+    return render(request, "runs/imports/import.html", context)
 
 
 @require_POST
@@ -115,7 +115,7 @@ def _render(
         "upload_days": UPLOAD_KEPT.days,
         "import_days": IMPORT_KEPT.days,
     }
-    return render(request, "runs/imports.html", context, status=422 if refusal else 200)
+    return render(request, "runs/imports/imports.html", context, status=422 if refusal else 200)
 
 
 def _prepare(imports: list[FileImport]) -> None:

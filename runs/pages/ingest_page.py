@@ -68,7 +68,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "command": f"agentops key create --project {entry.project.slug} --scopes ingest",
         "days": COUNTS_KEPT.days,
     }
-    return render(request, "runs/ingest.html", context)
+    return render(request, "runs/imports/ingest.html", context)
 
 
 def health_of(project: Project, now: datetime) -> list[IngestHealth]:

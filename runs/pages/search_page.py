@@ -251,7 +251,9 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         **_choices(entry.project, form),
     }
     # htmx only displays responses with status 200.
-    return render(request, "runs/search.html", context, status=400 if page.error and not HtmxDetails(request) else 200)
+    return render(
+        request, "runs/search/search.html", context, status=400 if page.error and not HtmxDetails(request) else 200
+    )
 
 
 def _search(project: Project, form: SearchForm) -> ResultPage:

@@ -32,7 +32,7 @@ def by_link(request: HttpRequest, token: str) -> HttpResponseBase:
     rate_limits.count_address(request)
     link = share_links.link_of(token)
     if link is None:
-        return _private(render(request, "runs/share_link.html", status=404))
+        return _private(render(request, "runs/report/share_link.html", status=404))
     rate_limits.count(request, "share", link.pk.hex, LINK_LIMIT)
     share_links.count_view(link)
     project_scope.add(link.project_id)

@@ -273,14 +273,14 @@ def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
         **tab_links(run, "tree"),
         **_changing(request, principal, run),
     }
-    return render(request, "runs/tree.html", context)
+    return render(request, "runs/tree/tree.html", context)
 
 
 @require_safe
 def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Return the parts that change on an open page, as a fragment."""
     principal = principal_of(request)
-    return render(request, "runs/_tree_changes.html", _changing(request, principal, run_for(principal, run_id)))
+    return render(request, "runs/tree/_tree_changes.html", _changing(request, principal, run_for(principal, run_id)))
 
 
 def _changing(request: HttpRequest, principal: Principal, run: AgentRun) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from timeline.display import clean
 register = template.Library()
 
 
-@register.inclusion_tag("runs/_run_labels.html", takes_context=True)
+@register.inclusion_tag("runs/run/_run_labels.html", takes_context=True)
 def labels_line(context: template.Context, run: AgentRun, actions: Collection[Action]) -> dict[str, Any]:
     """Render the labels of a run and its Export menu, with the share links for admins."""
     request = context.request  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ def labels_line(context: template.Context, run: AgentRun, actions: Collection[Ac
     }
 
 
-@register.inclusion_tag("runs/_run_notes.html", takes_context=True)
+@register.inclusion_tag("runs/run/_run_notes.html", takes_context=True)
 def notes_section(context: template.Context, run: AgentRun, actions: Collection[Action]) -> dict[str, Any]:
     """Render the notes on a run, and the forms to add and change them."""
     principal = principal_of(context.request)  # type: ignore[attr-defined]

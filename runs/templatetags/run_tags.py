@@ -12,7 +12,7 @@ from runs.queries.overview.needs import count_of
 register = template.Library()
 
 
-@register.inclusion_tag("runs/_bell.html", takes_context=True)
+@register.inclusion_tag("runs/approvals/_bell.html", takes_context=True)
 def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
     """Render the link to the inbox with the number of its entries. One query.
 

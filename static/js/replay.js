@@ -1,5 +1,5 @@
 // The player of a replay: play, pause, speed, scrub, step, keyboard. It only asks for what the page shows at an event
-// (templates/runs/_replay_frame.html); nothing is executed. Each frame says when its next events were stored.
+// (templates/runs/run/_replay_frame.html); nothing is executed. Each frame says when its next events were stored.
 "use strict";
 (() => {
   const TICK_MS = 50;

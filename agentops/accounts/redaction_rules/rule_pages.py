@@ -159,7 +159,7 @@ def _page(
         "tested": tested,
         "max_rules": rule_changes.MAX_RULES,
     }
-    return render(request, "projects/redaction.html", context, status=status)
+    return render(request, "accounts/redaction.html", context, status=status)
 
 
 @sensitive_variables()

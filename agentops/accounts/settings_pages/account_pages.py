@@ -103,4 +103,4 @@ def _page(request: HttpRequest, principal: Principal, form: OwnPasswordForm, *, 
         "memberships": own.order_by("project__name", "pk")[:MAX_CHOICES],
         "projects": projects_for(principal).filter(archived_at=None).order_by("name", "pk")[:MAX_CHOICES],
     }
-    return render(request, "projects/account.html", context, status=status)
+    return render(request, "accounts/account.html", context, status=status)

@@ -106,11 +106,11 @@ def verify(request: HttpRequest, token: str) -> HttpResponse:
     principal, user = _signed_in(request)
     try:
         if request.method != "POST":
-            return render(request, "projects/verify_address.html", {"email": addresses.check_link(user, token)})
+            return render(request, "accounts/verify_address.html", {"email": addresses.check_link(user, token)})
         email = addresses.verify(user, token, actor=principal)
     except (AddressLinkInvalid, AddressTaken) as refusal:
         context = {"refusal": sentence(refusal), "can_send": settings.AGENTOPS_EMAIL and user.email}
-        return render(request, "projects/verify_address.html", context, status=refusal.status)
+        return render(request, "accounts/verify_address.html", context, status=refusal.status)
     messages.success(request, f"E-mail address {email} verified.")
     return see_other("address")
 
@@ -142,4 +142,4 @@ def _page(request: HttpRequest, form: AddressForm, *, status: int = 200) -> Http
         "is_verified": addresses.is_verified(form.user),
         "has_email": settings.AGENTOPS_EMAIL,
     }
-    return render(request, "projects/address.html", context, status=status)
+    return render(request, "accounts/address.html", context, status=status)

@@ -75,7 +75,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
         "max_file": MAX_FILE,
     }
-    return render(request, "projects/audit_log.html", context, status=200 if chosen is not None else 400)
+    return render(request, "accounts/audit_log.html", context, status=200 if chosen is not None else 400)
 
 
 @require_safe

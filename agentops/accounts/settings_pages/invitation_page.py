@@ -112,4 +112,4 @@ def _form(data: Any = None) -> SignUpForm:
 
 def _page(request: HttpRequest, invitation: Invitation, form: SignUpForm | None, *, status: int = 200) -> HttpResponse:
     context = {"invitation": invitation, "inviter": invitation.created_by.partition(":")[2], "form": form}
-    return render(request, "projects/invitation.html", context, status=status)
+    return render(request, "accounts/invitation.html", context, status=status)

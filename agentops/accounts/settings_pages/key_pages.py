@@ -62,7 +62,7 @@ def detail(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
     key = keys.key_of(entry.project, key_id)
     command = f"agentops key rotate {key.prefix}"
     context = {"row": _row(key), "form": RotationForm(), "command": command}
-    return render(request, "projects/api_key.html", {**settings_context(entry), **context})
+    return render(request, "accounts/api_key.html", {**settings_context(entry), **context})
 
 
 @require_POST
@@ -73,7 +73,7 @@ def rotate(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
     key, form = keys.key_of(entry.project, key_id), RotationForm(request.POST)
     if not form.is_valid():
         context = {"row": _row(key), "form": form, "command": f"agentops key rotate {key.prefix}"}
-        return render(request, "projects/api_key.html", {**settings_context(entry), **context}, status=422)
+        return render(request, "accounts/api_key.html", {**settings_context(entry), **context}, status=422)
     try:
         new = keys.rotate(key, actor=principal, overlap=form.overlap())
     except Conflict as refusal:
@@ -121,7 +121,7 @@ def _page(
         "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
         "command": f"agentops key create --project {entry.project.slug} --name NAME --scopes read,write --expires 90d",
     }
-    return render(request, "projects/api_keys.html", context, status=status)
+    return render(request, "accounts/api_keys.html", context, status=status)
 
 
 def _show(request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiKey | None = None) -> HttpResponse:
@@ -133,7 +133,7 @@ def _show(request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiK
         "old": old,
         "command": _example(request, new),
     }
-    response = render(request, "projects/new_api_key.html", context)
+    response = render(request, "accounts/new_api_key.html", context)
     response["Cache-Control"] = "no-store"
     return response
 

@@ -73,7 +73,7 @@ def remove(request: HttpRequest, project: str) -> HttpResponse:
     if request.method != "POST":
         role = Membership.objects.get(project=entry.project, user=user).role
         context = {"member": user, "role": role, "is_self": user.pk == principal.user_id}
-        return render(request, "projects/remove_member.html", {**settings_context(entry), **context})
+        return render(request, "accounts/remove_member.html", {**settings_context(entry), **context})
     try:
         memberships.remove_member(entry.project, user, actor=principal)
     except Conflict as refusal:
@@ -161,4 +161,4 @@ def _page(
         "invitations": [(each, request.build_absolute_uri(invitations.url_path(each))) for each in open_now],
         "command": f"agentops member add NAME --project {entry.project.slug} --role operator",
     }
-    return render(request, "projects/members.html", context, status=status)
+    return render(request, "accounts/members.html", context, status=status)

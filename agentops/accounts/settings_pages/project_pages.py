@@ -60,4 +60,4 @@ def _page(
         "next": batch[PAGE_SIZE - 1].slug if len(batch) > PAGE_SIZE else "",
         "command": "agentops project create SLUG --name NAME",
     }
-    return render(request, "projects/projects.html", context, status=status)
+    return render(request, "accounts/projects.html", context, status=status)

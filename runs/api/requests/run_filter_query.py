@@ -12,14 +12,14 @@ from rest_framework.exceptions import ValidationError
 from runs.api.requests.bodies import Choice, IdField, StringField
 from runs.api.requests.queries import Choices, QuerySerializer, Time
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import IN_API, ON_SITE, RunFilter
-from runs.queries.run_lists.filter_values import Kind
+from runs.queries.run_lists.filter_table import IN_API, ON_SITE, ListFilter
+from runs.queries.run_lists.filter_values import ValueKind
 
 
 class FilterText(StringField):
     """A value, parsed as on the site."""
 
-    def __init__(self, kind: Kind, **options: Any) -> None:
+    def __init__(self, kind: ValueKind, **options: Any) -> None:
         super().__init__(allow_blank=False, **options)
         self.kind = kind
 
@@ -34,14 +34,14 @@ class FilterText(StringField):
 
 
 #: The fields of the list, which is stricter than the site.
-_STRICT: dict[filter_values.Kind, Callable[..., serializers.Field]] = {
+_STRICT: dict[filter_values.ValueKind, Callable[..., serializers.Field]] = {
     filter_values.NAME: partial(FilterText, filter_values.NAME, min_length=1, max_length=filter_values.MAX_TEXT),
     filter_values.ID: IdField,
     filter_values.TIME: Time,
 }
 
 
-def _field_of(one: RunFilter, *, is_strict: bool) -> serializers.Field:
+def _field_of(one: ListFilter, *, is_strict: bool) -> serializers.Field:
     kind, style = one.kind, {} if one.example is None else {"example": one.example}
     options = {"required": False, "help_text": one.help, "style": style}
     if kind.is_many:
@@ -56,7 +56,7 @@ def _field_of(one: RunFilter, *, is_strict: bool) -> serializers.Field:
     return FilterText(kind, **options | {"help_text": f"{one.help} {kind.note}".strip()})
 
 
-def _query_of(known: Mapping[str, RunFilter], *, is_strict: bool) -> Any:
+def _query_of(known: Mapping[str, ListFilter], *, is_strict: bool) -> Any:
     fields = {name: _field_of(one, is_strict=is_strict) for name, one in known.items()}
     return type("FilterQuery", (QuerySerializer,), fields)
 

@@ -20,7 +20,7 @@ from runs.management.agent.input_files import clean_argument
 from runs.management.agent.references import find_run
 from runs.management.export_output import STDOUT, write_export, write_into
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import ON_SITE, RunFilter
+from runs.queries.run_lists.filter_table import ON_SITE, ListFilter
 from runs.queries.run_lists.run_filters import Filters
 
 
@@ -76,7 +76,7 @@ class Command(AgentopsCommand):
         return export_list(project, _filters(options), ListFormat(options["format"] or ListFormat.JSONL))
 
 
-def _option_of(one: RunFilter) -> dict[str, Any]:
+def _option_of(one: ListFilter) -> dict[str, Any]:
     """Return the option of argparse for a filter."""
     kind = one.kind
     text = "; ".join(f"{each[0].lower()}{each[1:]}".rstrip(".") for each in (one.help, kind.note) if each)

@@ -87,7 +87,7 @@ def versions(request: HttpRequest, project: str, agent: str) -> HttpResponse:
         "b": b if b is not None else found.version,
         "differences": differences,
     }
-    return render(request, "runs/agent_versions.html", context)
+    return render(request, "runs/agents/agent_versions.html", context)
 
 
 def _page(
@@ -119,7 +119,7 @@ def _page(
         "headings": headings(DEFAULT, None, ()),
         "activity": activity_of([agent.pk], now)[agent.pk] if number is None else None,
     }
-    return render(request, "runs/agent.html", context)
+    return render(request, "runs/agents/agent.html", context)
 
 
 def _project_rules(entry: EnteredProject) -> list[ShownApprovalRule] | None:

@@ -66,7 +66,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
         "commands": commands.first_run(entry.project)[:1],
     }
-    return render(request, "runs/agents.html", context)
+    return render(request, "runs/agents/agents.html", context)
 
 
 def page_context(entry: EnteredProject, section: str) -> dict[str, Any]:

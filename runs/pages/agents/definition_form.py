@@ -74,7 +74,7 @@ class DefinitionForm(forms.Form):
         shown, policies = masked(dict(stored)), _policies_of(stored)
         self.stored_tools = _tools_of(shown)
         self.chosen_tools = self.stored_tools if data is None else _sent_tools(data, self.stored_tools)
-        known = set(TOOLS.names())
+        known = {each.name for each in TOOLS.entries()}
         initial = _texts_of(shown) | {"more_tools": "\n".join(name for name in self.chosen_tools if name not in known)}
         if data is not None:
             data = data.copy()

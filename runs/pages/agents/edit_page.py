@@ -215,7 +215,7 @@ def _render(request: HttpRequest, entry: EnteredProject, draft: AgentDraft, *, s
         "tools": [(tool, tool.name in chosen) for tool in tools],
         "latest": newest.first() if newest is not None else None,
     }
-    return render(request, "runs/agent_form.html", context, status=status)
+    return render(request, "runs/agents/agent_form.html", context, status=status)
 
 
 def _whole(draft: AgentDraft) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def by_link(request: HttpRequest, token: str) -> HttpResponse:
     """
     found = _of_link(request, token)
     if found is None:
-        return render(request, "runs/approval_link.html", {"item": None}, status=404)
+        return render(request, "runs/approvals/approval_link.html", {"item": None}, status=404)
     approval, principal = found
     if request.method == "POST":
         typed = _decide(request, principal, approval.run, approval.call_id)
@@ -71,7 +71,7 @@ def _render(
         "typed": typed,
         "next": request.POST.get("next", ""),
     }
-    return render(request, "runs/approval_link.html", context, status=422 if typed else 200)
+    return render(request, "runs/approvals/approval_link.html", context, status=422 if typed else 200)
 
 
 def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | None:

@@ -43,7 +43,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "unread": notifications.unread_count(entry.project.pk, principal.user_id) if principal.user_id else 0,
         **_page(request, "inbox", [entry.project], {entry.project.pk} if may_decide else set()),
     }
-    return render(request, "runs/approvals.html", context)
+    return render(request, "runs/approvals/approvals.html", context)
 
 
 @require_safe
@@ -61,7 +61,7 @@ def everything(request: HttpRequest) -> HttpResponse:
         "may_decide": bool(pairs),
         **_page(request, "all", projects, {project_id for _, project_id in pairs}),
     }
-    return render(request, "runs/approvals.html", context)
+    return render(request, "runs/approvals/approvals.html", context)
 
 
 def _page(request: HttpRequest, name: str, projects: Sequence[Project], decidable: Collection[UUID]) -> dict[str, Any]:

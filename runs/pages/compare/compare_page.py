@@ -125,8 +125,8 @@ def compare(request: HttpRequest) -> HttpResponse:
     runs = None if invalid else _load_both(principal, ids["a"], ids["b"])
     if runs is None:
         context = {"values": values, "invalid": invalid, "has_one_run": bool(ids["a"] or ids["b"])}
-        return render(request, "runs/compare_form.html", context, status=400 if invalid else 200)
-    return render(request, "runs/compare.html", _context(principal, *runs, page=request.GET.get("page", "")))
+        return render(request, "runs/compare/compare_form.html", context, status=400 if invalid else 200)
+    return render(request, "runs/compare/compare.html", _context(principal, *runs, page=request.GET.get("page", "")))
 
 
 def _parse_id(text: str) -> UUID | None:

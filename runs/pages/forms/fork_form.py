@@ -145,4 +145,4 @@ def _render(
         "offers_settings": may(principal, Action.CONFIGURE, run.project_id),
         "token": token,
     }
-    return render(request, "runs/fork.html", context, status=status)
+    return render(request, "runs/forms/fork.html", context, status=status)

@@ -37,7 +37,7 @@ class RowGroup:
         return next(iter(self.fields))
 
 
-class RuleRow(forms.Form):
+class RuleRowForm(forms.Form):
     """A rule."""
 
     def __init__(self, *args: Any, group: RowGroup, **options: Any) -> None:
@@ -60,7 +60,7 @@ class RuleRow(forms.Form):
         return {self.lead: "", **values}
 
 
-class RuleRows(forms.formset_factory(RuleRow, extra=0, can_delete=True, max_num=MAX_ROWS, absolute_max=MAX_ROWS)):  # type: ignore[misc]
+class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_num=MAX_ROWS, absolute_max=MAX_ROWS)):  # type: ignore[misc]
     """The rows of a list, and the resulting rules. `stored` fills the form. Raise NotShowable."""
 
     def __init__(
@@ -92,7 +92,7 @@ class RuleRows(forms.formset_factory(RuleRow, extra=0, can_delete=True, max_num=
         ]
 
     @cached_property
-    def items(self) -> list[tuple[RuleRow, Any]]:
+    def items(self) -> list[tuple[RuleRowForm, Any]]:
         """The rows that are rules, each with its rule: the stored one if its texts are unchanged."""
         self.full_clean()
         items = []

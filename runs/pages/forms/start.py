@@ -123,7 +123,7 @@ def _render(
         "commands": commands.first_run(context["project"])[:1],
         "recordings": agent_definitions.RECORDINGS,
     }
-    return render(request, "runs/start.html", context, status=status)
+    return render(request, "runs/forms/start.html", context, status=status)
 
 
 def _choice(agent: Agent) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
         context |= {"payload": payload, "as_text": True}
     context["payload_facts"] = [(name, value) for name, value in payload.facts if value not in (None, "", 0)]
     if HtmxDetails(request) and not shows_secrets:
-        return render(request, "runs/_payload.html", context)
+        return render(request, "runs/run/_payload.html", context)
     context |= {
         "run": run,
         "run_title": clean(run.title) or "(untitled)",
@@ -252,7 +252,7 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
         "shows_secrets": shows_secrets,
         "offers_secrets": not shows_secrets and _has_visible_secrets(principal, run, payload),
     }
-    response = render(request, "runs/payload.html", context)
+    response = render(request, "runs/run/payload.html", context)
     if shows_secrets:
         response.headers["Cache-Control"] = "no-store"
     return response

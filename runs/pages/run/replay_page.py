@@ -26,7 +26,7 @@ from runs.statuses import RunStatus
 from timeline.display import clean, total_cost
 from timeline.reasons import reason_label
 
-_FRAME, _FLOW_FRAME = "runs/_replay_frame.html", "runs/flows/_flow_replay_frame.html"
+_FRAME, _FLOW_FRAME = "runs/run/_replay_frame.html", "runs/flows/_flow_replay_frame.html"
 #: Maximum messages and open tool calls next to the timeline.
 MAX_MESSAGES, MAX_CALLS = 8, 8
 _STATUSES = frozenset(RunStatus)
@@ -81,7 +81,7 @@ def replay(request: HttpRequest, **url: UUID) -> HttpResponse:
         "speeds": SPEEDS,
         **_frame_context(request, run),
     }
-    return render(request, "runs/replay.html", context)
+    return render(request, "runs/run/replay.html", context)
 
 
 @require_safe

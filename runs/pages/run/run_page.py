@@ -75,7 +75,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "shows": SHOWS,
         "back": _back(request, run),
     }
-    return render(request, "runs/detail.html", context)
+    return render(request, "runs/run/detail.html", context)
 
 
 @require_safe
@@ -85,7 +85,7 @@ def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     data = run_tabs.load(principal, run_id)
     run_head, run_facts = head_of(request, principal, data), facts.facts_of(data)
     context = {"project": data.run.project, "head": run_head, "facts": run_facts}
-    return render(request, "runs/_head_changes.html", context)
+    return render(request, "runs/run/_head_changes.html", context)
 
 
 @require_safe
@@ -97,7 +97,7 @@ def minimap(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "minimap": minimap_of(run.pk, run.log.last_seq),
         "load_url": "" if run.state.terminal else request.path,
     }
-    return render(request, "runs/_minimap_changes.html", context)
+    return render(request, "runs/run/_minimap_changes.html", context)
 
 
 def _to_flow_run(principal: Principal, flow_run_id: UUID, missing: RunNotFound) -> HttpResponse:
@@ -119,7 +119,7 @@ def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpi
         "tombstone": tombstone,
         "deleted_rows": [(name, tombstone["rows"].get(table, 0)) for name, table in DELETED_ROWS],
     }
-    return render(request, "runs/expired.html", context, status=expired.status)
+    return render(request, "runs/run/expired.html", context, status=expired.status)
 
 
 def _to_call(request: HttpRequest, run: AgentRun, page: str) -> HttpResponse:

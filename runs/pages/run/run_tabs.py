@@ -57,7 +57,7 @@ def tabs_of(run: AnyRun, current: str, counts: Mapping[str, int] | None = None) 
 
 
 def tab_links(run: AnyRun, current: str, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return the context of `runs/_tabs.html`. Flow runs have no search of their own."""
+    """Return the context of `runs/run/_tabs.html`. Flow runs have no search of their own."""
     if isinstance(run, FlowRun):
         return {"tabs": tabs_of(run, current)}
     return {

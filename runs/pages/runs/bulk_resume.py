@@ -179,7 +179,7 @@ def _render(
         **extra,
     }
     if HtmxDetails(request):
-        return render(request, "runs/_bulk.html", context)
+        return render(request, "runs/runs/_bulk.html", context)
     # The project menu is needed only on a full page.
     projects = projects_for(principal_of(request)).order_by("name", "pk")[:MAX_CHOICES]
-    return render(request, "runs/bulk.html", {**context, "projects": projects})
+    return render(request, "runs/runs/bulk.html", {**context, "projects": projects})

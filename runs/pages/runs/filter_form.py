@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentops.accounts.models import Project
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import ON_SITE, RunFilter
+from runs.queries.run_lists.filter_table import ON_SITE, ListFilter
 from runs.queries.run_lists.run_filters import Filters
 
 
@@ -14,7 +14,7 @@ from runs.queries.run_lists.run_filters import Filters
 class FilterField:
     """A field of the form."""
 
-    filter: RunFilter
+    filter: ListFilter
     value: str
     #: Values and texts of a menu or of checkboxes.
     choices: list[tuple[str, str]]

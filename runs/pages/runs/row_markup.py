@@ -30,4 +30,4 @@ def _form(fields: tuple[str, ...], columns: tuple[str, ...], boxes: bool, swap: 
     """Return the format string of rows in which these fields are not empty."""
     placeholders = {name: f"{{{name}}}" for name in fields}
     context = {"row": placeholders, "columns": columns, "boxes": boxes, "swap": swap}
-    return render_to_string("runs/_list_row.html", context)
+    return render_to_string("runs/runs/_list_row.html", context)

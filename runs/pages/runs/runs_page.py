@@ -74,7 +74,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "commands": commands.first_run(owner),
         "watch": commands.watch(owner) if may_operate and page.since is not None else "",
     }
-    return render(request, "runs/list.html", context)
+    return render(request, "runs/runs/list.html", context)
 
 
 @require_safe
@@ -96,7 +96,7 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
         **_waiting(owner),
         "first_page_url": _url(owner, query.first_page()),
     }
-    return render(request, "runs/_list_changes.html", context)
+    return render(request, "runs/runs/_list_changes.html", context)
 
 
 # Exempt, so that a POST gets status 405 and not a CSRF error.

@@ -105,4 +105,4 @@ def _render(
         "seen": json.dumps(seen),
         "unreadable": _fault(entry.project),
     }
-    return render(request, "runs/approval_rules.html", context, status=status)
+    return render(request, "runs/settings/approval_rules.html", context, status=status)

@@ -67,4 +67,4 @@ def _page(request: HttpRequest, entry: EnteredProject, *, error: str = "", statu
         "error": error,
         "command": f"agentops project delete {entry.project.slug}",
     }
-    return render(request, "projects/delete_project.html", context, status=status)
+    return render(request, "runs/settings/delete_project.html", context, status=status)

@@ -85,4 +85,4 @@ def _page(
         "in_progress": archiving.in_progress(entry.project),
         "being_recorded": archiving.being_recorded(entry.project),
     }
-    return render(request, "projects/general.html", context, status=status)
+    return render(request, "runs/settings/general.html", context, status=status)

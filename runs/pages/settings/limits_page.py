@@ -125,7 +125,7 @@ def _budgets(request: HttpRequest, entry: EnteredProject, form: BudgetsForm, *, 
         "unreadable": _fault(entry.project),
         "command": f"agentops budget {entry.project.slug} --tokens-per-day 2000000 --cost-usd-per-day 20",
     }
-    return render(request, "runs/budgets.html", context, status=status)
+    return render(request, "runs/settings/budgets.html", context, status=status)
 
 
 def _retention(
@@ -145,7 +145,7 @@ def _retention(
         "estimate": estimate(entry.project, days) if days is not None else None,
         "command": f"agentops retention --dry-run --project {entry.project.slug} --older-than {days or 90}",
     }
-    return render(request, "runs/retention.html", context, status=status)
+    return render(request, "runs/settings/retention.html", context, status=status)
 
 
 def _stored(project: Project) -> dict[str, str]:

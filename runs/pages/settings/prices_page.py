@@ -169,7 +169,7 @@ def _page(request: HttpRequest, entry: EnteredProject, form: PriceForm, *, statu
         "max_runs": MAX_RUNS,
         "form": form,
     }
-    return render(request, "runs/prices.html", context, status=status)
+    return render(request, "runs/settings/prices.html", context, status=status)
 
 
 def _initial(project: Project, model: str, tier: str, above: str) -> dict[str, str]:

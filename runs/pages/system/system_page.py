@@ -61,7 +61,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "concerns": sum(bool(fact.advice) for group in groups for fact in group.facts) + len(troubled),
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_LISTED],
     }
-    return render(request, "runs/system.html", context)
+    return render(request, "runs/system/system.html", context)
 
 
 def _sinks() -> tuple[int, list[ShownSink]]:

@@ -66,7 +66,7 @@ def rows_fragment(
         part, newer = window.newest(ledger.pk, ledger.last_seq, show), None
     older = None if after is not None else part.older
     response = render(
-        request, "runs/_timeline_rows.html", {**context, "items": part.items, "older": older, "newer": newer}
+        request, "runs/run/_timeline_rows.html", {**context, "items": part.items, "older": older, "newer": newer}
     )
     if before is None and part.at_end:
         response.headers[CURSOR_HEADER] = str(StreamCursor(part.last_seq, incarnation))

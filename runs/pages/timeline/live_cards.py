@@ -43,7 +43,7 @@ def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
     rows = ["".join([_html(change) for change in fold.take(event)]) for event in batch]
     data = facts.load_run_data(log_id)
     if data is not None:
-        rows[-1] += render_to_string("runs/_facts.html", {"facts": facts.facts_of(data), "oob": True})
+        rows[-1] += render_to_string("runs/run/_facts.html", {"facts": facts.facts_of(data), "oob": True})
     return [_piece(event, text, data.run.status if data else "") for event, text in zip(batch, rows, strict=True)]
 
 

@@ -17,19 +17,19 @@ from runs.queries.run_lists import filter_choices
 from runs.queries.run_lists import filter_conditions as conditions
 from runs.queries.run_lists import filter_values as values
 from runs.queries.run_lists.filter_conditions import Condition, compare
-from runs.queries.run_lists.filter_values import Kind
+from runs.queries.run_lists.filter_values import ValueKind
 
 #: Returns the choices of a form's menu in a project, as values and texts, with the chosen value.
 Choices = Callable[[Project, str], list[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
-class RunFilter:
+class ListFilter:
     """A filter of the run list."""
 
     #: The parameter of the page and of exports, and with dashes the option of the command line.
     name: str
-    kind: Kind
+    kind: ValueKind
     #: One sentence, for the API and the command line.
     help: str
     condition: Condition
@@ -54,66 +54,66 @@ def _moment(text: str) -> datetime:
 
 #: In the order of the form.
 FILTERS = (
-    RunFilter(
+    ListFilter(
         "status", values.STATUSES, "Filter by status.", compare("status__in", lambda value: value.split(",")),
         label="Status", example=["paused", "failed"], has_index=True,
     ),
-    RunFilter(
+    ListFilter(
         "agent", values.NAME, "Filter by agent name.", conditions.of_agent,
         label="Agent", api_name="agent_id", example="reviewer", has_index=True, choices=filter_choices.agents,
     ),
-    RunFilter("source", values.SOURCE, "Filter by source.", compare("source"), label="Source", has_index=True),
-    RunFilter(
+    ListFilter("source", values.SOURCE, "Filter by source.", compare("source"), label="Source", has_index=True),
+    ListFilter(
         "schedule", values.ID, "Filter by the schedule that started the run.", compare("schedule", UUID),
         label="Schedule", api_name="schedule_id", has_index=True, choices=filter_choices.schedules,
     ),
     # The API's list has a parameter of its own, which searches messages too.
-    RunFilter(
+    ListFilter(
         "q", values.SEARCH, "Filter by a text in the title or the first prompt, or by run ID.", conditions.with_text,
         label="Title, prompt or ID", api_name="",
     ),
-    RunFilter(
+    ListFilter(
         "root", values.FLAG, "Without child runs and runs that continue another run.", conditions.is_root,
         label="Root runs only", hint="Hide child runs and runs that continue another run",
     ),
-    RunFilter(
+    ListFilter(
         "label", values.NAME, "Filter by label, exact match.", conditions.with_label,
         label="Label", example="nightly", has_index=True,
     ),
-    RunFilter(
+    ListFilter(
         "created_after", values.TIME, "Runs created at this time or later.", compare("created_at__gte", _moment),
         label="From (UTC)", example="2026-11-20T00:00:00Z", has_index=True, is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "created_before", values.TIME, "Runs created before this time.", compare("created_at__lt", _moment),
         label="Until (UTC)", example="2026-11-21T00:00:00Z", has_index=True, is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "cost_min", values.DOLLARS, "Least cost in US dollars.", compare("cost_usd__gte", Decimal),
         label="Cost from ($)", example="0.25", is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "cost_max", values.DOLLARS, "Highest cost in US dollars.", compare("cost_usd__lte", Decimal),
         label="Cost to ($)", is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "duration_min", values.SECONDS, "Least duration in whole seconds.", conditions.took_at_least,
         label="Duration from (s)", example="60", is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "duration_max", values.SECONDS, "Highest duration in whole seconds.", conditions.took_at_most,
         label="Duration to (s)", is_more=True,
     ),
-    RunFilter(
+    ListFilter(
         "reason", values.LINE, "Filter by status reason or error type; case of A to Z is ignored.",
         conditions.with_reason, label="Reason or error type", example="rate_limited", is_more=True,
     ),
-    RunFilter("parent_run_id", values.ID, "Filter by parent run.", compare("parent_run", UUID), has_index=True),
-    RunFilter(
+    ListFilter("parent_run_id", values.ID, "Filter by parent run.", compare("parent_run", UUID), has_index=True),
+    ListFilter(
         "root_run_id", values.ID, "Filter by lineage: the run with this ID and all runs that continue it.",
         compare("root_run", UUID), has_index=True,
     ),
-    RunFilter(
+    ListFilter(
         "forked_from", values.ID, "Filter by the run that was forked.", compare("forked_from", UUID), has_index=True
     ),
 )  # fmt: skip

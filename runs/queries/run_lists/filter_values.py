@@ -35,7 +35,7 @@ SECONDS_PATTERN = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class ValueKind:
     """A kind of values: its parser, and how the form and the command line ask for a value."""
 
     parse: Callable[[str], str]
@@ -148,13 +148,13 @@ def _is_in_calendar(text: str) -> bool:
         return False
 
 
-STATUSES = Kind(statuses, choices=tuple(status.value for status in RunStatus), is_many=True)
-SOURCE = Kind(source, choices=tuple(AgentRun.Source.values))
-FLAG = Kind(flag)
-ID = Kind(identifier, "ID")
-NAME = Kind(label, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off"})
-LINE = Kind(line, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off", "spellcheck": "false"})
-SEARCH = Kind(line, "TEXT", attributes={"type": "search", "maxlength": str(MAX_TEXT), "data-filter": ""})
-TIME = Kind(local_time, "TIME", note="Without a zone: UTC.", attributes={"type": "datetime-local"})
-DOLLARS = Kind(cost, "USD", attributes={"inputmode": "decimal", "maxlength": "17", "autocomplete": "off"})
-SECONDS = Kind(seconds, "SECONDS", attributes={"inputmode": "numeric", "maxlength": "9", "autocomplete": "off"})
+STATUSES = ValueKind(statuses, choices=tuple(status.value for status in RunStatus), is_many=True)
+SOURCE = ValueKind(source, choices=tuple(AgentRun.Source.values))
+FLAG = ValueKind(flag)
+ID = ValueKind(identifier, "ID")
+NAME = ValueKind(label, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off"})
+LINE = ValueKind(line, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off", "spellcheck": "false"})
+SEARCH = ValueKind(line, "TEXT", attributes={"type": "search", "maxlength": str(MAX_TEXT), "data-filter": ""})
+TIME = ValueKind(local_time, "TIME", note="Without a zone: UTC.", attributes={"type": "datetime-local"})
+DOLLARS = ValueKind(cost, "USD", attributes={"inputmode": "decimal", "maxlength": "17", "autocomplete": "off"})
+SECONDS = ValueKind(seconds, "SECONDS", attributes={"inputmode": "numeric", "maxlength": "9", "autocomplete": "off"})

@@ -14,7 +14,7 @@ from agentops.base.refusals import InvalidQuery
 from runs.models import Agent, AgentRun
 from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists import filter_conditions
-from runs.queries.run_lists.filter_table import FILTERS, ON_SITE, RunFilter
+from runs.queries.run_lists.filter_table import FILTERS, ON_SITE, ListFilter
 
 _BY_NAME = {one.name: one for one in FILTERS}
 
@@ -26,7 +26,7 @@ class Filters:
     values: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, query: QueryDict, known: Mapping[str, RunFilter] = ON_SITE) -> Filters:
+    def parse(cls, query: QueryDict, known: Mapping[str, ListFilter] = ON_SITE) -> Filters:
         """Return the filters of a query string; `known`: by parameter. Raise InvalidQuery for invalid values."""
         values = {}
         for parameter, one in known.items():

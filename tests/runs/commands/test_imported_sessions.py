@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -78,6 +80,12 @@ def test_compare_omits_a_missing_version_and_budget(project: Project) -> None:
     assert facts["Duration"][0].startswith("40 min")
 
 
+def agents_of(page: Any) -> list[str]:
+    """Return the agents that the filter of the list offers."""
+    menu = page.content.decode().partition('id="filter-agent"')[2].partition("</select>")[0]
+    return re.findall("<option(?: selected)?>([^<]+)", menu)
+
+
 def test_the_agent_of_a_session_is_a_filter_of_the_list(project: Project) -> None:
     run = store_session(project, "s1")
     drive(make_run(make_agent(project, slug="fixer")))
@@ -86,8 +94,8 @@ def test_the_agent_of_a_session_is_a_filter_of_the_list(project: Project) -> Non
 
     page = client.get("/p/alpha/runs?agent=claude-code")
 
-    assert page.context["agents"] == ["claude-code", "fixer"]
-    assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "fixer"]
+    assert agents_of(page) == ["claude-code", "fixer"]
+    assert agents_of(client.get("/p/alpha/runs")) == ["claude-code", "fixer"]
     assert str(run.pk) in page.content.decode()
 
 
@@ -99,7 +107,7 @@ def test_the_agents_of_each_source_are_listed_for_any_number_of_runs(project: Pr
     client = Client()
     client.force_login(make_person(project))
 
-    assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "reviewer", "tracer"]
+    assert agents_of(client.get("/p/alpha/runs")) == ["claude-code", "reviewer", "tracer"]
 
 
 def test_imports_by_commands_are_listed(project: Project, command: Command, tmp_path: Path) -> None:

@@ -29,16 +29,16 @@ WRITES = re.compile("INSERT|UPDATE|DELETE")
 #: Partials that are not components: responses to open pages, which combine components, and the report, a separate file
 #: with its own style sheet.
 NOT_COMPONENTS = {
-    "runs/_head_changes.html",
-    "runs/_list_changes.html",
-    "runs/_minimap_changes.html",
-    "runs/_tree_changes.html",
+    "runs/run/_head_changes.html",
+    "runs/runs/_list_changes.html",
+    "runs/run/_minimap_changes.html",
+    "runs/tree/_tree_changes.html",
     "runs/flows/_flow_run_changes.html",
     "runs/overview/_changes.html",
     "runs/report/_messages.html",
 }
 #: Templates whose output is cached after the first use, with text that shows their use.
-KEPT_FORMS = {"runs/_list_row.html": 'id="open-'}
+KEPT_FORMS = {"runs/runs/_list_row.html": 'id="open-'}
 
 
 @pytest.fixture

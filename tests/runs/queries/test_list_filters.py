@@ -16,7 +16,7 @@ from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
 from runs.queries.run_columns import RUNS, runs_of, where_of
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import FILTERS, IN_API, ON_SITE, RunFilter
+from runs.queries.run_lists.filter_table import FILTERS, IN_API, ON_SITE, ListFilter
 from runs.queries.run_lists.run_filters import Filters
 from tests.support.api.many_rows import NOON, make_runs
 from tests.support.factories import make_project
@@ -71,7 +71,7 @@ def test_every_filter_is_in_the_form_the_api_and_the_command() -> None:
 @pytest.mark.django_db
 @pytest.mark.every_database
 @pytest.mark.parametrize("one", FILTERS, ids=[one.name for one in FILTERS])
-def test_a_condition_is_the_same_for_querysets_and_for_lists_in_sql(one: RunFilter) -> None:
+def test_a_condition_is_the_same_for_querysets_and_for_lists_in_sql(one: ListFilter) -> None:
     project = make_project("alpha")
     texts = {"labels": ["a"], "status_reason": "a", "agent_config": {"agent_id": "a"}}
     fields = texts | {"cost_usd": 1, "started_at": NOON}

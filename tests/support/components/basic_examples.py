@@ -55,13 +55,13 @@ def _of_the_bar(content: SampleContent) -> Iterator[Example]:
     """Yield the contents of the top bar, and the links between pages."""
     project, name = sample_project(content), clean(content.name)
     bell = {"project": project, "count": content.rows, "label": label_of(content.rows)}
-    yield Example("Bell", "runs/_bell.html", bell)
+    yield Example("Bell", "runs/approvals/_bell.html", bell)
     projects = [Project(slug=f"sample-{at}", name=name) for at in content.entries]
     menu = {"label": name or "No name", "project": project, "projects": projects}
     yield Example("Menu of projects", "_project_menu.html", menu)
-    yield Example("New runs", "runs/_list_new.html", {"new": content.rows, "waiting": content.rows})
-    yield Example("Tabs", "runs/_import_tabs.html", {"project": project})
-    yield Example("Tabs of settings", "projects/_settings_tabs.html", {"project": project, "path": ""})
+    yield Example("New runs", "runs/runs/_list_new.html", {"new": content.rows, "waiting": content.rows})
+    yield Example("Tabs", "runs/imports/_import_tabs.html", {"project": project})
+    yield Example("Tabs of settings", "accounts/_settings_tabs.html", {"project": project, "path": ""})
     pages = {"first": "", "next": "after=2", "is_first": not content.rows}
     yield Example("Pager", "runs/tabs/_pager.html", pages)
 
@@ -70,14 +70,14 @@ def _commands(request: HttpRequest, content: SampleContent) -> Iterator[Example]
     """Yield commands to copy, and the notices of pages without content."""
     project, run = sample_project(content), sample_run(content)
     command = approval_command(request, run, run.pk)
-    yield Example("Command to copy", "runs/_as_command.html", {"command": command})
-    yield Example("Command of a page", "projects/_command.html", {"command": clean(content.name)})
+    yield Example("Command to copy", "runs/run/_as_command.html", {"command": command})
+    yield Example("Command of a page", "accounts/_command.html", {"command": clean(content.name)})
     for is_verified in (False, True):
         address = {"email": clean(content.name), "is_verified": is_verified}
-        yield Example("E-mail address", "projects/_address_state.html", address)
+        yield Example("E-mail address", "accounts/_address_state.html", address)
     first = {"project": project, "commands": commands.first_run(project)[: content.rows], "may_operate": True}
-    yield Example("Empty list", "runs/_list_first.html", first)
-    yield Example("Before a search", "runs/_search_help.html", {})
+    yield Example("Empty list", "runs/runs/_list_first.html", first)
+    yield Example("Before a search", "runs/search/_search_help.html", {})
 
 
 def _import(content: SampleContent, state: ImportState) -> FileImport:

@@ -27,9 +27,9 @@ def content_examples(request: HttpRequest, content: SampleContent) -> Iterator[E
     for title, shown in _texts(content):
         yield Example(title, TEMPLATE, {"shown": shown, "href": WHOLE})
     yield Example("Plain text", "timeline/_payload.html", {"clip": clip(content.error, LIMIT), "href": WHOLE})
-    yield Example("Payload", "runs/_payload.html", {"payload": _payload(content), "address": WHOLE, "level": 3})
+    yield Example("Payload", "runs/run/_payload.html", {"payload": _payload(content), "address": WHOLE, "level": 3})
     for title, a, b in (("Two texts", content.text, content.markdown), ("Equal texts", content.text, content.text)):
-        yield Example(title, "runs/_difference.html", {"one": difference(title, a, b), "level": 3})
+        yield Example(title, "runs/compare/_difference.html", {"one": difference(title, a, b), "level": 3})
 
 
 def _texts(content: SampleContent) -> Iterator[tuple[str, ShownText]]:

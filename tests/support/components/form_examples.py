@@ -27,15 +27,15 @@ from timeline.display import clean
 
 def form_examples(request: HttpRequest, content: SampleContent) -> Iterator[Example]:
     """Yield forms filled with invalid content."""
-    yield Example("Fields of an agent", "runs/_agent_fields.html", _agent(content), ExampleFrame.FORM)
+    yield Example("Fields of an agent", "runs/agents/_agent_fields.html", _agent(content), ExampleFrame.FORM)
     errors = [("/policies", clean(content.error)), ("", clean(content.error))][: content.rows]
     draft = AgentDraft(0, content.text, errors, agent=None, origin=0, stored={})
-    yield Example("Agent as text", "runs/_agent_text.html", {"draft": draft}, ExampleFrame.FORM)
+    yield Example("Agent as text", "runs/agents/_agent_text.html", {"draft": draft}, ExampleFrame.FORM)
     changed = [difference("instructions", content.text, content.title)][: content.rows]
     conflict = {"what": "this agent", "conflict": changed, "version": 2, "url": "#"}
     saved = {"created_by": content.name, "number": 2, "created_at": BEGIN}
-    yield Example("Conflict", "runs/_conflict.html", {**conflict, "saved": saved})
-    yield Example("Preview of changes", "runs/_preview.html", {"preview": changed, "version": 2})
+    yield Example("Conflict", "runs/forms/_conflict.html", {**conflict, "saved": saved})
+    yield Example("Preview of changes", "runs/forms/_preview.html", {"preview": changed, "version": 2})
     yield from _of_fields(content)
     yield from _of_sinks(content)
     yield from _of_projects(content)
@@ -69,9 +69,9 @@ def _of_fields(content: SampleContent) -> Iterator[Example]:
 def _of_projects(content: SampleContent) -> Iterator[Example]:
     project = sample_project(content)
     member = member_form({"who": content.text, "role": content.name})
-    yield Example("New member", "projects/_member_form.html", {"form": _refused(member, content), "project": project})
+    yield Example("New member", "accounts/_member_form.html", {"form": _refused(member, content), "project": project})
     key = key_form({"name": content.title * 2, "scopes": ["read", content.name], "days": "30"})
-    yield Example("New API key", "projects/_key_form.html", {"form": _refused(key, content), "project": project})
+    yield Example("New API key", "accounts/_key_form.html", {"form": _refused(key, content), "project": project})
     for field in SecretForm({"name": content.text, "secret": ""}):
         yield Example(f"Redaction rule: {field.label}", "_field.html", {"field": field}, ExampleFrame.FORM)
 

@@ -49,35 +49,37 @@ def list_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exam
     yield from _of_agents(content, project)
     sink = Sink(pk=sample_id(5), name=content.name, is_enabled=True)
     deliveries = {"deliveries": _deliveries(content), "sink": sink, "project": project}
-    yield Example("Findings of an alert", "runs/_alert_findings.html", {"findings": _findings(content)})
+    yield Example("Findings of an alert", "runs/alerts/_alert_findings.html", {"findings": _findings(content)})
     yield Example("Deliveries of a sink", "runs/sinks/_deliveries.html", deliveries, heading_id="deliveries-title")
 
 
 def _of_runs(content: SampleContent, project: Project) -> Iterator[Example]:
     order = {"headings": headings(DEFAULT, NEWEST_FIRST, []), "may_operate": True}
     rows = markup_of(listed_rows(content), boxes=True)
-    yield Example("Views, columns and export", "runs/_list_views.html", _views(content, project))
-    yield Example("Filters", "runs/_list_filters.html", _filters(content))
-    yield Example("Bulk actions", "runs/_bulk_bar.html", {"project": project, "pairs": [], "may_kill": True})
-    yield Example("Table of runs", "runs/_list_table.html", {"rows": rows, **order})
-    yield Example("Preview of a bulk resume", "runs/_bulk.html", _bulk(content, project))
-    yield Example("Tree of runs", "runs/_tree.html", _tree(content))
+    yield Example("Views, columns and export", "runs/runs/_list_views.html", _views(content, project))
+    yield Example("Filters", "runs/runs/_list_filters.html", _filters(content))
+    yield Example("Bulk actions", "runs/runs/_bulk_bar.html", {"project": project, "pairs": [], "may_kill": True})
+    yield Example("Table of runs", "runs/runs/_list_table.html", {"rows": rows, **order})
+    yield Example("Preview of a bulk resume", "runs/runs/_bulk.html", _bulk(content, project))
+    yield Example("Tree of runs", "runs/tree/_tree.html", _tree(content))
 
 
 def _of_search(content: SampleContent) -> Iterator[Example]:
-    yield Example("Search", "runs/_search_form.html", _search(content))
+    yield Example("Search", "runs/search/_search_form.html", _search(content))
     for at in content.entries:
         each = _result(content, at)
         found = {"each": each, "result": each.result}
-        yield Example(f"Search result {at}", "runs/_search_result.html", found, ExampleFrame.RESULTS)
+        yield Example(f"Search result {at}", "runs/search/_search_result.html", found, ExampleFrame.RESULTS)
 
 
 def _of_agents(content: SampleContent, project: Project) -> Iterator[Example]:
-    yield Example("Versions of an agent", "runs/_versions.html", _versions(content, project))
+    yield Example("Versions of an agent", "runs/agents/_versions.html", _versions(content, project))
     activity = AgentActivity(BEGIN, {status.value: content.number for status in STATUSES[: content.rows]})
     of_agent = {"activity": activity, "slug": "sample", "project": project}
-    yield Example("Runs of an agent", "runs/_activity.html", of_agent)
-    yield Example("Approval rules", "runs/_approval_rules.html", {"rules": _rules(content), "label": "Approval rules"})
+    yield Example("Runs of an agent", "runs/agents/_activity.html", of_agent)
+    yield Example(
+        "Approval rules", "runs/agents/_approval_rules.html", {"rules": _rules(content), "label": "Approval rules"}
+    )
 
 
 def listed_rows(content: SampleContent) -> list[RunRow]:

@@ -48,7 +48,9 @@ def overview_examples(request: HttpRequest, content: SampleContent) -> Iterator[
     window = _window(content)
     for chart in charts_of(window):
         yield Example(f"Chart: {chart.title}", "runs/overview/_chart.html", {"chart": chart, "window": window})
-    yield Example("What shows sessions of other programs", "runs/_watch_offer.html", {"watch": clean(content.name)})
+    yield Example(
+        "What shows sessions of other programs", "runs/overview/_watch_offer.html", {"watch": clean(content.name)}
+    )
     yield Example("Sums", "runs/overview/_sums.html", _sums(content, window))
 
 

@@ -39,12 +39,12 @@ def run_examples(request: HttpRequest, content: SampleContent) -> Iterator[Examp
     """Yield the parts of the page, from the head down."""
     run = sample_run(content, RunStatus.PAUSED, "operator")
     head, facts = _head(request, content, run), facts_of(sample_data(content, run))
-    yield Example("Head", "runs/_head.html", {"head": head, "facts": facts})
-    yield Example("What it waits for", "runs/_needs.html", {"head": head})
-    yield Example("Banners of all statuses", "runs/_banners.html", {"banners": all_banners(content), "head": head})
-    yield Example("Facts", "runs/_facts.html", {"facts": facts})
-    yield Example("Tabs", "runs/_tabs.html", tab_links(run, "detail", {"events": content.number}))
-    yield Example("Notes", "runs/_run_notes.html", {"run": run, "notes": _notes(content), "may_operate": True})
+    yield Example("Head", "runs/run/_head.html", {"head": head, "facts": facts})
+    yield Example("What it waits for", "runs/run/_needs.html", {"head": head})
+    yield Example("Banners of all statuses", "runs/run/_banners.html", {"banners": all_banners(content), "head": head})
+    yield Example("Facts", "runs/run/_facts.html", {"facts": facts})
+    yield Example("Tabs", "runs/run/_tabs.html", tab_links(run, "detail", {"events": content.number}))
+    yield Example("Notes", "runs/run/_run_notes.html", {"run": run, "notes": _notes(content), "may_operate": True})
     yield from _controls(content)
     yield from _tabs(content)
 
@@ -57,7 +57,7 @@ def _controls(content: SampleContent) -> Iterator[Example]:
         context = {
             "run": each, "refusals": refusals_of(each, [], allowed=True), "cascade": sample_cascade(content),
         }  # fmt: skip
-        yield Example(title, "runs/_tree_actions.html", context, ExampleFrame.ACTIONS)
+        yield Example(title, "runs/tree/_tree_actions.html", context, ExampleFrame.ACTIONS)
 
 
 def _tabs(content: SampleContent) -> Iterator[Example]:
@@ -65,7 +65,7 @@ def _tabs(content: SampleContent) -> Iterator[Example]:
     waterfall = {"waterfall": drawing, "page": BASE, "after": content.rows}
     yield Example("Waterfall", "runs/tabs/_waterfall.html", waterfall)
     yield Example("Costs", "runs/tabs/_cost_table.html", _costs(content))
-    yield Example("Replay", "runs/_replay_player.html", _replay(content))
+    yield Example("Replay", "runs/run/_replay_player.html", _replay(content))
 
 
 def _head(request: HttpRequest, content: SampleContent, run: Any) -> Head:
@@ -140,7 +140,7 @@ def _replay(content: SampleContent) -> Mapping[str, Any]:
     window = Window(items_of(content, message_events(content), 1), last_seq=40, older=content.rows or None)
     return {
         "frame": ReplayFrame(window, state, messages),
-        "frame_template": "runs/_replay_frame.html",
+        "frame_template": "runs/run/_replay_frame.html",
         "moment": PlayerMoment(12, 40, ""),
         "speeds": SPEEDS,
         "page": BASE,

@@ -45,9 +45,9 @@ def timeline_examples(request: HttpRequest, content: SampleContent) -> Iterator[
     yield _rows("Tool calls", items_of(content, call_events(content), 200))
     yield _rows("Events", items_of(content, other_events(content), 300))
     links = {"page": BASE, "rows_url": reverse("runs:rows", args=[RUN]), "show": "all", "older": 90, "newer": 190}
-    yield Example("Links to other rows", "runs/_timeline_rows.html", {"items": [], **links}, ExampleFrame.TIMELINE)
+    yield Example("Links to other rows", "runs/run/_timeline_rows.html", {"items": [], **links}, ExampleFrame.TIMELINE)
     columns = [_column(at) for at in range(10 * content.rows)]
-    yield Example("Minimap", "runs/_minimap.html", {"minimap": Minimap(columns), **links})
+    yield Example("Minimap", "runs/run/_minimap.html", {"minimap": Minimap(columns), **links})
 
 
 def _rows(title: str, items: list[Item]) -> Example:

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from agentops.base.http import strict_json
 from agentops.base.http.strict_json import NotJson
 from agentops.base.redaction.redact import BARE, DEFAULT
+from agentops.base.refusals import Refusal
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import BUILTIN, find
@@ -100,7 +101,7 @@ def otlp(data: bytes) -> None:
         for encoding in wire.Encoding:
             try:
                 request = wire.decode(signal, encoding, data)
-            except (NotJson, wire.InvalidBody) as error:
+            except Refusal as error:
                 wire.encode_error(encoding, error.status, str(error))
                 continue
             report = received.ExportReport()

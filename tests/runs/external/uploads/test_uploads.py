@@ -323,5 +323,5 @@ def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_d
 
 def test_the_result_of_an_import_is_listed_with_commas() -> None:
     shown = FileImport(state=ImportState.DONE, new_runs=2, continued_runs=1, unchanged_runs=1, new_events=3)
-    text = strip_tags(render_to_string("runs/_import_progress.html", {"import": shown}))
+    text = strip_tags(render_to_string("runs/imports/_import_progress.html", {"import": shown}))
     assert " ".join(text.split()) == "2 new runs, 1 continued run, 1 unchanged run · 3 new events"
