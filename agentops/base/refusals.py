@@ -1,9 +1,9 @@
 """Refusals: what a caller is told whose request is not carried out, by whichever entry point it came.
 
 Each entry point turns a `Refusal` into its own kind of answer in one place: the API and pages in
-agentops.base.http.middleware, commands in agentops.accounts.management.base, the administration in
-agentops.admin_base.forms. The MCP server and AG-UI pass on the answers of the API. A subclass exists where its type is
-caught, or its code is used in several places; any other refusal is one of the general classes, with its `code`.
+agentops.base.http.middleware, commands in agentops.accounts.management.base, the administration in its actions. The MCP
+server and AG-UI pass on the answers of the API. A subclass exists where its type is caught, or its code is used in
+several places; any other refusal is one of the general classes, with its `code`.
 """
 
 from __future__ import annotations
