@@ -54,9 +54,9 @@ AGENTOPS_PROCESS_NAME = env.text("AGENTOPS_PROCESS_NAME", "agentops")
 #: `redis://…`, `rediss://…` or `unix://…`. Wakes workers and streams at once and counts requests for all processes
 #: together. Without it, workers and streams poll the database.
 REDIS_URL = env.redis("REDIS_URL")
-#: Workers obey all commands of Celery's remote control, such as `celery control shutdown`. By default they answer only
-#: those that inspect: `active`, `active_queues`, `clock`, `ping`, `query_task`, `registered`, `reserved`, `revoked`,
-#: `scheduled` and `stats`.
+#: Workers obey all commands of Celery's remote control, such as `celery control shutdown`. By default they only
+#: answer the commands that inspect: `active`, `active_queues`, `clock`, `ping`, `query_task`, `registered`, `reserved`,
+#: `revoked`, `scheduled` and `stats`.
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 #: Workers send the events of tasks, for monitors of Celery such as Flower, like `agentops worker --events`.
 AGENTOPS_TASK_EVENTS = env.boolean("AGENTOPS_TASK_EVENTS", default=False)
@@ -135,7 +135,7 @@ AGENTOPS_APPROVAL_EXPIRES_S = env.seconds("AGENTOPS_APPROVAL_EXPIRES_S", 86_400,
 #: Seconds between two evaluations of the alert rules by a worker. The first message about an agent waits one and a half
 #: times as long for more of its runs.
 AGENTOPS_ALERTS_S = env.seconds("AGENTOPS_ALERTS_S", 10, low=0.1, high=30)
-#: Directories with recordings that the `fixture` provider may play, besides those that are included.
+#: Directories with further recordings that the `fixture` provider may play.
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 #: Allow outgoing requests to private and loopback addresses too: of tools, of alerts, to sinks and webhooks, and to
 #: model servers that agents name.

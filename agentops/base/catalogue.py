@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,7 +103,7 @@ class CatalogueEntry(Generic[T]):
         return self._make()
 
 
-class Catalogue(Generic[T]):
+class Catalogue(ABC, Generic[T]):
     """The parts of one kind by name. Added parts are loaded when a name is needed that is not built in.
 
     A faulty extension never stops the site: it is logged, kept in `faults` and left out. Names are unique.
@@ -133,13 +134,13 @@ class Catalogue(Generic[T]):
         modules: Sequence[str] = getattr(settings, self.setting)
         return modules
 
+    @abstractmethod
     def candidates(self, extension: Extension, value: object) -> Iterable[Any]:
         """Return what `make` turns into parts, from the loaded object of an extension. Raises `ExtensionFailed`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make(self, extension: Extension, candidate: Any) -> tuple[str, T]:
         """Return the name and the part of a candidate. Raises `ExtensionFailed`."""
-        raise NotImplementedError
 
     def check_name(self, name: str) -> None:
         """Raise ValueError if a part cannot be added under this name."""

@@ -1,4 +1,4 @@
-"""Refusals: what a caller is told whose request is not carried out, by whichever entry point it came.
+"""Refusals: the answers to requests that are not carried out, for every entry point.
 
 Each entry point turns a `Refusal` into its own kind of answer in one place: the API and pages in
 agentops.base.http.middleware, commands in agentops.accounts.management.base, the administration in its actions. The MCP

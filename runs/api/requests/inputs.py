@@ -132,7 +132,7 @@ class NewRun(StrictSerializer):
         RunKind.values,
         required=False,
         default="session",
-        help_text="`job`: work that nobody talks to. The run and its events say so, and so do runs that continue it.",
+        help_text="`job`: work without a conversation. Its events and the runs that continue it have the same kind.",
     )
 
 
@@ -223,7 +223,7 @@ class EmptyRunBody(RunBody):
 
 class CallOutcome(RunBody):
     choice = Choice(choices=[choice.value for choice in OutcomeChoice])
-    output = MessageField("For `done`: the output of the tool. Default: the model is told that it was done.")
+    output = MessageField("For `done`: the output of the tool. Default: a message that the call is done.")
     message = MessageField("For `failed`: the error. Default: the model is told that it failed.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
