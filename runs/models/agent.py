@@ -11,12 +11,13 @@ from agentops.accounts.models import Project
 from agentops.accounts.names import SLUG
 from agentops.base.database_clock import StampField
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
+from runs.providers import remote
 
 
 class Agent(models.Model):
-    """The definition of an agent. A run copies it at its creation, so changes affect later runs only.
+    """The definition of an agent. A run copies it at its creation, so changes only affect later runs.
 
-    A change of the placement also affects waiting runs.
+    Changes of the queue, the priority and the limit of running runs also affect waiting runs.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -48,11 +49,16 @@ class Agent(models.Model):
 
     @property
     def placement(self) -> dict[str, object]:
-        """The fields that runs do not copy with the definition (runs.agents.placement)."""
+        """The queue, the priority and the limit of running runs. They are not part of `frozen`."""
         return {name: getattr(self, name) for name in FIELDS}
 
+    @property
+    def source_of_runs(self) -> str:
+        """The source that people see of the agent's new runs."""
+        return "remote" if self.provider == remote.NAME else "native"
+
     def frozen(self) -> dict[str, object]:
-        """Return the definition as a run stores it in `agent_config`."""
+        """Return the definition in the form that a run stores in `agent_config`."""
         return {
             "agent_id": self.slug,
             "version": self.version,
@@ -72,11 +78,11 @@ class AgentVersion(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="versions", db_index=False)
     number = models.PositiveIntegerField()
-    #: Agent.frozen.
+    #: The definition, as `Agent.frozen` returns it.
     definition = models.JSONField()
-    #: The fields that differ from the version before.
+    #: The fields that differ from the previous version.
     changed = models.JSONField(default=list)
-    #: Name of the actor, as in the audit log; empty if unknown.
+    #: The actor, in the form of the audit log; empty if unknown.
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField()
 
@@ -92,6 +98,10 @@ class AgentVersion(models.Model):
     def of(cls, agent: Agent, *, by: str, changed: Sequence[str] = ()) -> AgentVersion:
         """Return the current version of an agent, not saved yet."""
         return cls(
-            agent=agent, number=agent.version, definition=agent.frozen(), changed=list(changed),
-            created_by=by[:200], created_at=agent.updated_at,
-        )  # fmt: skip
+            agent=agent,
+            number=agent.version,
+            definition=agent.frozen(),
+            changed=list(changed),
+            created_by=by[:200],
+            created_at=agent.updated_at,
+        )

@@ -29,7 +29,7 @@ class AlertRule(models.Model):
         """The condition of a rule."""
 
         RUN_FAILED = "run_failed"
-        #: A run that should be working has had no event for `minutes`.
+        #: A run that should be active has had no event for `minutes`.
         RUN_STALLED = "run_stalled"
         #: A run has waited for a person for `minutes`: for an approval, an answer, a decision about a call, or a
         #: resume.
@@ -47,14 +47,14 @@ class AlertRule(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="alert_rules", db_index=False)
     name = models.CharField(max_length=63)
     kind = models.CharField(max_length=11, choices=Kind.choices)
-    #: The limits of the kind. Null: the kind has no such limit.
+    #: The limits. Null unless the kind uses the limit.
     minutes = models.PositiveIntegerField(null=True)
     limit_usd = models.DecimalField(max_digits=12, decimal_places=4, null=True)
     percent = models.PositiveSmallIntegerField(null=True)
     last_runs = models.PositiveSmallIntegerField(null=True)
     min_runs = models.PositiveSmallIntegerField(null=True)
-    #: Restricts the rule to runs of the agent with this name (`flow NAME`: of this flow), and to runs with this label.
-    #: Empty: all runs.
+    #: Limits the rule to runs of the agent with this name (of a flow: `flow NAME`), and to runs with this label. Empty:
+    #: all runs.
     agent = models.CharField(max_length=128, blank=True)
     label = models.CharField(max_length=200, blank=True)
     #: Whether operators and admins are notified, in the notification menu and by e-mail.
@@ -62,16 +62,16 @@ class AlertRule(models.Model):
     #: The URLs of the other channels and the signing secret, as encrypted JSON, and the ID of the key. Null: none.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
-    #: Channel → the part of its URL that the interface displays.
+    #: The part of each channel's URL that the interface displays, by channel.
     shown_urls = models.JSONField(default=dict)
     #: Minimum minutes between messages about an agent. Findings in that time are counted in the next message.
     group_minutes = models.PositiveIntegerField(default=10)
-    #: Hours after which a continuing condition is announced again. 0: never.
+    #: Hours after which a continuing condition is reported again. 0: never.
     repeat_hours = models.PositiveIntegerField(default=24)
     announces_end = models.BooleanField(default=False)
     is_enabled = models.BooleanField(default=True)
-    #: The time up to which ended runs were checked. Advanced once a minute. Several minutes in the future after
-    #: `is_enabled` was set again.
+    #: The time up to which ended runs were checked, updated once a minute. After the rule is enabled again, it is
+    #: several minutes in the future.
     checked_at = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
@@ -105,7 +105,7 @@ class AlertRule(models.Model):
 
 
 class AlertMute(models.Model):
-    """A mute for a rule, a run or an agent until a time. Exactly one target is set."""
+    """Mutes a rule, a run or an agent until a time. Exactly one target is set."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alert_mutes", db_index=False)
@@ -119,7 +119,7 @@ class AlertMute(models.Model):
     class Meta:
         db_table = "agent_run_alert_mutes"
         indexes = [
-            # The mutes of projects that have not ended.
+            # The mutes of a project that have not ended.
             models.Index(fields=["project", "until"], name="alert_mutes_of_project"),
         ]
         constraints = [
@@ -144,10 +144,10 @@ class AlertMute(models.Model):
 
 
 class AlertMessage(models.Model):
-    """A message about an alert. Its text is built from the findings for each attempt; it copies no data of a run."""
+    """A message about an alert. It stores no data of runs: its text is built from the findings for each attempt."""
 
     class Event(models.TextChoices):
-        """The occasion of a message."""
+        """Why a message is sent."""
 
         OPENED = "opened"
         #: There are more findings since the last message.
@@ -163,7 +163,7 @@ class AlertMessage(models.Model):
     #: Null for a test.
     alert = models.ForeignKey("runs.Alert", models.CASCADE, null=True, related_name="messages")
     event = models.CharField(max_length=9, choices=Event.choices)
-    #: The number of findings that it announces, or that still continue.
+    #: The number of findings that it reports for the first time, or that still continue.
     count = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField()
 
@@ -184,12 +184,12 @@ class AlertDeliveryQuerySet(models.QuerySet["AlertDelivery"]):
     """Queries on deliveries."""
 
     def due(self) -> AlertDeliveryQuerySet:
-        """Return the deliveries that a worker may take now, by the database's clock. Uses `alert_deliveries_due`."""
+        """Return the deliveries that a worker may claim now, by the database's clock. Uses `alert_deliveries_due`."""
         return self.filter(due_at__lte=Now()).order_by("due_at")
 
 
 class AlertDelivery(models.Model):
-    """A message for a webhook. The receiver recognises repeats by its ID, which is the message ID."""
+    """A message for a webhook. Its ID is sent as the message ID, by which the receiver recognises repeats."""
 
     class Channel(models.TextChoices):
         """The destination."""
@@ -204,7 +204,7 @@ class AlertDelivery(models.Model):
 
         WAITING = "waiting"
         SENT = "sent"
-        #: No further attempts.
+        #: No further attempts are made.
         DEAD = "dead"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -212,10 +212,9 @@ class AlertDelivery(models.Model):
     message = models.ForeignKey(AlertMessage, models.CASCADE, related_name="deliveries", db_index=False)
     channel = models.CharField(max_length=7, choices=Channel.choices)
     state = models.CharField(max_length=7, choices=State.choices, default=State.WAITING)
-    #: Number of attempts, which is also the fencing token of the claim.
+    #: Number of attempts. Also the fencing token of a worker's claim.
     attempts = models.PositiveSmallIntegerField(default=0)
-    #: The time when an attempt is due, by the database's clock. During an attempt, the time when another worker may
-    #: take it.
+    #: When the next attempt is due, by the database's clock. During an attempt: when another worker may claim it.
     due_at = models.DateTimeField(null=True)
     status_code = models.PositiveSmallIntegerField(null=True)
     error = models.CharField(max_length=500, blank=True)
@@ -247,7 +246,7 @@ class AlertDelivery(models.Model):
 
 
 class Alert(models.Model):
-    """The findings of a rule for one agent, from the first finding until all have ended. Only runs.alerts writes it."""
+    """The findings of a rule about one agent, from the first one until all have ended. Only runs.alerts writes it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alerts", db_index=False)
@@ -261,7 +260,7 @@ class Alert(models.Model):
     closed_at = models.DateTimeField(null=True)
     #: The number of findings.
     count = models.PositiveIntegerField(default=0)
-    #: The time of the last message. Null: nothing was sent.
+    #: The time of the last message; null if none was sent.
     announced_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -283,12 +282,12 @@ class Alert(models.Model):
         return f"{self.rule_id} {self.agent}"
 
 
-#: Findings that the next evaluation needs: continuing ones, and ones not announced yet.
+#: Findings that the next evaluation needs: continuing ones, and unreported ones.
 PENDING = Q(ended_at=None) | Q(message=None, is_silent=False)
 
 
 class AlertFinding(models.Model):
-    """A run that matches a rule, or the state of an agent or the project. Each finding is announced in one message."""
+    """A run that matches a rule, or a matching state of an agent or of the project. One message reports it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
@@ -297,16 +296,17 @@ class AlertFinding(models.Model):
     #: The run, or the flow run. Both are null if the rule is not about single runs.
     run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="alert_findings")
     flow_run = models.ForeignKey(FlowRun, models.PROTECT, null=True, related_name="alert_findings")
-    #: Distinguishes one stall or wait of a run from the next. Empty for conditions that occur once, such as a failure.
+    #: Identifies a stall or wait of a run that may have several. Empty for conditions that occur once, such as a
+    #: failure.
     episode = models.CharField(max_length=64, blank=True)
     #: A short description of the finding, without any text of the run.
     detail = models.CharField(max_length=200, blank=True)
     found_at = models.DateTimeField()
     #: The time when the condition ended. A failure ends immediately.
     ended_at = models.DateTimeField(null=True)
-    #: The message that announced it.
+    #: The message that reported it.
     message = models.ForeignKey(AlertMessage, models.SET_NULL, null=True, related_name="findings")
-    #: Never announced: it was muted, or ended before its message was due.
+    #: Whether no message reports it, because it was muted, or ended before its message was due.
     is_silent = models.BooleanField(default=False)
 
     class Meta:
@@ -350,5 +350,5 @@ class AlertFinding(models.Model):
 
     @property
     def subject_id(self) -> UUID | None:
-        """The ID of the run or of the flow run."""
+        """The ID of the run or of the flow run; None if the finding is about neither."""
         return self.run_id or self.flow_run_id

@@ -15,7 +15,7 @@ from runs.models.run import AgentRun
 
 
 class RunNote(models.Model):
-    """A note that a person or a program wrote about a run. Only runs.actions.annotations.run_notes writes it."""
+    """A note that a person or a program wrote about a run. Only runs.actions.run_annotations writes it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="run_notes", db_index=False)
@@ -46,7 +46,7 @@ class RunNote(models.Model):
 class SavedView(models.Model):
     """A named query of the run list: filters, order and columns.
 
-    Only runs.actions.annotations.saved_views writes it.
+    Only runs.actions.saved_views writes it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -81,7 +81,7 @@ class SavedView(models.Model):
 class ShareLink(models.Model):
     """A link to the report of a run for readers without an account.
 
-    The row contains no secret: the URL is its signed ID. Only runs.actions.annotations.share_links writes it.
+    The row contains no secret: the URL is its signed ID. Only runs.actions.run_annotations writes it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)

@@ -10,6 +10,7 @@ from runs.models.run import AgentRun, CostSource
 from runs.providers.price_tiers import MAX_TIER
 from runs.statuses import DEATHS
 
+#: Maximum characters of `TurnUsage.cost_note`.
 MAX_COST_NOTE = 200
 
 
@@ -40,7 +41,8 @@ class Attempt(models.Model):
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="attempts", db_index=False)
     epoch = models.IntegerField()
     owner = models.CharField(max_length=128)
-    #: The step at the claim, or the step in which the worker died. Three deaths in one step pause the run.
+    #: The step when the worker claimed the run or, if it died, the step in which it died. Three deaths in one step
+    #: pause the run.
     step_number = models.PositiveIntegerField()
     claimed_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -49,7 +51,7 @@ class Attempt(models.Model):
     class Meta:
         db_table = "agent_run_attempts"
         constraints = [models.UniqueConstraint(fields=["run", "epoch"], name="attempt_once_per_epoch")]
-        # Deaths are few. See runs.lifecycle.suspects.waiting.
+        # For runs.lifecycle.suspects.waiting. Few attempts end with a death.
         indexes = [models.Index(fields=["run"], name="attempt_deaths", condition=Q(end_reason__in=DEATHS))]
 
     def __str__(self) -> str:
@@ -69,7 +71,7 @@ class TurnUsage(models.Model):
         ABANDONED = "abandoned"
         #: The worker was lost before the response was stored, and the call was repeated.
         LOST = "lost"
-        #: Not a call known to the run: a program reported this usage of a model at the end of a turn.
+        #: Usage of a model that a program reported at the end of a turn, in addition to the calls known to the run.
         PROGRAM = "program"
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="turn_usages", db_index=False)
@@ -85,14 +87,14 @@ class TurnUsage(models.Model):
     #: The part of `cache_write_tokens` that was written for one hour.
     cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
-    #: Null if unknown: neither reported by the provider nor in the price list.
+    #: Null if unknown: the provider reported no cost, and the model has no price.
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     cost_source = models.CharField(
         max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN, db_default=CostSource.UNKNOWN
     )
-    #: Why the cost is unknown, or the origin of its price, if that is not the vendor that answered.
+    #: Why the cost is unknown; or where its price comes from, if not from the vendor that answered.
     cost_note = models.CharField(max_length=MAX_COST_NOTE, blank=True, default="", db_default="")
-    #: The cost without the prompt cache, minus `cost_usd`.
+    #: The saving by the prompt cache: the cost without it, minus `cost_usd`.
     cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     outcome = models.CharField(
         max_length=11, choices=Outcome.choices, default=Outcome.ANSWERED, db_default=Outcome.ANSWERED
@@ -100,7 +102,7 @@ class TurnUsage(models.Model):
     #: False if the provider did not report all tokens. The counts are then lower bounds.
     usage_complete = models.BooleanField(default=True, db_default=True)
     duration_ms = models.PositiveIntegerField(null=True)
-    #: The identity of the call in its project, if its program provides one (ReportedCall).
+    #: The identity of an imported call in its project: see `ReportedCall`.
     call = models.UUIDField(null=True)
     created_at = models.DateTimeField()
 
@@ -116,14 +118,11 @@ class TurnUsage(models.Model):
 
 
 class RunError(models.Model):
-    """A failed attempt of a model call, a tool call or a step, an unusable answer, or a reached step limit.
-
-    `attempt` counts from 0.
-    """
+    """A failed attempt of a model call, a tool call or a step, an unusable answer, or a reached step limit."""
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="errors", db_index=False)
     step_number = models.PositiveIntegerField()
-    #: The name of the tool, or a value of runs.lifecycle.error_contexts; any text from another program.
+    #: The name of the tool, or a value of runs.lifecycle.causes. Other programs may send any text.
     context = models.CharField(max_length=300)
     #: The model's ID of the tool call; empty for other errors.
     call_id = models.CharField(max_length=300, blank=True, default="", db_default="")
@@ -132,6 +131,7 @@ class RunError(models.Model):
     message = models.TextField()
     #: The message of the vendor or its library.
     details = models.TextField(blank=True, default="")
+    #: Counts from 0.
     attempt = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField()
 

@@ -11,7 +11,7 @@ from agentops.base.database_clock import Now, StampField
 
 
 class ImportState(models.TextChoices):
-    """The state of an import. The last four are final."""
+    """The state of an import. All except `waiting` and `running` are final."""
 
     WAITING = "waiting"
     #: A worker has claimed it, and may have died since.
@@ -36,15 +36,15 @@ class FileImportQuerySet(models.QuerySet["FileImport"]):
         return self.filter(state__in=UNFINISHED)
 
     def free(self) -> FileImportQuerySet:
-        """Return the imports that no worker has claimed, by the database's clock."""
+        """Return the unfinished imports without a valid claim of a worker, by the database's clock."""
         return self.filter(Q(state=ImportState.WAITING) | Q(state=ImportState.RUNNING, taken_until__lt=Now()))
 
     def next_to_take(self) -> FileImport | None:
-        """Return the import that a worker may take, by the database's clock; None without one.
+        """Return the import that a worker should claim next, by the database's clock, or None.
 
         Only the oldest unfinished import of each project is a candidate, so that the files of an upload are imported in
-        order: a sub-agent's file then finds the run that its session's file has created. The project whose last import
-        was started the longest ago comes first, so that a backlog delays only its own project.
+        order: a sub-agent's file needs the run that the file of its session creates. The project whose last import
+        started the longest ago comes first, so that a backlog only delays its own project.
         """
         of_project = FileImport.objects.filter(project=OuterRef("project"))
         earlier = of_project.unfinished().filter(pk__lt=OuterRef("pk"))
@@ -59,41 +59,41 @@ class FileImport(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="imports", db_index=False)
     file_name = models.CharField(max_length=255)
-    #: In bytes.
+    #: The size of the file in bytes.
     size = models.BigIntegerField()
     sha256 = models.BinaryField(max_length=32)
-    #: The name of the importer: as requested, then as recognised. Empty until it is known.
+    #: The name of the importer: the requested one or, once it is known, the recognised one.
     format = models.CharField(max_length=64, blank=True)
-    #: Whether a damaged line causes a refusal.
+    #: Whether the file is refused if a line is damaged.
     is_strict = models.BooleanField(default=False, db_default=False)
     state = models.CharField(max_length=9, choices=ImportState.choices, default=ImportState.WAITING)
-    #: How often workers have taken it; the fencing token of the current worker.
+    #: How often workers have claimed it. Also the fencing token of the current worker.
     attempts = models.PositiveSmallIntegerField(default=0)
-    #: When another worker may take it, by the database's clock. Null unless it is running.
+    #: The end of the claim, by the database's clock. Null unless it is running.
     taken_until = models.DateTimeField(null=True)
-    #: Number of events in the file. Null until it was read completely.
+    #: Number of events in the file. Null until the whole file was read.
     events = models.PositiveIntegerField(null=True)
     #: Number of these events that were new to the project. Null until the import is done.
     new_events = models.PositiveIntegerField(null=True)
     new_runs = models.PositiveIntegerField(default=0)
     continued_runs = models.PositiveIntegerField(default=0)
     unchanged_runs = models.PositiveIntegerField(default=0)
-    #: IDs of the first runs of the file, in file order.
+    #: The IDs of the first runs of the file, in the order of the file.
     run_ids = models.JSONField(default=list)
-    #: The parts of the file that were not imported, as dumped by `runs.external.importers.reading.left_out`. Null: none
+    #: The parts of the file that were not imported, as `runs.external.importers.stored_lines` stores them. Null: none
     #: so far.
     left_out = models.JSONField(null=True)
-    #: Why it was refused or failed. Names the file, and the line or the JSON pointer.
+    #: Why it was refused or failed, with the file, and the line or the JSON pointer.
     error = models.TextField(blank=True)
     #: The machine-readable reason, such as `import_too_large`. Empty unless it was refused.
     error_code = models.CharField(max_length=32, blank=True, db_default="", default="")
-    #: The actor that uploaded the file, as the audit log names it.
+    #: The actor that uploaded the file, in the form of the audit log.
     created_by = models.CharField(max_length=200)
     created_at = StampField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 
-    #: Number of events imported so far, as set by runs.external.uploads.import_progress.
+    #: Number of events imported so far. Not a column: runs.external.import_states sets it.
     events_done: int = 0
 
     objects = FileImportQuerySet.as_manager()
@@ -103,9 +103,9 @@ class FileImport(models.Model):
         indexes = [
             # The imports of a project, newest first: IDs are ordered by time.
             models.Index(fields=["project", "-id"], name="imports_newest"),
-            # next_to_take.
+            # next_to_take: the oldest unfinished import of each project.
             models.Index(fields=["project", "id"], name="imports_unfinished", condition=Q(state__in=UNFINISHED)),
-            # next_to_take: the last turn of a project.
+            # next_to_take: when each project last started an import.
             models.Index(fields=["project", "-started_at"], name="imports_turns"),
             # old_records.delete_batch: oldest first.
             models.Index(fields=["created_at"], name="imports_oldest"),
@@ -126,7 +126,7 @@ class FileImport(models.Model):
         return self.new_runs + self.continued_runs + self.unchanged_runs
 
     def delete_content(self) -> None:
-        """Delete the content of the file, without loading it."""
+        """Delete the content of the file without loading it."""
         pieces = FileImportPiece.objects.filter(file_import=self)
         pieces._raw_delete(pieces.db)
 
@@ -134,8 +134,8 @@ class FileImport(models.Model):
 class FileImportPiece(models.Model):
     """A piece of an uploaded file.
 
-    It is stored in the database, which the web server and the workers share. So the content and its import are stored,
-    and deleted, in one transaction each.
+    Pieces are in the database, because the web server and the workers share it, and because content and import can then
+    be stored, and deleted, in one transaction.
     """
 
     file_import = models.ForeignKey(FileImport, models.CASCADE, related_name="pieces", db_index=False)

@@ -18,7 +18,7 @@ from timeline.models import Log
 
 
 class Flow(models.Model):
-    """The definition of a flow. A run copies it at its creation, so changes affect later runs only."""
+    """The definition of a flow. A flow run copies it at its creation, so changes only affect later flow runs."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="flows", db_index=False)
@@ -49,7 +49,7 @@ class FlowVersion(models.Model):
     definition = models.JSONField()
     #: The parts that differ from the previous version, such as `nodes`.
     changed = models.JSONField(default=list)
-    #: Name of the actor, as in the audit log.
+    #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField()
 
@@ -64,8 +64,9 @@ class FlowVersion(models.Model):
 
 # --- Flow runs ---
 
-#: The statuses of a flow run. `resumed` is excluded, because the same flow run continues.
+#: The statuses of a flow run. `resumed` is not among them, because a resumed flow run continues itself.
 STATUSES = [status for status in RunStatus if status is not RunStatus.RESUMED]
+#: The statuses in which a flow run can advance.
 MOVING = [status.value for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)]
 _ENDED = [value for value in TERMINAL_VALUES if value != RunStatus.RESUMED]
 
@@ -74,18 +75,19 @@ class FlowRunQuerySet(models.QuerySet["FlowRun"]):
     """Queries on flow runs."""
 
     def due(self) -> FlowRunQuerySet:
-        """Return the flow runs that can advance: new and resumed ones, and ones whose node has an ended run."""
+        """Return the flow runs that can advance: new and resumed ones, and those with a node whose run has ended."""
         ended = FlowVisit.objects.filter(flow_run=OuterRef("pk")).with_something_to_do()
         return self.filter(status__in=MOVING).filter(Q(is_due=True) | Exists(ended)).order_by("pk")
 
     def with_stuck_since(self) -> FlowRunQuerySet:
-        """Annotate the flow runs that can advance (see `due`) with `stuck_since`: since when they wait for a worker."""
-        left = AgentRun.objects.filter(
+        """Return the flow runs in progress with `stuck_since`: since when they can advance (see `due`), or null."""
+        runs_of_open_visits = AgentRun.objects.filter(
             root_run__flow_visit__flow_run=OuterRef("pk"), root_run__flow_visit__ended_at__isnull=True
         )
         ended = Q(completed_at__isnull=False) & ~Q(status=RunStatus.RESUMED)
         paused = Q(status=RunStatus.PAUSED, root_run__flow_visit__reentry__isnull=False)
-        since = left.filter(ended | paused).annotate(since=Coalesce("completed_at", "log__last_event_at"))
+        waiting = runs_of_open_visits.filter(ended | paused)
+        since = waiting.annotate(since=Coalesce("completed_at", "log__last_event_at"))
         oldest = Subquery(since.order_by("since").values("since")[:1])
         moving = self.filter(status__in=MOVING)
         return moving.annotate(stuck_since=Case(When(is_due=True, then=F("log__last_event_at")), default=oldest))
@@ -121,26 +123,26 @@ class FlowRun(models.Model):
     )
     #: The machine-readable reason for waiting, pausing, failing or stopping.
     status_reason = models.CharField(max_length=64, blank=True, default="")
-    #: runs.flows.kernel.snapshot.Snapshot.
+    #: The state of the flow run, a runs.flows.kernel.snapshot.Snapshot.
     snapshot = models.JSONField()
-    #: The number of changes of the snapshot. A change is only stored if no other change was made since it was read.
+    #: The number of changes of the snapshot. A change is only stored if the snapshot was not changed since it was read.
     version = models.PositiveIntegerField(default=0)
     inputs = models.JSONField(default=dict)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
-    #: The agent run whose failure ended it. Null if no run failed: then alerts and the inbox name the flow run itself.
+    #: The agent run whose failure ended it. Null if no agent run failed: alerts and the inbox then name the flow run.
     failed_run_id = models.UUIDField(null=True)
-    #: Whether a worker has to process it for a reason other than the end of an agent run.
+    #: Whether it can advance for another reason than the end of an agent run.
     is_due = models.BooleanField(default=True)
-    #: Attempts to advance it since its last change: see runs.flows.runner.
+    #: Number of attempts to advance it since its last change, see runs.flows.runner.
     advance_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
     created_by = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
-    #: If set, a person has seen the failure, and it is not reported again.
+    #: When a person dismissed the failure, which is then not reported again.
     dismissed_at = models.DateTimeField(null=True)
-    #: If set, the flow run is hidden and its rows are being deleted.
+    #: When its deletion began. The flow run is then hidden.
     removed_at = models.DateTimeField(null=True)
 
     objects = FlowRunManager()
@@ -161,7 +163,7 @@ class FlowRun(models.Model):
             # The flow runs that have not ended, by status: for metrics, the start page, and paused flow runs in
             # flow_needs.
             models.Index("project", "status", name="flow_run_unended", condition=Q(completed_at__isnull=True)),
-            # runs.queries.overview.flow_needs: flow runs that failed without a failed agent run, and are not dismissed.
+            # runs.queries.flow_needs: flow runs that failed without a failed agent run, and are not dismissed.
             models.Index(
                 fields=["project", "completed_at"],
                 name="flow_run_failures",
@@ -195,14 +197,12 @@ class FlowRun(models.Model):
 
     @property
     def name(self) -> str:
-        """The title of its flow, or else the flow's name, without reading the definition; empty if the flow was
-        deleted.
-        """
+        """The title of its flow, or else the name of the flow; empty if the flow was deleted."""
         return "" if self.flow is None else self.flow.title or self.flow.slug
 
     @property
     def slug(self) -> str:
-        """The name of its flow."""
+        """The name of its flow, from the definition."""
         return str(self.definition["flow_id"])
 
 
@@ -214,7 +214,7 @@ class FlowVisitQuerySet(models.QuerySet["FlowVisit"]):
         return self.filter(ended_at=None)
 
     def with_something_to_do(self) -> FlowVisitQuerySet:
-        """Return the open visits whose conversation has ended, or is paused and has to be re-entered."""
+        """Return the open visits whose last run has ended, or is paused and has to be resumed with the flow run."""
         runs = AgentRun.objects.filter(root_run=OuterRef("session"))
         ended = runs.filter(completed_at__isnull=False).exclude(status=RunStatus.RESUMED)
         paused = runs.filter(status=RunStatus.PAUSED)
@@ -222,24 +222,24 @@ class FlowVisitQuerySet(models.QuerySet["FlowVisit"]):
 
 
 class FlowVisit(models.Model):
-    """One execution of a node: in an iteration of its loops, and for an item of forEach. Unique, so it starts once."""
+    """One execution of a node: one for each iteration of its loops, and for each item of a forEach."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     flow_run = models.ForeignKey(FlowRun, models.PROTECT, related_name="visits", db_index=False)
-    #: runs.flows.kernel.snapshot.Visit.key.
+    #: Identifies the visit in its flow run (runs.flows.kernel.snapshot.Visit.key), so that it starts only once.
     key = models.CharField(max_length=100)
     node = models.CharField(max_length=64)
     kind = models.CharField(max_length=8)
     iteration = models.PositiveIntegerField(default=0)
     item = models.PositiveIntegerField(null=True)
-    #: The item's value.
+    #: The value of the item.
     value = models.JSONField(null=True)
     output = models.JSONField(null=True)
     #: The values that the node has set in the state, by dotted path.
     state = models.JSONField(null=True)
-    #: The first run of the conversation; null for constants and for whole nodes with forEach.
+    #: The first run of the visit, which others may continue. Null for constants, and for a forEach node as a whole.
     session = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="flow_visit")
-    #: The message for resuming its paused run after a resume of the flow; null without such a resume.
+    #: The message with which its paused run has to be resumed, because the flow run was resumed; null otherwise.
     reentry = models.TextField(null=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

@@ -25,6 +25,13 @@ def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
 
 
 TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
+#: The source of remote runs for people and programs. The table has them as native runs with a version of their code.
+REMOTE = "remote"
+
+
+def source_name(source: str, code_version: int | None, *, is_packaged: bool) -> str:
+    """Return the source of a run as people and programs see it."""
+    return source if code_version is None or is_packaged else REMOTE
 
 
 class CostSource(models.TextChoices):
@@ -51,24 +58,26 @@ class AgentRun(models.Model):
         OTLP = "otlp"
 
     CostSource = CostSource
+    #: All sources as people and programs see them.
+    SOURCES = (Source.NATIVE.value, REMOTE, Source.EXTERNAL.value, Source.IMPORT.value, Source.OTLP.value)
 
     log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="run")
     project = models.ForeignKey(Project, models.PROTECT, related_name="runs", db_index=False)
     agent = models.ForeignKey(Agent, models.SET_NULL, null=True, related_name="runs")
     #: The definition of the agent at the creation of the run (Agent.frozen).
     agent_config = models.JSONField(default=dict)
-    #: The first run of the lineage. A fork, and a run that resumes no other, is its own root.
+    #: The first run of the lineage: the run itself unless it resumes another one. A fork begins a lineage.
     root_run = models.ForeignKey("self", models.PROTECT, related_name="lineage")
     parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
-    #: The effect of a pause on the call of the parent that waits for this run. Empty: no call waits for it.
+    #: What a pause means for the call of the parent that waits for this run. Empty: no call waits for this run.
     on_pause = models.CharField(max_length=6, choices=choices(OnChildPause), blank=True, default="", db_default="")
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
     #: The flow run whose node this run executes.
     flow_run = models.ForeignKey("runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False)
-    #: The schedule that started it, or that started the run that it continues. Not set for the runs of a flow's nodes.
+    #: The schedule that started this run or the run that it continues. Null for the runs of a flow's nodes.
     schedule = models.ForeignKey("runs.Schedule", models.SET_NULL, null=True, related_name="runs", db_index=False)
-    #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
+    #: Whether the run resumes another one, but with a new conversation, without the messages of the earlier runs.
     starts_fresh = models.BooleanField(default=False)
     forked_at_step = models.PositiveIntegerField(null=True)
     status = models.CharField(max_length=9, choices=choices(RunStatus), default=RunStatus.QUEUED.value)
@@ -76,7 +85,12 @@ class AgentRun(models.Model):
     status_reason = models.CharField(max_length=64, blank=True, default="")
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.NATIVE)
-    #: The runner's ID of an external run.
+    #: The version of the code that executes the run, if it is a durable function (runs.remote): in a process elsewhere,
+    #: which uses HTTP, under a lease of this site, or in a worker. Null: the step loop of the workers executes the run.
+    code_version = models.PositiveIntegerField(null=True)
+    #: Whether workers of this site execute the durable function, which an installed package contains.
+    is_packaged = models.BooleanField(default=False, db_default=False)
+    #: The ID that an external runner gave the run; null for native runs.
     external_id = models.TextField(null=True)
     title = models.CharField(max_length=200, blank=True, default="")
     summary = models.TextField(blank=True, default="")
@@ -85,7 +99,7 @@ class AgentRun(models.Model):
     result = models.TextField(blank=True, default="")
     structured_output = models.JSONField(null=True)
     session_id = models.CharField(max_length=128, blank=True, default="")
-    #: The number of steps in the lineage before this run, and including it.
+    #: `step_base`: the number of steps in the lineage before this run. `step_count`: the number up to its last step.
     step_base = models.PositiveIntegerField(default=0)
     step_count = models.PositiveIntegerField(default=0)
     max_steps = models.PositiveIntegerField(default=50)
@@ -110,24 +124,24 @@ class AgentRun(models.Model):
     queue = models.CharField(max_length=63, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     #: The priority of these messages: 0 comes first.
     priority = models.PositiveSmallIntegerField(default=DEFAULT_PRIORITY, db_default=DEFAULT_PRIORITY)
-    #: The time when the sweep last sent a message for the queued run, because the message from `queued_at` was lost.
+    #: When the sweep last sent a message for the queued run again, because the first message was lost.
     message_sent_at = models.DateTimeField(null=True)
-    #: The time at which a waiting run continues automatically.
+    #: When a waiting run continues automatically.
     not_before = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     queued_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     labels = models.JSONField(default=list, blank=True)
-    #: If set, the run is on hold and exempt from retention.
+    #: When the run was put on hold, which exempts it from retention.
     held_at = models.DateTimeField(null=True)
-    #: If set, the run is hidden and its rows are being deleted. Its tombstone has the reason.
+    #: When its deletion began. The run is then hidden; its tombstone contains the reason.
     removed_at = models.DateTimeField(null=True)
-    #: If set, a person has seen the failure, or the silence of the runner, and it is not reported again.
+    #: When a person dismissed the failure, or the silence of the runner, which is then not reported again.
     dismissed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
-    #: Includes runs that are being removed. For retention, and for imports, whose runs must not exist twice.
+    #: Includes runs that are being removed: for retention, and for imports, which must not create a run twice.
     with_removed = RunQuerySet.as_manager()
 
     class Meta:
@@ -136,9 +150,17 @@ class AgentRun(models.Model):
             # The runs list of a project, newest first, also with a status filter.
             models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
             models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
+            # The list of remote runs.
+            models.Index(
+                F("project"),
+                F("created_at").desc(),
+                F("log").desc(),
+                name="run_list_remote",
+                condition=Q(code_version__isnull=False),
+            ),
             # The newest runs of an agent.
             models.Index("agent", F("created_at").desc(), name="run_of_agent"),
-            # The list of external runs. Native runs are nearly all runs and use run_list.
+            # The list of external runs. Nearly all runs are native; their list uses run_list.
             models.Index(
                 F("project"),
                 F("source"),
@@ -147,7 +169,7 @@ class AgentRun(models.Model):
                 name="run_list_by_source",
                 condition=~Q(source="native"),
             ),
-            # runs.queries.overview.needs: failures that are not dismissed, without failures of children.
+            # runs.queries.needs: failures that are not dismissed, without failures of children.
             models.Index(
                 fields=["project", "completed_at"],
                 name="run_failures",
@@ -167,18 +189,18 @@ class AgentRun(models.Model):
                 name="run_retention",
                 condition=Q(completed_at__isnull=False, removed_at__isnull=True),
             ),
-            # RunQuerySet.runnable, which each free worker slot queries. Contains no column that a step changes, so
-            # that steps stay HOT updates.
+            # RunQuerySet.runnable, which each free worker slot queries. Without a column that steps change, so that
+            # steps remain HOT updates.
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
-            # RunQuerySet.running, which claims of runs with a limit, and the sweep, count by project and agent.
+            # RunQuerySet.running, by project and agent: for claims of runs with a limit, and for the sweep.
             models.Index("project", "agent", name="run_places", condition=Q(status="running", source="native")),
-            # runs.lifecycle.places: the next run of a project for a free place.
+            # runs.lifecycle.places: the next run of a project that is below its limit again.
             models.Index(
                 fields=["project", "priority", "queued_at"],
                 name="run_for_place",
                 condition=Q(status="queued", source="native"),
             ),
-            # The number of runs in each status, for the metrics.
+            # The number of unended runs by status, for the metrics.
             models.Index("status", name="run_unended", condition=Q(completed_at__isnull=True)),
             # RunQuerySet.due_waits, which the sweep queries.
             models.Index("not_before", name="run_wait_end", condition=Q(status="waiting", not_before__isnull=False)),
@@ -218,12 +240,27 @@ class AgentRun(models.Model):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether another program executes the run, which is only recorded here."""
+        """Whether another program executes the run: only its events are recorded here."""
         return self.source != AgentRun.Source.NATIVE
 
     @property
+    def is_remote(self) -> bool:
+        """Whether a process elsewhere executes the run, under a lease of this site."""
+        return self.is_durable and not self.is_packaged
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a durable function executes the run, in a process elsewhere or in a worker."""
+        return self.code_version is not None
+
+    @property
+    def source_name(self) -> str:
+        """The source as people and programs see it: `remote` for remote runs."""
+        return source_name(self.source, self.code_version, is_packaged=self.is_packaged)
+
+    @property
     def is_abandoned(self) -> bool:
-        """Whether a recorded run was ended because its program stopped reporting. Its next event reopens it."""
+        """Whether a recorded run was ended because its program sent nothing for days. The next event reopens it."""
         return self.is_recorded and self.state is RunStatus.STOPPED and self.status_reason == ABANDONED
 
     @property
@@ -232,5 +269,5 @@ class AgentRun(models.Model):
         return self.state.terminal and not self.is_abandoned
 
     def step_limit(self, cap: int) -> int:
-        """Return the number of the last allowed step, counted over the lineage, whose limit is `cap`."""
+        """Return the number of the last allowed step, counted over the lineage. `cap`: the limit of the lineage."""
         return min(self.step_base + self.max_steps, cap)

@@ -21,15 +21,15 @@ class Schedule(models.Model):
     """
 
     class Overlap(models.TextChoices):
-        """The action at a due time while another run of the schedule has not ended."""
+        """What happens at a due time if an earlier run of the schedule has not ended."""
 
         SKIP = "skip"
-        #: The start waits until the other runs of the schedule have ended. At most one start waits.
+        #: The start waits until the earlier runs have ended. At most one start waits.
         QUEUE = "queue"
         ALLOW = "allow"
 
     class CatchUp(models.TextChoices):
-        """The missed due times that are started later."""
+        """Which missed due times are started later."""
 
         NONE = "none"
         LAST = "last"
@@ -38,8 +38,8 @@ class Schedule(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="schedules", db_index=False)
     name = models.CharField(max_length=63)
     periodic_task = models.OneToOneField(PeriodicTask, models.PROTECT, related_name="run_schedule")
-    #: The name of the agent or of the flow; exactly one is set. A name instead of a key: the schedule remains when its
-    #: agent is deleted, and its starts fail until an agent of that name exists again.
+    #: The name of the agent or of the flow; exactly one is set. These are no foreign keys: the schedule remains when
+    #: its agent is deleted, and its starts fail until there is an agent of that name again.
     agent = models.CharField(max_length=63, blank=True)
     flow = models.CharField(max_length=63, blank=True)
     #: The prompt of an agent. Empty: use the prompt of the agent's recording.
@@ -48,12 +48,12 @@ class Schedule(models.Model):
     inputs = models.JSONField(default=dict)
     overlap = models.CharField(max_length=5, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=4, choices=CatchUp.choices, default=CatchUp.NONE)
-    #: Intervals are counted from here, so that due times depend only on the definition.
+    #: The time that intervals are counted from, so that due times only depend on the definition.
     anchor = models.DateTimeField()
-    #: The timing to which `handled_until` applies (runs.actions.schedules.periodic_tasks.state_of). If an admin changes
-    #: it, or disables and enables the schedule, earlier due times are dropped.
+    #: The timing to which `handled_until` applies (`state_of` in runs.actions.schedules.schedule_definition). If an
+    #: admin changes it, or disables and enables the schedule, earlier due times are dropped.
     state = models.TextField()
-    #: Due times up to here are decided.
+    #: The time up to which due times are decided.
     handled_until = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
@@ -80,7 +80,7 @@ class Schedule(models.Model):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether due times are started."""
+        """Whether the schedule starts anything at due times."""
         return bool(self.periodic_task.enabled)
 
 
@@ -91,7 +91,7 @@ class ScheduleStart(models.Model):
         """The decision."""
 
         STARTED = "started"
-        #: Starts when the other runs of the schedule have ended.
+        #: It starts when the earlier runs of the schedule have ended.
         WAITING = "waiting"
         #: Not started because of the schedule's rule for overlaps.
         SKIPPED = "skipped"
@@ -102,7 +102,7 @@ class ScheduleStart(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="starts", db_index=False)
-    #: Null: a person or a program started the run.
+    #: Null if a person or a program started the run.
     due_at = models.DateTimeField(null=True)
     #: For missed due times, which share a row: the first one, and their number.
     first_due_at = models.DateTimeField(null=True)
@@ -143,5 +143,5 @@ class ScheduleStart(models.Model):
 
     @property
     def started_id(self) -> UUID | None:
-        """The ID of the run or of the flow run."""
+        """The ID of the started run or flow run; None if none was started."""
         return self.run_id or self.flow_run_id

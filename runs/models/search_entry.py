@@ -1,4 +1,4 @@
-"""The models of the search index: masked copies of texts. All of it can be rebuilt from the events."""
+"""The models of the search index: masked copies of texts, which can be rebuilt from the events."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class SearchEntry(models.Model):
         TOOL_CALL = "tool_call"
         EVENT = "event"
 
-    #: The position in the index. Assigned in the order of commits, so that pages are stable while the index grows.
+    #: The position in the index. It grows in the order of commits, so that pages of results stay the same.
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, models.PROTECT, related_name="+", db_index=False)
     #: The log of a run, or of a flow run.
     log = models.ForeignKey(Log, models.PROTECT, related_name="+", db_index=False, db_column="run_id")
     kind = models.CharField(max_length=9, choices=Kind.choices)
-    #: The ID of the message or tool call, or the sequence number of the event. Further parts of a text append their
-    #: number, see runs.queries.searching.text_parts.
+    #: The ID of the message or tool call, or the sequence number of the event; for a further part of a text with the
+    #: number of the part, see runs.queries.searching.index_entries.
     key = models.CharField(max_length=36)
-    #: The event that displays it in the timeline.
+    #: The event with which the timeline displays the text.
     seq = models.BigIntegerField()
     step = models.IntegerField(null=True)
     #: The role of a message, the tool of a call, or the type of an event.
@@ -40,15 +40,15 @@ class SearchEntry(models.Model):
     is_error = models.BooleanField()
     #: The time of the event `seq`.
     at = models.DateTimeField()
-    #: Redacted, bounded in length, with all white space reduced to single spaces.
+    #: The redacted text, of limited length, with all white space reduced to single spaces.
     text = models.TextField()
-    #: `text` in lower case. Null if only the letters A to Z change, which the databases convert themselves.
+    #: The text in lower case. Null if only the letters A to Z differ, which the databases convert themselves.
     folded = models.TextField(null=True)
 
     class Meta:
         db_table = "agent_run_search_entries"
         constraints = [
-            # The target of the indexer's upsert. Also serves the search in a run, and retention.
+            # For the upsert of the indexer. Also used to search in a run, and by retention.
             models.UniqueConstraint(fields=["log", "key"], name="search_entry_once"),
         ]
 
@@ -57,16 +57,16 @@ class SearchEntry(models.Model):
 
 
 class SearchPosition(models.Model):
-    """The position of the index. One row, which every writer of the index locks or compares first.
+    """The position of the index: one row, which every writer of the index locks or compares first.
 
-    A second row exists while older events are indexed again by a version that indexes more of them.
+    A second row exists while older events are indexed again, after an upgrade to a version that indexes more of them.
     """
 
     NEWEST, OLDER = 1, 2
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=NEWEST)
-    #: The last indexed event, by the ID of its row. Below 0, the entries up to the ID `-1 - event_id` have to be
-    #: deleted, and then all events indexed again.
+    #: The ID of the last indexed event. If it is negative, the entries up to the ID `-1 - event_id` have to be deleted,
+    #: and then all events indexed again.
     event_id = models.BigIntegerField(default=0)
     #: The last assigned ID of an entry. Unused in the second row.
     entry_id = models.BigIntegerField(default=0)

@@ -30,16 +30,15 @@ class Sink(models.Model):
         ENVIRONMENT = "environment"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    #: Null: the events of all projects.
+    #: Null for a sink of the whole site, which gets the events of all projects.
     project = models.ForeignKey(Project, models.CASCADE, null=True, related_name="sinks", db_index=False)
     name = models.CharField(max_length=63)
-    #: The name of the kind; see runs.telemetry.kind_catalogue.
+    #: The name of the kind; see runs.telemetry.sink_targets.
     kind = models.CharField(max_length=32)
     origin = models.CharField(max_length=11, choices=Origin.choices, default=Origin.PROJECT)
     #: The options of the kind, without secrets.
     config = models.JSONField(default=dict)
-    #: The secrets of the kind as encrypted JSON, and the ID of the key (agentops.accounts.redaction_rules.sealing).
-    #: Null: none.
+    #: The secrets of the kind as encrypted JSON, and the ID of the key (agentops.accounts.sealing). Null: no secrets.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
     #: The hint of each secret for the interface: its last characters.
@@ -89,10 +88,10 @@ class SinkCursorQuerySet(models.QuerySet["SinkCursor"]):
 
 
 class SinkCursor(models.Model):
-    """The position of a sink. Changed for each batch, and therefore not a part of `Sink`.
+    """The position of a sink. It changes with each batch, and is therefore not a part of `Sink`.
 
-    Each event up to `event_id` was sent, is a `Delivery`, or is not selected. No event is missed, because the exporter
-    reads only up to an ID below which no event can appear (timeline.settled).
+    Each event up to `event_id` was sent, has a `Delivery`, or is not selected. No event is missed: the exporter reads
+    only up to an ID below which no event can appear any more (timeline.reading).
     """
 
     sink = models.OneToOneField(Sink, models.CASCADE, primary_key=True, related_name="cursor")
@@ -102,7 +101,7 @@ class SinkCursor(models.Model):
     due_at = models.DateTimeField(null=True)
     #: The end of a worker's claim, by the database's clock. Null: not claimed.
     leased_until = models.DateTimeField(null=True)
-    #: How often workers have claimed the sink; the fencing token of the current worker.
+    #: How often workers have claimed the sink. Also the fencing token of the current worker.
     claims = models.BigIntegerField(default=0)
     #: Failed attempts since the last success.
     failures = models.PositiveIntegerField(default=0)
@@ -132,7 +131,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """Queries on deliveries."""
 
     def due(self) -> DeliveryQuerySet:
-        """Return the deliveries that a worker may take now, oldest first, by the database's clock."""
+        """Return the deliveries that a worker may claim now, oldest first, by the database's clock."""
         # After several failures the whole sink rests, so that an unavailable receiver is not tried once for each event.
         rested = Q(sink__cursor__due_at=None) | Q(sink__cursor__due_at__lte=Now())
         ready = Q(event_type=TEST) | Q(rested, sink__in=Sink.objects.sending())
@@ -142,8 +141,8 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 class Delivery(models.Model):
     """Events that are, or were, sent to a sink in one request.
 
-    A webhook has one for each event. Other sinks have one for each refused batch, and for each test. The content is
-    built again from the events for each attempt; it is not stored.
+    A webhook has one for each event. Other sinks have one for each refused batch, and for each test. The content is not
+    stored, but built from the events for each attempt.
     """
 
     class State(models.TextChoices):
@@ -158,7 +157,7 @@ class Delivery(models.Model):
     sink = models.ForeignKey(Sink, models.CASCADE, related_name="deliveries", db_index=False)
     #: Null for a sink of the whole site.
     project = models.ForeignKey(Project, models.CASCADE, null=True, related_name="+", db_index=False)
-    #: The message ID, the same for every attempt. The receiver recognises repeats by it.
+    #: The ID of the message, the same at every attempt, by which the receiver recognises repeats.
     message_id = models.CharField(max_length=64)
     #: The range of events, by the IDs of their rows. Null for a test.
     first_event = models.BigIntegerField(null=True)
@@ -170,10 +169,9 @@ class Delivery(models.Model):
     run_id = models.UUIDField(null=True)
     state = models.CharField(max_length=7, choices=State.choices, default=State.WAITING)
     attempts = models.PositiveIntegerField(default=0)
-    #: The time when an attempt is due, by the database's clock. During an attempt, the time when another worker may
-    #: take it.
+    #: When the next attempt is due, by the database's clock. During an attempt: when another worker may claim it.
     due_at = models.DateTimeField(null=True)
-    #: The answer to the last attempt: its status and the redacted start of its body. Null without an answer.
+    #: The response to the last attempt: its status, and the redacted start of its body. Null without a response.
     status_code = models.PositiveSmallIntegerField(null=True)
     response = models.CharField(max_length=1000, blank=True)
     error = models.CharField(max_length=500, blank=True)
@@ -231,7 +229,7 @@ class MetricCount(models.Model):
 
 
 class MetricPosition(models.Model):
-    """The position of the counts. One row, created when the metrics are first read."""
+    """Up to which event metrics are counted: one row, created when the metrics are first read."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     #: The last event that is counted, by the ID of its row.
