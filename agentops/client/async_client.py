@@ -1,4 +1,4 @@
-"""The asynchronous client. The synchronous one is generated from it: tests/support/client/sync_from_async.py."""
+"""The asynchronous client. The synchronous one is generated from it: tests/support/repository.py."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class AsyncClient:
 
         Raises `ValueError` if `url` is not the URL of a site.
         """
-        self._at = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
+        self._site = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
         self._timeout_s = timeout_s
-        self._is_own = http is None
+        self._closes_http = http is None
         self._http = http or httpx.AsyncClient()
 
     async def __aenter__(self) -> Self:
@@ -56,8 +56,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._is_own:
+        """Close the connections, unless `http` was given."""
+        if self._closes_http:
             await self._http.aclose()
 
     # --- Runs ---
@@ -92,8 +92,8 @@ class AsyncClient:
         """Yield runs, newest first, and get further pages while they are read.
 
         `filters` are the parameters of the API: `status` (also several, as a list), `agent_id`, `label`, `source`,
-        `parent_run_id`, `root_run_id`, `forked_from`, `created_after`, `created_before`, `root`, `reason`, `cost_min`,
-        `cost_max`, `duration_min`, `duration_max` and `q`.
+        `schedule_id`, `parent_run_id`, `root_run_id`, `forked_from`, `created_after`, `created_before`, `root`,
+        `reason`, `cost_min`, `cost_max`, `duration_min`, `duration_max` and `q`.
         """
         return self._rows("/agent-runs", Run, **filters)
 
@@ -141,14 +141,14 @@ class AsyncClient:
                         yield event
                 pause = 0.0 if position.is_over else parser.retry_s
             except AgentopsError as error:
-                pause = position.pause_after(error, self._at.reconnect_s)
+                pause = position.pause_after(error, self._site.reconnect_s)
             await asyncio.sleep(pause)
 
     async def _connect(self, run_id: RunId, position: Position, parser: FrameParser) -> AsyncGenerator[Event, None]:
-        """Yield the events of one connection."""
+        """Yield the events of one connection, and advance `position`."""
         await self._find_project()
-        url = self._at.url_of(run_path(run_id, "events", "stream"))
-        headers = self._at.headers | position.headers
+        url = self._site.url_of(run_path(run_id, "events", "stream"))
+        headers = self._site.headers | position.headers
         options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
         try:
             async with self._http.stream("GET", url, **options) as response:
@@ -158,6 +158,7 @@ class AsyncClient:
                     await response.aread()
                     connection.document_of(response)
                 else:
+                    connection.report_deprecation(response)
                     position.connected()
                     async for chunk in response.aiter_bytes():
                         for event in position.events_in(parser.feed(chunk)):
@@ -176,6 +177,13 @@ class AsyncClient:
     async def reply(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
         """Answer the question that a run waits for."""
         return await self._command(run_id, "reply", text, idempotency_key)
+
+    async def signal(
+        self, run_id: RunId, name: str, payload: Any = None, *, idempotency_key: str | None = None
+    ) -> SentCommand:
+        """Send a signal, which the code of a remote run waits for by name. The run keeps it until it receives it."""
+        body = {"name": name, "payload": payload}
+        return await self._post(run_path(run_id, "signals"), SentCommand, body, idempotency_key)
 
     async def resume(
         self,
@@ -209,6 +217,11 @@ class AsyncClient:
     async def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
         """Stop a run for good. The returned run may still be running."""
         return await self._post(run_path(run_id, "stop"), RunDetail, {}, idempotency_key)
+
+    async def change_labels(self, run_id: RunId, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> RunDetail:
+        """Add and remove labels of a run, and return it."""
+        body = {"add_labels": list(add), "remove_labels": list(remove)}
+        return RunDetail.model_validate(await self._project_request("PATCH", run_path(run_id), json=body))
 
     # --- Decisions about tool calls ---
 
@@ -265,36 +278,40 @@ class AsyncClient:
     async def _command(self, run_id: RunId, kind: str, text: str, key: str | None) -> SentCommand:
         return await self._post(run_path(run_id, "commands"), SentCommand, {"type": kind, "message": text}, key)
 
-    async def _get(self, path: str, answer: type[T]) -> T:
-        return answer.model_validate(await self._ask("GET", path))
+    async def _get(self, path: str, kind: type[T]) -> T:
+        return kind.model_validate(await self._project_request("GET", path))
 
-    async def _post(self, path: str, answer: type[T], body: Mapping[str, Any], key: str | None) -> T:
-        return answer.model_validate(await self._ask("POST", path, **connection.post_options(body, key)))
+    async def _post(self, path: str, kind: type[T], body: Mapping[str, Any], key: str | None) -> T:
+        return kind.model_validate(await self._project_request("POST", path, **connection.post_options(body, key)))
 
-    async def _rows(self, path: str, answer: type[T], /, **filters: Any) -> AsyncIterator[T]:
+    async def _rows(self, path: str, kind: type[T], /, **filters: Any) -> AsyncIterator[T]:
+        """Yield the rows of all pages of a list."""
         params: Mapping[str, str] | None = connection.first_page(filters)
         while params is not None:
-            page = await self._ask("GET", path, params=params)
+            page = await self._project_request("GET", path, params=params)
             for row in page["results"]:
-                yield answer.model_validate(row)
+                yield kind.model_validate(row)
             params = connection.next_page(page)
 
-    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _project_request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """Send a request to a path below the project, and return the JSON object of the response."""
         await self._find_project()
-        return await self._request(method, self._at.url_of(path), **options)
+        return await self._request(method, self._site.url_of(path), **options)
 
     async def _find_project(self) -> None:
-        if self._at.project is None:
-            self._at.project = connection.only_project(await self._request("GET", f"{self._at.api}/projects"))
+        """Get the project of the key, unless the project is known."""
+        if self._site.project is None:
+            self._site.project = connection.only_project(await self._request("GET", f"{self._site.api}/projects"))
 
     async def _request(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        options["headers"] = self._at.headers | options.get("headers", {})
+        """Send a request, with retries, and return the JSON object of the response."""
+        options["headers"] = self._site.headers | options.get("headers", {})
         attempt = 0
         while True:
             try:
                 return await self._attempt(method, url, **options)
             except AgentopsError as error:
-                pause = self._at.pause_before_retry(attempt, error)
+                pause = self._site.pause_before_retry(attempt, error)
                 if pause is None:
                     raise
             await asyncio.sleep(pause)

@@ -1,7 +1,8 @@
-"""Shared parts of both clients: addresses, parameters, headers, responses, and pauses between attempts."""
+"""What both clients share: addresses, parameters, headers, responses, and pauses between attempts."""
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Mapping
@@ -12,16 +13,31 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import httpx
 from pydantic import BaseModel
 
+import agentops
 from agentops.client.errors import AgentopsError, ApiError, ConnectionFailed, UnknownObject, refusal
 
+# Alone, the client is in a namespace package, which has no file. Otherwise the package must be the site's.
+if getattr(agentops, "__file__", None) and not hasattr(agentops, "IS_SITE"):
+    raise ImportError(
+        f"{agentops.__file__} belongs to another project named agentops, which overwrites modules of "
+        "agentops-runs-client. Uninstall the distribution agentops, and reinstall agentops-runs-client."
+    )
+
+log = logging.getLogger("agentops.client")
 T = TypeVar("T", bound=BaseModel)
 RunId = str | uuid.UUID
+#: The version of the API that this client was made for, and the header that names it. docs/guides/api.md#versions says
+#: which sites serve it.
+API_VERSION = 1
+VERSION_HEADER = "Agentops-Version"
 #: Rows per page.
 PAGE = 200
 #: Statuses of temporary errors.
-_PASSING = frozenset({429, 502, 503, 504})
-#: In seconds: the first pause between two attempts, the longest one, and the longest one that a site may request.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_ASKED_S = 0.25, 8.0, 60.0
+_TEMPORARY = frozenset({429, 502, 503, 504})
+#: Seconds of the first and of the longest pause between two attempts.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 8.0
+#: Seconds of the longest pause that a site may request.
+_LONGEST_REQUESTED_S = 60.0
 #: A stream sends a line at least every 15 seconds.
 STREAM_TIMEOUT = httpx.Timeout(30.0, read=45.0)
 
@@ -41,30 +57,39 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key.strip()}"}
 
 
+def request_headers(key: str) -> dict[str, str]:
+    """Return the headers of every request: the key, and the version of the API. Raises `ValueError`."""
+    return {**bearer(key), VERSION_HEADER: str(API_VERSION)}
+
+
 def run_path(run_id: RunId, *rest: RunId) -> str:
-    """Return the path of a run, or of something in it, below the project."""
+    """Return the path of a run, or of a part of the run, below the path of the project."""
     return "/".join(["/agent-runs", *(quote(str(part), safe="") for part in (run_id, *rest))])
 
 
 def post_options(body: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-    """Return a body without empty fields, and the idempotency key, which makes repeating a POST harmless."""
-    given = {name: value for name, value in body.items() if value is not None}
-    return {"json": given, "headers": {"Idempotency-Key": key or uuid.uuid4().hex}}
+    """Return httpx's options for a POST: `body` without the fields that are None, and the idempotency key.
+
+    `key`: the key of the caller. By default, it is random: then only the retries of this request are recognised.
+    """
+    fields = {name: value for name, value in body.items() if value is not None}
+    return {"json": fields, "headers": {"Idempotency-Key": key or uuid.uuid4().hex}}
 
 
 def first_page(filters: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters for the first page of a list. None and False are not sent."""
-    given = {name: _text(value) for name, value in filters.items() if value is not None and value is not False}
-    return {"limit": str(PAGE), **given}
+    texts = {name: _text(value) for name, value in filters.items() if value is not None and value is not False}
+    return {"limit": str(PAGE), **texts}
 
 
 def next_page(page: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the parameters for the page after `page`, or None after the last one."""
-    # Only the position: behind a proxy, the site's address may differ.
+    # Only the parameters of the link are used: behind a proxy, the site may have another address than in the link.
     return dict(parse_qsl(urlsplit(page["next"]).query)) if page.get("next") else None
 
 
 def _text(value: Any) -> str:
+    """Return the value of a filter as the API expects it: a list with commas, True as "1"."""
     if isinstance(value, datetime):
         return value.isoformat()
     if value is True:
@@ -77,7 +102,7 @@ class Connection:
 
     def __init__(self, url: str, key: str, *, project: str | None, retries: int, reconnect_s: float) -> None:
         self.api = f"{site_url(url)}/api"
-        self.headers = bearer(key)
+        self.headers = request_headers(key)
         #: Slug or ID. None: the project of the key, which the first request determines.
         self.project = project
         self.retries = retries
@@ -90,27 +115,28 @@ class Connection:
 
     def pause_before_retry(self, attempt: int, error: AgentopsError) -> float | None:
         """Return the seconds until the next attempt, or None to give up. `attempt` counts from 0."""
-        if attempt >= self.retries or not may_pass(error):
+        if attempt >= self.retries or not is_temporary(error):
             return None
-        asked = error.retry_after_s if isinstance(error, ApiError) else None
-        return pause_s(attempt) if asked is None else min(asked, _LONGEST_ASKED_S)
+        requested = error.retry_after_s if isinstance(error, ApiError) else None
+        return pause_s(attempt) if requested is None else min(requested, _LONGEST_REQUESTED_S)
 
 
-def may_pass(error: AgentopsError) -> bool:
+def is_temporary(error: AgentopsError) -> bool:
     """Return whether the same request may succeed later."""
     if isinstance(error, ApiError):
-        return error.status in _PASSING or error.code == "in_progress"
+        return error.status in _TEMPORARY or error.code == "in_progress"
     return isinstance(error, ConnectionFailed)
 
 
 def pause_s(attempt: int) -> float:
-    """Return the pause after an attempt, which doubles each time, with jitter."""
+    """Return the seconds to wait after an attempt: they double each time, with jitter. `attempt` counts from 0."""
     longest = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 def document_of(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object of a response that was read. Raises `ApiError`."""
+    """Return the JSON object of a successful response. Raises `ApiError` for others."""
+    report_deprecation(response)
     try:
         document = response.json()
     except ValueError:
@@ -119,6 +145,21 @@ def document_of(response: httpx.Response) -> dict[str, Any]:
         return document
     problem = document if isinstance(document, dict) else {"detail": _foreign_answer(response)}
     raise refusal(response.status_code, problem, response.headers.get("Retry-After"))
+
+
+#: The announcements that this process has logged.
+_reported: set[tuple[str, str]] = set()
+
+
+def report_deprecation(response: httpx.Response) -> None:
+    """Log once that the site will no longer serve a request of this client (RFC 9745 and RFC 8594)."""
+    since, end = response.headers.get("Deprecation", ""), response.headers.get("Sunset", "")
+    if not since or (since, end) in _reported:
+        return
+    _reported.add((since, end))
+    request = response.request
+    until = f"is served until {end}" if end else "will be removed"
+    log.warning("agentops: %s %s is deprecated and %s: upgrade this client", request.method, request.url.path, until)
 
 
 def _foreign_answer(response: httpx.Response) -> str:

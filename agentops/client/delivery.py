@@ -1,4 +1,4 @@
-"""Delivers the recorded events of this process: one thread sends them for each site and key."""
+"""Delivers the recorded events of this process, with one thread for each site and key."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from agentops.client.outbox import BATCH_EVENTS, Outbox
 log = logging.getLogger("agentops.client")
 #: Maximum number and total bytes of undelivered events.
 MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-#: In seconds: the time in which events are collected into a batch, the timeout of a request, and the maximum delay of
-#: the end of the process.
-INTERVAL_S, TIMEOUT_S, EXIT_S = 0.25, 20.0, 5.0
+#: Seconds in which events are collected into a batch.
+INTERVAL_S = 0.25
+#: Timeout of a request in seconds.
+TIMEOUT_S = 20.0
+#: Maximum seconds by which the delivery delays the end of the process.
+EXIT_S = 5.0
 #: The longest pause between two attempts, in seconds.
 _LONGEST_PAUSE_S = 15.0
 
 
 class EventDelivery:
-    """Delivers events in the background, in order, each at least once; the site stores each once by its ID.
+    """Sends events in the background, in order, each at least once; by its ID, the site stores each once.
 
-    After a fork, the child starts with an empty queue: the parent delivers the events that it recorded.
+    After a fork, the child starts with an empty queue, because the parent delivers the events that it recorded.
     """
 
     def __init__(
         self, url: str, key: str, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES, exit_s: float = EXIT_S
     ) -> None:
         self.url = f"{connection.site_url(url)}/api/internal/agent-events"
-        self._headers = {**connection.bearer(key), "Content-Type": "application/json"}
+        self._headers = {**connection.request_headers(key), "Content-Type": "application/json"}
         self._bounds = (max_events, max_bytes)
         self._exit_s = exit_s
-        #: Events that were dropped, because the queue was full or they could not be encoded, and events the site
-        #: refused.
-        self.dropped = self.rejected = 0
         self._begin()
-        # Here, because httpx imports modules for its first client, and socket the codec of host names for its first
-        # connection. A fork while the thread does so would leave the child with a half-imported module.
+        # Not in the thread: httpx imports modules for its first client, and socket the codec of host names for its
+        # first connection. A fork during an import would leave the child with a half-imported module.
         self._http: httpx.Client | None = self._new_http()
         codecs.lookup("idna")
         _deliveries.add(self)
@@ -60,8 +60,12 @@ class EventDelivery:
         self._sending = threading.Lock()
         self._batch_limit = BATCH_EVENTS
         self._failures = 0
+        #: The kinds of problems that were logged.
         self._reported: set[str] = set()
-        self.dropped = self.rejected = 0
+        #: Number of events that were dropped, because the queue was full or they could not be encoded.
+        self.dropped = 0
+        #: Number of events that the site refused.
+        self.rejected = 0
 
     def begin_in_child(self) -> None:
         """Start again in a forked process. The connections belong to its parent."""
@@ -83,11 +87,11 @@ class EventDelivery:
             if not outbox.is_closed:
                 self.drop(f"{self.waiting} events wait for the site already")
                 break
-            outbox = self._outbox  # another thread has closed the old one, and begun anew
+            outbox = self._outbox  # another thread has closed and replaced the old one
         self._ensure_thread()
 
     def drop(self, why: str, count: int = 1) -> None:
-        """Count events that are not recorded, and log the first ones."""
+        """Count events that are not delivered, and log the first reason."""
         self.dropped += count
         self._report("dropped", f"events are dropped, because {why}")
 
@@ -96,10 +100,11 @@ class EventDelivery:
         deadline = time.monotonic() + timeout_s
         count = self._outbox.hurry()
         if self._ensure_thread():
-            return self._outbox.wait_until_left(count, timeout_s)
-        while self._outbox.left_count < count and time.monotonic() < deadline:  # the interpreter ends: no new thread
+            return self._outbox.wait_until_removed(count, timeout_s)
+        # The interpreter ends, so that no thread can be started.
+        while self._outbox.removed_count < count and time.monotonic() < deadline:
             self._outbox.wait_before_retry(self._send_batch(self._outbox))
-        return self._outbox.left_count >= count
+        return self._outbox.removed_count >= count
 
     def close(self, timeout_s: float = EXIT_S) -> None:
         """Flush, end the thread and close the connections. A later event starts again.
@@ -147,7 +152,7 @@ class EventDelivery:
                 outbox.wait_before_retry(pause)
 
     def _send_batch(self, outbox: Outbox) -> float:
-        """Send the oldest events. Return the seconds until the next attempt, or 0."""
+        """Send the oldest events. Return the seconds until the next attempt; 0 after success."""
         with self._sending:
             batch = outbox.batch(self._batch_limit)
             if not batch:
@@ -166,17 +171,19 @@ class EventDelivery:
             return 0.0
 
     def _post(self, batch: list[str]) -> list[dict[str, Any]]:
-        """Send events, and return the result of each."""
+        """Send events, and return the result of each. Raises `AgentopsError` if the site refuses the whole request."""
         self._http = self._http or self._new_http()
         try:
-            answer = self._http.post(self.url, content=f'{{"events":[{",".join(batch)}]}}')
+            response = self._http.post(self.url, content=f'{{"events":[{",".join(batch)}]}}')
         except httpx.HTTPError as error:
             raise connection.unreachable(error) from error
-        if answer.status_code == 422 and "results" in answer.text[:20]:
-            return list(answer.json()["results"])
-        return list(connection.document_of(answer)["results"])
+        # If the site refused every event, the status is 422, but the body has the results.
+        if response.status_code == 422 and "results" in response.text[:20]:
+            return list(response.json()["results"])
+        return list(connection.document_of(response)["results"])
 
     def _settle(self, results: list[dict[str, Any]]) -> None:
+        """Count the refused events of a request, and end the state of failure."""
         if self._failures:
             log.info("agentops: the site answers again")
         self._failures, self._batch_limit = 0, min(self._batch_limit * 2, BATCH_EVENTS)
@@ -190,14 +197,18 @@ class EventDelivery:
         self._report("rejected", f"the site refuses events, the first one because of {why}")
 
     def _pause_after(self, error: Exception) -> float:
-        """Keep the events. Any refusal may be temporary: the site may be replaced, or its key restored."""
+        """Log an error, and return the seconds until the next attempt.
+
+        The events are kept after any error, because the site may be replaced or its key restored.
+        """
         why = str(error) if isinstance(error, AgentopsError) else repr(error)
         self._report("unreachable", f"{self.waiting} events wait: {why}")
         self._failures += 1
-        asked = error.retry_after_s if isinstance(error, ApiError) else None
-        return min(asked if asked is not None else connection.pause_s(self._failures), _LONGEST_PAUSE_S)
+        requested = error.retry_after_s if isinstance(error, ApiError) else None
+        return min(connection.pause_s(self._failures) if requested is None else requested, _LONGEST_PAUSE_S)
 
     def _report(self, kind: str, text: str) -> None:
+        """Log the first problem of each kind."""
         if kind not in self._reported:
             self._reported.add(kind)
             log.warning("agentops: %s", text)
@@ -220,10 +231,10 @@ _sharing = threading.Lock()
 def shared_delivery(url: str, key: str) -> EventDelivery:
     """Return the delivery of this process to a site with a key."""
     with _sharing:
-        place = (url.rstrip("/"), key)
-        if place not in _shared:
-            _shared[place] = EventDelivery(url, key)
-        return _shared[place]
+        target = (url.rstrip("/"), key)
+        if target not in _shared:
+            _shared[target] = EventDelivery(url, key)
+        return _shared[target]
 
 
 def _finish_all() -> None:
@@ -232,7 +243,7 @@ def _finish_all() -> None:
 
 
 def _finish_with_multiprocessing() -> None:
-    """Also deliver at the end of a multiprocessing child, which does not run atexit functions."""
+    """Deliver at the end of this process if it is a child of multiprocessing, which runs no atexit functions."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
@@ -248,5 +259,5 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-# Registered now, so that events recorded by functions that others register later are also delivered.
+# Functions that are registered later run earlier, so the events that they record are delivered too.
 atexit.register(_finish_all)

@@ -18,13 +18,15 @@ MAX_TEXT = 190_000
 MAX_DEPTH = 40
 #: Maximum values of an event. A site accepts 50,000 in a request.
 MAX_VALUES = 45_000
-#: Maximum members of an object, and characters of a member's name. A site accepts 256 characters.
-MAX_KEYS, MAX_KEY = 1_000, 190
-#: Lengths to which the texts of a too large event are truncated, one after the other until it fits.
+#: Maximum members of an object.
+MAX_KEYS = 1_000
+#: Maximum characters of a member's name. A site accepts 256.
+MAX_KEY = 190
+#: Maximum characters of a text in a too large event, tried in this order until the event is small enough.
 _CUTS = (50_000, 10_000, 2_000, 400, 80)
-#: Number of items that a list or an object keeps if truncating the texts is not enough.
+#: Number of items that a list or an object of a too large event keeps.
 _FEWER_ITEMS = 100
-#: Levels of an event and its payload.
+#: The number of outer objects that keep all their fields: the event and its payload.
 _LEVELS_OF_FIELDS = 2
 #: A site accepts integers between the negative of this and this.
 _MAX_INTEGER = 2**63 - 1
@@ -50,19 +52,20 @@ def _dumps(event: Mapping[str, Any], copy: _Copy) -> str:
 
 
 class _Copy:
-    """Copies a value as JSON: texts of about `cut` characters, and the first `items` of each list and object.
+    """Copies one event into values of JSON, and omits everything beyond the limits of a site.
 
-    It omits everything beyond the limits of a site.
+    Texts are truncated to about `cut` characters. Lists and objects keep their first `items`.
     """
 
     def __init__(self, cut: int, items: int = MAX_VALUES) -> None:
         self._cut = cut
         self._items = items
         self._values_left = MAX_VALUES
-        #: The containers around the value, to detect cycles.
+        #: The IDs of the containers around the value, to detect cycles.
         self._around: list[int] = []
 
     def of(self, value: Any) -> Any:
+        """Return the copy of a value. The name of its type replaces a value for which there is no room."""
         self._values_left -= 1
         if value is None or isinstance(value, bool):
             return value
@@ -81,6 +84,7 @@ class _Copy:
             self._around.pop()
 
     def _container(self, value: Any) -> Any:
+        """Return the copy of a container, or of a value that JSON does not support."""
         if isinstance(value, Mapping):
             pairs = self._first(value.items(), min(self._items, MAX_KEYS))
             return {_shortened(_text(key), min(self._cut, MAX_KEY)): self.of(inner) for key, inner in pairs}
@@ -91,7 +95,7 @@ class _Copy:
         return _shortened(_text(value), self._cut)
 
     def _first(self, items: Iterable[T], count: int) -> Iterator[T]:
-        """Yield as many items as there is room for. An event and its payload keep all their fields."""
+        """Yield up to `count` items while there is room. An event and its payload keep all their fields."""
         for item in islice(items, count):
             if self._values_left <= 0 and len(self._around) > _LEVELS_OF_FIELDS:
                 return
@@ -107,8 +111,9 @@ def _text(value: Any) -> str:
 
 
 def _shortened(text: str, limit: int) -> str:
+    """Return a text of about `limit` characters: its beginning, a note of the omission, and its end."""
     if len(text) <= limit:
-        # Not `str(text)`, which returns a different text for a member of an Enum.
+        # `str(text)` would return the name of a member of an Enum, not its value.
         return str.__str__(text)
     head, tail = limit * 3 // 4, limit // 4
     return f"{text[:head]} … [{len(text) - head - tail} characters left out] … {text[-tail:]}"

@@ -25,11 +25,11 @@ class Run(_Object):
     title: str = ""
     #: queued, running, waiting, paused, resumed, completed, failed or stopped.
     status: str
-    #: Why it waits, paused, failed or was stopped.
+    #: Why the run waits, paused, failed or was stopped.
     status_reason: str = ""
-    #: agent or project, if it is queued because the agent's or project's limit of running runs is reached.
+    #: agent or project, if the run is queued because the limit of running runs of its agent or project is reached.
     waiting_for: str | None = None
-    #: native, external, import or otlp.
+    #: native, remote, external, import or otlp.
     source: str = "native"
     labels: list[str] = []
     parent_run_id: UUID | None = None
@@ -45,7 +45,7 @@ class Run(_Object):
     cost_usd: Decimal | None = None
     #: Number of model calls with unknown cost; above 0, `cost_usd` is a lower bound.
     unpriced_calls: int = 0
-    #: Number of events in its log.
+    #: Number of events in the run's log.
     last_seq: int = 0
     created_at: datetime
     started_at: datetime | None = None
@@ -61,6 +61,8 @@ class Run(_Object):
 class RunDetail(Run):
     """A run with all its details."""
 
+    #: The version of the code that a remote run needs; None for other runs.
+    code_version: int | None = None
     external_id: str | None = None
     summary: str = ""
     #: The first message of the user: a text, or a list of texts and media.
@@ -103,6 +105,8 @@ class Message(_Object):
     step_number: int
     model: str = ""
     usage: Any = None
+    #: Of an answer: stop, tool_call, length (cut off), content_filter (refused) or error; None if it is not known.
+    finish_reason: str | None = None
     rolled_back_at: datetime | None = None
     created_at: datetime
     #: The message as serialised by pydantic-ai. None in lists.
@@ -136,10 +140,10 @@ class ToolCall(_Object):
 class Approval(_Object):
     """A request to a person or a program: approve a tool call, answer a question, or resolve an unknown outcome.
 
-    The run waits until then.
+    The run waits until the request is decided, expires or is cancelled.
     """
 
-    #: approval (for `approve` and `deny`), question (`reply`) or unknown_outcome (`resolve_call`).
+    #: approval, question or unknown_outcome. The methods that decide it: `approve` and `deny`, `reply`, `resolve_call`.
     kind: str = "approval"
     #: The ID of the approval, or of the tool call.
     id: UUID
@@ -161,7 +165,7 @@ class Approval(_Object):
     decided_at: datetime | None = None
     #: The approver's changes: argument → `from` and `to`.
     changes: dict[str, Any] | None = None
-    #: The approval holds for all later calls of the tool in this run.
+    #: Whether the approval also holds for all later calls of the tool in this run.
     always: bool = False
     #: The message to the model about a denial.
     message: str = ""

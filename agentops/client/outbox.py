@@ -1,4 +1,4 @@
-"""Events that a process has recorded but not delivered yet: a bounded queue in memory."""
+"""The bounded queue of the events that a process has recorded and not delivered yet."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ import threading
 from collections import deque
 from itertools import islice
 
-#: Maximum events in a request, and their approximate bytes. A site accepts 500 events and 5 MiB.
+#: Maximum events in a request, and their maximum bytes. A site accepts 500 events and 5 MiB.
 BATCH_EVENTS, BATCH_BYTES = 500, 2 * 1024 * 1024
-#: Places reserved for status events, without which the other events of a run have little value.
+#: Number of places that are reserved for essential events (status events), without which the others have little value.
 RESERVE = 1_000
 #: The longest pause between attempts while a thread waits for delivery.
 _URGENT_PAUSE_S = 0.25
 
 
 class Outbox:
-    """A queue of JSON texts. Putting never waits; if the queue is full, it refuses the text."""
+    """A queue of JSON texts."""
 
     def __init__(self, max_events: int, max_bytes: int) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._texts: deque[str] = deque()
         self._bytes = 0
-        #: Total number of events put, and removed.
+        #: Total number of events that were put, and that were removed.
         self.put_count = 0
-        self.left_count = 0
+        self.removed_count = 0
         self.is_closed = self._is_abandoned = False
-        #: Number of calls of `hurry`, and the `left_count` that the latest one waits for.
-        self._hurries = self._wanted = 0
+        #: Number of calls of `hurry`.
+        self._hurries = 0
+        #: The `removed_count` that the latest call of `hurry` wants.
+        self._wanted = 0
         # Re-entrant: a signal handler or a destructor may record while its thread puts an event.
         self._changed = threading.Condition(threading.RLock())
 
@@ -35,13 +37,13 @@ class Outbox:
         return len(self._texts)
 
     def put(self, text: str, *, is_essential: bool) -> bool:
-        """Add an event and return True, or return False if the queue is full or closed."""
+        """Add an event, and return True; return False if the queue is full or closed. Does not wait."""
         with self._changed:
             if self.is_closed:
                 return False
-            places = self._max_events + (RESERVE if is_essential else 0)
-            room = self._max_bytes + (RESERVE * 1024 if is_essential else 0)
-            if len(self._texts) >= places or self._bytes + len(text) > room:
+            max_events = self._max_events + (RESERVE if is_essential else 0)
+            max_bytes = self._max_bytes + (RESERVE * 1024 if is_essential else 0)
+            if len(self._texts) >= max_events or self._bytes + len(text) > max_bytes:
                 return False
             self._texts.append(text)
             self._bytes += len(text)
@@ -67,7 +69,7 @@ class Outbox:
         with self._changed:
             for _ in range(count):
                 self._bytes -= len(self._texts.popleft())
-            self.left_count += count
+            self.removed_count += count
             self._changed.notify_all()
 
     def wait_for_batch(self, interval_s: float) -> None:
@@ -85,20 +87,20 @@ class Outbox:
             self._changed.wait_for(lambda: self._hurries != hurries or self._is_abandoned, seconds)
 
     def hurry(self) -> int:
-        """Request delivery of all queued events at once. Return the `left_count` at which they were delivered."""
+        """Request delivery of all queued events at once. Return the `removed_count` when they are all delivered."""
         with self._changed:
             self._hurries += 1
             self._wanted = self.put_count
             self._changed.notify_all()
             return self._wanted
 
-    def wait_until_left(self, count: int, timeout_s: float) -> bool:
-        """Wait until this many events were removed, and return whether they were."""
+    def wait_until_removed(self, count: int, timeout_s: float) -> bool:
+        """Wait until `removed_count` is at least `count`. Return False after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.left_count >= count, timeout_s)
+            return self._changed.wait_for(lambda: self.removed_count >= count, timeout_s)
 
     def close(self) -> None:
-        """Accept no more events; the thread sends the remaining ones and ends."""
+        """Refuse further events. The thread sends the remaining ones, and ends."""
         with self._changed:
             self.is_closed = True
             self._wanted = self.put_count + 1
@@ -118,4 +120,4 @@ class Outbox:
 
     @property
     def _is_urgent(self) -> bool:
-        return self.left_count < self._wanted
+        return self.removed_count < self._wanted

@@ -1,4 +1,4 @@
-"""Records an agent loop of your own program in the background, as a run of a site."""
+"""Records the agent loop of this program in the background, as a run on a site."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +14,7 @@ from typing import Any, Self
 from agentops.client.delivery import EXIT_S, EventDelivery, shared_delivery
 from agentops.client.encoding import encode
 
-#: Exceptions that end a loop intentionally.
+#: Exceptions after which a run is stopped, not failed.
 _STOPPING = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
@@ -38,10 +38,10 @@ class RecordedRun:
         parent_run_id: str | None = None,
         spawned_by: tuple[RecordedRun, str | None] | None = None,
     ) -> None:
-        """Prepare a run; `with` starts it. `run_id`: chosen by this program, unique in the project; events are added to
-        an existing run.
+        """Prepare a run; `with` starts it.
 
-        `parent_run_id`: a run on the site. `spawned_by`: the run and the tool call that spawn this run.
+        `run_id`: an ID that this program chooses. If the project already has a run with it, the events are added to
+        that run. `parent_run_id`: a run on the site. `spawned_by`: the run and the tool call that spawn this run.
         """
         self.agent = agent
         #: The ID of the run in this program; the site also assigns one.
@@ -77,18 +77,26 @@ class RecordedRun:
         model: str | None = None,
         cost_usd: object = None,
         duration_ms: float | None = None,
+        finish_reason: str | None = None,
     ) -> None:
         """Record a response of the model.
 
         `tool_calls`: ID, tool and arguments of each. `usage`: the tokens, under the names of the provider. `cost_usd`:
-        by default, the site computes it from the tokens and the model.
+        by default, the site computes it from the tokens and the model. `finish_reason`: in the words of the provider.
         """
         calls = [{"id": id_, "name": name, "arguments": arguments} for id_, name, arguments in tool_calls]
         cost = None if cost_usd is None else str(cost_usd)
         self.event(
-            "llm.turn.end", text=text, thinking=thinking, tool_calls=calls or None, usage=usage, model=model,
-            cost_usd=cost, duration_ms=duration_ms,
-        )  # fmt: skip
+            "llm.turn.end",
+            text=text,
+            thinking=thinking,
+            tool_calls=calls or None,
+            usage=usage,
+            model=model,
+            cost_usd=cost,
+            duration_ms=duration_ms,
+            finish_reason=finish_reason,
+        )
 
     def text_delta(self, text: str) -> None:
         """Record a chunk of a streamed response. `turn` without a text ends the response."""
@@ -148,7 +156,7 @@ class RecordedRun:
             }
             self._delivery.put(encode(event), is_essential=type_.startswith("run."))
         except Exception as error:
-            # Whatever is wrong with an event, the recorded program continues.
+            # An invalid event must not end the recorded program.
             self._delivery.drop(f"one cannot be sent: {error!r}")
 
     # --- Begin and end ---
@@ -173,13 +181,14 @@ class RecordedRun:
     def fail(self, error: BaseException | str, *, error_type: str | None = None) -> None:
         """End the run with an error."""
         kind = error_type or (type(error).__name__ if isinstance(error, BaseException) else "error")
-        self._end("failed", error=_text_of(error), error_type=kind)
+        self._end("failed", error=_convert(str, error), error_type=kind)
 
     def stop(self, reason: str = "stopped") -> None:
         """End the run as stopped by a person or program."""
         self._end("stopped", reason=reason)
 
     def _end(self, status: str, **payload: Any) -> None:
+        """Record the end of the run, and of the child run in its parent, unless it was recorded."""
         if self.has_ended:
             return
         self.has_ended = True
@@ -187,9 +196,14 @@ class RecordedRun:
         if self._spawned_by is not None:
             parent, call_id = self._spawned_by
             parent.event(
-                "child_run.completed", run_id=self.id, agent=self.agent, call_id=call_id, status=status,
-                summary=payload.get("summary"), error=payload.get("error"),
-            )  # fmt: skip
+                "child_run.completed",
+                run_id=self.id,
+                agent=self.agent,
+                call_id=call_id,
+                status=status,
+                summary=payload.get("summary"),
+                error=payload.get("error"),
+            )
 
     def __enter__(self) -> Self:
         return self.start()
@@ -218,7 +232,7 @@ class RecordedRun:
 
     @property
     def dropped(self) -> int:
-        """Return the number of events of this process that were lost because the queue was full or closed too early."""
+        """Return the number of events of this process that were lost, for example because the queue was full."""
         return self._delivery.dropped
 
     @property
@@ -231,7 +245,7 @@ class RecordedRun:
         return self._delivery.flush(timeout_s)
 
     async def aflush(self, timeout_s: float = EXIT_S) -> bool:
-        """Do the same without blocking the event loop."""
+        """Do the same as `flush` without blocking the event loop."""
         return await asyncio.to_thread(self._delivery.flush, timeout_s)
 
 
@@ -259,21 +273,20 @@ class Recorder(RecordedRun):
         `run_id`: your own ID of the run, unique in the project. `parent_run_id`: the ID of a run on the site.
         """
         super().__init__(
-            shared_delivery(url, key), agent, prompt=prompt, run_id=run_id, title=title, model=model,
-            session_id=session_id, parent_run_id=parent_run_id,
-        )  # fmt: skip
-
-
-def _text_of(error: BaseException | str) -> str:
-    try:
-        return str(error)
-    except Exception:
-        # The text of an exception is code of the recorded program.
-        return type(error).__name__
+            shared_delivery(url, key),
+            agent,
+            prompt=prompt,
+            run_id=run_id,
+            title=title,
+            model=model,
+            session_id=session_id,
+            parent_run_id=parent_run_id,
+        )
 
 
 class RecordedCall:
-    """A tool call: set `output` while it is open; an exception becomes its error. Works with `with` and `async with`.
+    """A tool call, as a context manager (`with` and `async with`): set `output` in the block. An exception in the block
+    becomes the error of the call.
 
     If calls begin and end in callbacks, use `begin` and `end`.
     """
@@ -312,7 +325,7 @@ class RecordedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end(self.output, error=self.error if error is None else _repr_of(error))
+        self.end(self.output, error=self.error if error is None else _convert(repr, error))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -323,9 +336,12 @@ class RecordedCall:
         self.__exit__(kind, error, trace)
 
 
-def _repr_of(error: BaseException) -> str:
+def _convert(function: Callable[[object], str], error: BaseException | str) -> str:
+    """Return `function(error)`, or the name of the error's type if that raises.
+
+    `str` and `repr` may call code of the recorded program.
+    """
     try:
-        return repr(error)
+        return function(error)
     except Exception:
-        # This is code of the recorded program, whose own exception must propagate.
         return type(error).__name__

@@ -1,0 +1,16 @@
+"""A person, who uses the site's client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentops.client import Client
+from tests.support.durable import DurableSite
+
+
+@pytest.fixture
+def person(durable_site: DurableSite) -> Iterator[Client]:
+    with Client(durable_site.site.url, durable_site.site.key("read", "write")) as client:
+        yield client
