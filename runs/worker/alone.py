@@ -1,8 +1,8 @@
 """A process that runs one step of one run: `python -m runs.worker.alone RUN OWNER`.
 
-runs.worker.quarantine starts and watches it. It claims the run, makes one step, releases the run and ends. The first
-line of its standard input holds secret variables as JSON, so that they appear in no environment. When standard input
-closes, the process ends immediately, because the worker that watches it is gone.
+runs.worker.quarantine starts and watches this process. It claims the run, makes one step, releases the run and ends.
+The first line of its standard input holds secret variables as JSON, so that they appear in no environment. When
+standard input closes, the process ends immediately, because the worker that watches it is gone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main(run_id: str, owner: str) -> None:
 
 
 def _make_one_step(run_id: UUID, owner: str) -> None:
+    """Drive the run for one step as `owner`, and end the worker."""
     from django.conf import settings
 
     from runs.worker.worker import Worker, leave_handler

@@ -1,7 +1,7 @@
 """Tries a suspected run in a separate process: if that process dies, the run is the cause.
 
-The process is `python -m runs.worker.alone`. The worker that started it watches it. A death that no worker observed,
-such as the end of the whole site, is not counted.
+The process is `python -m runs.worker.alone`. The worker that started it watches it. A death that no worker observes,
+such as at the end of the whole site, does not count against the run.
 """
 
 from __future__ import annotations
@@ -19,34 +19,37 @@ from django.conf import settings
 from django.db import Error, connection
 
 from runs import environment
-from runs.engine.shutdown import Shutdown
+from runs.engine.results import Shutdown
 from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)
-LOOK_S = 0.1
-#: Seconds after the grace period before the process is killed.
+#: Seconds between two checks for a shutdown.
+CHECK_S = 0.1
+#: Seconds after the grace period until the process is killed.
 ENDS_S = 3.0
-#: Variables that are meant for this process only.
+#: Variables that the process does not inherit.
 OWN_VARIABLES = ("AGENTOPS_ALIVE_FILE", "AGENTOPS_CHAOS")
+#: Seconds between two attempts to reach the database.
 STORAGE_WAIT_S = 0.5
 
 
 def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:
-    """Run one step in a separate process, and wait for its end. `owner` is the owner name of its claim.
+    """Run one step of a run in a separate process, and wait for the end of the process.
 
-    If the process dies without a request to end, its death counts against the run.
+    `owner` is the owner's name in the claim. If the process dies without a request to end, its death counts against the
+    run.
     """
     process = _start(run_id, owner)
     log.info("trying a run in a separate process", extra={"run_id": str(run_id), "pid": process.pid})
     try:
         while process.poll() is None and not shutdown.requested.is_set():
-            _wait(process, LOOK_S)
+            _wait(process, CHECK_S)
         is_ending = shutdown.requested.is_set() and process.poll() is None
         if is_ending:
             process.terminate()
             _wait(process, max(shutdown.deadline - time.monotonic(), 0) + ENDS_S)
     finally:
-        # Closing the standard input of the child tells it that this process is ending.
+        # The process ends when its standard input closes.
         if process.stdin is not None:
             process.stdin.close()
         if process.poll() is None:
@@ -58,6 +61,7 @@ def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:
 
 
 def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
+    """Start the process, and send it the secret variables."""
     variables, secrets = environment.for_own_process()
     path = filter(None, [str(settings.BASE_DIR), variables.get("PYTHONPATH")])
     inherited = {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
@@ -69,7 +73,7 @@ def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
         start_new_session=True,
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # the process has died; its exit code tells why
+    with contextlib.suppress(BrokenPipeError):  # the process has died already; its exit code gives the reason
         process.stdin.write(json.dumps(secrets).encode() + b"\n")
         process.stdin.flush()
     return process
@@ -83,6 +87,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _note_death(owner: str, shutdown: Shutdown) -> bool:
+    """Count the death of the process, unless it had released the run. Retries until the shutdown."""
     while True:
         try:
             return suspects.note_death_alone(owner)

@@ -1,7 +1,7 @@
 """The start and end of a Celery worker, for each pool: threads, prefork or solo.
 
-The worker takes no message before the database has the schema of this version and the libraries of the agents' models
-are loaded. Otherwise the duration of a model call would include the import.
+The worker takes no message before the database has the schema of this version, and the libraries of the agents' models
+are imported: otherwise the duration of a model call would include the import.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import Any, cast
 from celery import bootsteps, signals
 from celery.platforms import set_pdeathsig
 from django.conf import settings
-from django.db import connection, connections
+from django.db import Error, connection, connections
 
-from agentops.base.broker import places
-from agentops.base.broker.queues import UPKEEP
+from agentops.base import worker_places
+from agentops.base.backing_services import UPKEEP
 from agentops.base.database.applied_migrations import is_migrated
 from runs import environment
 from runs.lifecycle import wake
 from runs.worker import worker
-from runs.worker.exporting import exporting
+from runs.worker.packaged import registering
+from runs.worker.packaged.catalogue import AGENTS
+from runs.worker.upkeep import exporting
 
 log = logging.getLogger(__name__)
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
@@ -36,19 +38,19 @@ EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
 END_OF_CHILD = signal.SIGUSR2
 #: The Celery worker of this process.
 _controller: Any = None
-#: The process that forks the children of this pool, if the pool forks.
+#: The ID of the process that forks the children of the pool; None if the pool does not fork.
 _forking_parent: int | None = None
-#: Whether this process is such a child, or a process that one has forked.
+#: Whether this process was forked by that process or its children.
 _is_forked = False
 
 
 def connect_signals() -> None:
     """Connect to Celery's signals."""
-    # worker_init comes before the broker is connected.
+    # worker_init is sent before the broker is connected.
     signals.worker_init.connect(_prepare)
     signals.worker_process_init.connect(_start_child)
-    # Celery sends this from its SIGTERM handler, holding a lock that is not reentrant: a second SIGTERM during it would
-    # stop the worker for ever.
+    # Celery sends this signal from its SIGTERM handler, and holds the lock until it returns. With the default lock,
+    # which is not reentrant, a second SIGTERM during the handler would block the worker for ever.
     signals.worker_shutting_down.lock = threading.RLock()
     signals.worker_shutting_down.connect(_ask_to_stop)
     signals.worker_shutdown.connect(_close)
@@ -56,6 +58,7 @@ def connect_signals() -> None:
 
 
 def _prepare(sender: Any, **_: Any) -> None:
+    """Prepare a Celery worker: import libraries, set the places of its pool, and add its opening step."""
     global _controller, _forking_parent
     _controller = sender
     pool = str(sender.pool_cls)
@@ -63,15 +66,16 @@ def _prepare(sender: Any, **_: Any) -> None:
         log.error("a worker with the pool prefork needs REDIS_URL: its processes share no memory")
         raise SystemExit(EXIT_CONFIG)
     environment.hide_secrets()
-    # Imported by name, because it belongs to the commands, another entry point.
+    # Imported by name, because the module belongs to the commands, which may not be imported from here.
     warm_up = import_module("runs.management.site.warm_up")
     warm_up.load_worker()
+    AGENTS.all()
     warm_up.try_to_load_vendors()
-    # The modules loaded so far live as long as the process, so the garbage collector can skip them.
+    # The modules imported so far live as long as the process, so the garbage collector can skip them.
     gc.freeze()
     if "prefork" in pool:
         _forking_parent = os.getpid()
-        # A child inherits this, and gets a signal that came before it was ready once it is: see `_start_child`.
+        # Children inherit the blocked signal. A child that gets it before it is ready handles it in `_start_child`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [END_OF_CHILD])
         os.register_at_fork(after_in_child=_die_with_parent)
         _close_pool()
@@ -80,10 +84,10 @@ def _prepare(sender: Any, **_: Any) -> None:
     runs = sorted(set(sender.app.amqp.queues.consume_from) - {UPKEEP})
     worker.served = worker.Served(runs, 1 if "solo" in pool or _forking_parent is not None else sender.concurrency)
     _set_places(sender, is_solo="solo" in pool)
-    # Workers need no data from each other, and could not verify what other processes write into Redis.
+    # Without data from other workers: none is needed, and what processes write into Redis cannot be verified.
     sender.options |= {"without_gossip": True, "without_mingle": True}
     sender.app.steps["worker"].add(OpeningStep)
-    # In a thread: Celery would fork a process, and without Redis no other process can send this one a message.
+    # The clock runs in a thread. Celery would fork a process for it, which could not send messages without Redis.
     if sender.options.pop("beat", False) or not settings.REDIS_URL:
         sender.options["with_clock"] = True
 
@@ -91,13 +95,13 @@ def _prepare(sender: Any, **_: Any) -> None:
 def _set_places(sender: Any, *, is_solo: bool) -> None:
     """Give the pool one place for each run, and further places for upkeep."""
     queues = set(sender.app.amqp.queues.consume_from)
-    here = places.here
+    here = worker_places.here
     here.is_open = False
     if is_solo:
         here.runs, here.upkeep = 1, 1
         return
     here.runs = sender.concurrency if queues - {UPKEEP} else 0
-    here.upkeep = (places.UPKEEP_PLACES if here.runs else sender.concurrency) if UPKEEP in queues else 0
+    here.upkeep = (worker_places.UPKEEP_PLACES if here.runs else sender.concurrency) if UPKEEP in queues else 0
     sender.concurrency = here.total()
 
 
@@ -107,37 +111,45 @@ class OpeningStep(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.components:Timer",)
 
     def start(self, controller: Any) -> None:
-        """Check now and once in each period, until the worker is ready."""
+        """Check now, and once in each period, whether the worker can be opened."""
         timer = controller.timer
         timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, _touch_alive_file)
         if not _open():
-            self._look = timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, self._look_again)
+            self._check = timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, self._check_again)
 
     def close(self, controller: Any) -> None:
-        """Have the runs handed back for every kind of worker shutdown.
-
-        Celery's signals announce only operating system signals.
-        """
+        """Ask the worker to stop. Celery calls this for every shutdown, but sends its signals for SIGTERM only."""
         _ask_to_stop()
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         if _open():
-            self._look.cancel()
+            self._check.cancel()
 
 
 def _open() -> bool:
+    """Allow the worker to take messages. Returns False if the database does not have the schema of this version."""
     _touch_alive_file()
     if not is_migrated():
         return False
     import_module("runs.management.site.warm_up").try_to_load_vendors()
+    _register_agents()
     if _forking_parent is not None:
         _close_pool()
     else:
         worker.current()
-    places.here.open()
+    worker_places.here.open()
     # Messages may have been queued before this worker started.
     wake.sweep_now()
     return True
+
+
+def _register_agents() -> None:
+    """Register the agents of installed packages. If the database does not answer, the sweep tries again."""
+    try:
+        registering.register_agents()
+    except Error as error:
+        log.warning("the agents of packages are not registered: %s", type(error).__name__)
+        connection.close()
 
 
 def _touch_alive_file() -> None:
@@ -151,19 +163,23 @@ def _touch_alive_file() -> None:
 
 
 def _die_with_parent() -> None:
-    # Celery does this too, but later. A child that waits until then, for a lock that another thread of its parent held
-    # at the fork, would survive its parent.
+    """Have the kernel kill this child when the process that forked it dies.
+
+    Celery does this too, but later. Until then, a child could wait for ever for a lock that another thread of its
+    parent held at the fork.
+    """
     global _is_forked
     if not _is_forked:
         _is_forked = True
         set_pdeathsig("SIGKILL")
         if os.getppid() != _forking_parent:
-            os._exit(1)  # the parent died before the call
+            os._exit(1)  # the parent had died before
 
 
 def _start_child(**_: Any) -> None:
+    """Start the worker of a forked child."""
     if _forking_parent is None or os.getpid() == _forking_parent:
-        return  # a pool without processes also announces itself
+        return  # Celery also sends the signal for pools without processes
     _forget_pool()
     signal.signal(END_OF_CHILD, _end_child)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [END_OF_CHILD])
@@ -179,6 +195,7 @@ def _ask_to_stop(**_: Any) -> None:
 
 
 def _stop_all() -> None:
+    """Ask the worker of this process, or of each child of a forking pool, to stop."""
     if _forking_parent is None:
         worker.current().ask_to_stop()
         return
@@ -198,13 +215,13 @@ def _close(**_: Any) -> None:
 
 
 def _close_pool() -> None:
-    """Close the connections of this process, so that no child inherits one."""
+    """Close the database connections of this process, so that no child inherits one."""
     connections.close_all()
     if connection.vendor == "postgresql":
         cast("Any", connection).close_pool()
 
 
 def _forget_pool() -> None:
-    """Drop the inherited connections without closing them, because they belong to the parent."""
+    """Drop the inherited database connections without closing them, because they belong to the parent."""
     if connection.vendor == "postgresql":
         cast("Any", connection)._connection_pools.clear()

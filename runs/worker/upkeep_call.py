@@ -1,4 +1,4 @@
-"""Calls of upkeep tasks: their duration, one call at a time in a process, and error handling."""
+"""Calls of upkeep tasks: a time limit, one call at a time in a process, and error handling."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ CALL_S = 10.0
 #: Seconds between two checks whether the database has the schema of this version.
 SCHEMA_S = 5.0
 _has_schema = False
-_look_at = 0.0
+#: When to check next, in monotonic seconds.
+_check_at = 0.0
 
 
 class CallTime:
-    """The time budget of a call."""
+    """The time limit of a call, `CALL_S` seconds."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + CALL_S
 
     def is_over(self) -> bool:
-        """Return whether the call has to end: its time is over, or its worker ends."""
+        """Whether the call has to end: its time is over, or its worker ends."""
         return worker.is_stopping() or time.monotonic() >= self._until
 
     def rest(self, seconds: float) -> None:
@@ -44,9 +45,10 @@ Work = Callable[[CallTime], bool]
 
 
 class UpkeepCall:
-    """Calls `work`, one call at a time in a process. Concurrent calls make the active call check for work again.
+    """Calls `work`, one call at a time in a process. Never raises.
 
-    So concurrent calls occupy one place only, and work created during a call is not missed. Never raises.
+    A call during another call returns at once, and makes the other call `work` once more. So concurrent calls occupy
+    one place of the pool only, and work that is created during a call is not missed.
     """
 
     def __init__(self, name: str, what: str, work: Work) -> None:
@@ -76,7 +78,7 @@ class UpkeepCall:
 
 
 def upkeep_task(name: str, what: str) -> Callable[[Work], Callable[[], None]]:
-    """Make a Celery task of `work`. `what` names it in error logs."""
+    """Make a Celery task with this name of the decorated function. `what` names the work in log lines about errors."""
 
     def decorate(work: Work) -> Callable[[], None]:
         call = UpkeepCall(name, what, work)
@@ -93,7 +95,7 @@ def upkeep_task(name: str, what: str) -> Callable[[Work], Callable[[], None]]:
 
 @contextmanager
 def logged_errors(what: str) -> Iterator[None]:
-    """Log an error instead of raising it, and close the connection of the thread."""
+    """Log an error instead of raising it, and close the thread's database connection."""
     try:
         yield
     except Error as error:
@@ -106,9 +108,9 @@ def logged_errors(what: str) -> Iterator[None]:
 
 
 def _may_work() -> bool:
-    """Return whether the database has the schema of this version. With another schema, results could be lost."""
-    global _has_schema, _look_at
-    if not _has_schema and time.monotonic() >= _look_at:
-        _look_at = time.monotonic() + SCHEMA_S
+    """Whether the database has the schema of this version. With another schema, results could be lost."""
+    global _has_schema, _check_at
+    if not _has_schema and time.monotonic() >= _check_at:
+        _check_at = time.monotonic() + SCHEMA_S
         _has_schema = is_migrated()
     return _has_schema

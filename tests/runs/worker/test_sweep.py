@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.utils.module_loading import import_string
 from pytest_django import Settings
 
-from agentops.base.broker import backlog
-from agentops.base.broker.queues import FIRST
+from agentops.base import task_messages
+from agentops.base.backing_services import FIRST
 from runs.lifecycle import transitions, wake
 from runs.models import AgentRun
 from runs.worker import sweep
@@ -34,21 +34,21 @@ def queues(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def empty() -> None:
-    with import_string(backlog.CELERY_APP).pool.acquire(block=True) as connection:
+    with import_string(task_messages.CELERY_APP).pool.acquire(block=True) as connection:
         for queue in (QUEUE, "gpu"):
             connection.default_channel.queue_purge(queue)
 
 
 def taken() -> UUID:
     """Take the next message, as a worker does, and return the run it names."""
-    [run_id] = backlog.oldest(QUEUE, PRIORITY, 1)
-    with import_string(backlog.CELERY_APP).pool.acquire(block=True) as connection:
+    [run_id] = task_messages.oldest(QUEUE, PRIORITY, 1)
+    with import_string(task_messages.CELERY_APP).pool.acquire(block=True) as connection:
         connection.default_channel.basic_get(QUEUE, no_ack=True)
     return run_id
 
 
 def messages(priority: int = PRIORITY, queue: str = QUEUE) -> list[UUID]:
-    return backlog.oldest(queue, priority, 100)
+    return task_messages.oldest(queue, priority, 100)
 
 
 def queued_before(seconds: float, *runs: AgentRun) -> None:

@@ -1,0 +1,1 @@
+"""Agents whose durable functions installed packages contain: found, registered, and executed in this worker."""

@@ -1,0 +1,185 @@
+"""Executes the runs of agents of packages: a Celery task holds the run, and the function works in an event loop.
+
+All functions of a process share one event loop, because the clients of frameworks keep connections that belong to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from agentops.base.database.statements import fault_of
+from agentops.durable.codec import Values
+from agentops.durable.functions import DurableFunction
+from agentops.durable.holding import Claim, HeldRun
+from runs.database_errors import STORAGE_ERRORS
+from runs.engine import ending
+from runs.engine.drive import LOOK_FOR_OTHERS_S, STOP_CHECK_S
+from runs.engine.step import ClaimContext
+from runs.engine.turns.model_stream import LoopThread
+from runs.lifecycle import command_outcomes, places
+from runs.models import AgentRun
+from runs.queries.remote_processes import is_project_of_packages
+from runs.remote import claims, holds
+from runs.worker.packaged.catalogue import AGENTS
+from runs.worker.packaged.requests import ThreadCalls, WorkerLease, WorkerRequests
+from timeline.models import LeaseLost
+
+log = logging.getLogger(__name__)
+
+
+class PackagedRuns:
+    """Executes the runs of agents of packages in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _loop(self) -> LoopThread:
+        return LoopThread("durable-functions")
+
+    def has_code(self, run: AgentRun) -> bool:
+        """Whether this process may execute a run: it has its agent, in the version of the run."""
+        return is_project_of_packages(run.project) and _function_of(run) is not None
+
+    def execute(self, run: AgentRun, claim: ClaimContext) -> None:
+        """Execute a claimed run until it is released. Raises `LeaseLost`, and errors inside agentops."""
+        if not claim.is_new and _is_released_after_death(run, died=claim.death_undecided):
+            return
+        is_first, claim.is_new, claim.death_undecided = claim.is_new, False, False
+        function = _function_of(run)
+        if function is None:
+            raise LookupError(f"no package has {run.agent_config.get('agent_id')!r} in version {run.code_version}")
+        with self._lock:
+            loop = self._loop
+        document = claims.document(claims.opened(run, is_first=is_first))
+        _Execution(run, claim, function, document).run_in(loop)
+
+    def ask_to_stop(self) -> None:
+        """Stop the event loop, without waiting for it."""
+        with self._lock:
+            if "_loop" in vars(self):
+                self._loop.ask_to_stop()
+
+    def close(self, until: float) -> None:
+        """Stop the event loop, and wait for its thread until a time of `time.monotonic()`."""
+        with self._lock:
+            if "_loop" in vars(self):
+                self._loop.close(until)
+
+
+def _function_of(run: AgentRun) -> DurableFunction | None:
+    return AGENTS.find(str(run.agent_config.get("agent_id")), run.code_version or 0)
+
+
+def _is_released_after_death(run: AgentRun, *, died: bool) -> bool:
+    """Close the model call of an earlier worker, and handle its death. Returns whether the run was released."""
+    with transaction.atomic():
+        hold = holds.hold_of(run)
+        ending.abandon_open_turn(hold.lease)
+        return died and claims.is_released_by_policy(hold, "worker")
+
+
+class _Execution:
+    """The execution of one claimed run, in the thread of its Celery task."""
+
+    def __init__(
+        self, run: AgentRun, claim: ClaimContext, function: DurableFunction, document: Mapping[str, Any]
+    ) -> None:
+        self._run = run
+        self._function = function
+        self._lease = claim.lease
+        self._shutdown = claim.shutdown
+        self._calls = ThreadCalls()
+        self._requests = WorkerRequests(run, claim.lease, self._calls, claim.on_progress)
+        self._document = document
+        self._slice_end = time.monotonic() + settings.AGENTOPS_SLICE_S
+        #: Set in the event loop.
+        self._held: HeldRun | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: The notifications that the function has got.
+        self._notified: set[str] = set()
+
+    def run_in(self, loop: LoopThread) -> None:
+        """Execute the function in an event loop until the run is released. Raises `LeaseLost` and other errors."""
+        done = loop.submit(self._execute())
+        done.add_done_callback(lambda _: self._calls.end())
+        next_look = 0.0
+        while self._calls.carry_out(next_look - time.monotonic(), before=self._notice_end):
+            if time.monotonic() >= next_look:
+                self._look_safely()
+                next_look = time.monotonic() + STOP_CHECK_S
+        done.result()
+        if self._requests.is_released:
+            return
+        if self._requests.failure is not None:
+            raise self._requests.failure
+        self._lease.check()
+        raise RuntimeError(f"the code of {self._function!r} ended without a release of its run")
+
+    async def _execute(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        grace_s = float(settings.AGENTOPS_GRACE_S)
+        claim = Claim(self._document, WorkerLease(self._lease))
+        self._held = HeldRun(claim, self._function, self._requests, values=Values(None), grace_s=grace_s)
+        await self._held.execute()
+
+    # --- What ends the function from outside ---
+
+    def _look_safely(self) -> None:
+        """Call `_look`. After an error, end the function, unless the database does not answer.
+
+        Raises `LeaseLost` if the event loop has ended.
+        """
+        held = self._held
+        if held is None:
+            return
+        if self._loop is not None and not self._loop.is_running() and self._shutdown.requested.is_set():
+            raise LeaseLost(f"the worker has ended before run {self._run.pk} was handed back")
+        try:
+            self._look(held)
+        except Exception as error:
+            if isinstance(error, STORAGE_ERRORS) and fault_of(error) is not None:
+                connection.close()
+                return
+            self._requests.failure = error
+            self._notify("lost", held.lose, str(error))
+
+    def _look(self, held: HeldRun) -> None:
+        """Notify the function of the end of the worker, commands, and the end of its slice. Raises `LeaseLost`."""
+        self._lease.check()
+        self._notice_end()
+        for command in sorted(command_outcomes.pending_types(self._run.pk) & ending.STOP_OR_PAUSE):
+            self._notify(command, held.follow, [command])
+        if self._requests.has_progress and time.monotonic() >= self._slice_end and self._do_others_wait():
+            self._notify("slice", held.give_turn)
+
+    def _notice_end(self) -> None:
+        """Notify the function of the end of the worker, before it begins another step."""
+        if self._held is not None and self._shutdown.requested.is_set():
+            self._notify("ending", self._held.hand_back)
+
+    def _notify(self, what: str, method: Callable[..., None], *values: Any) -> None:
+        """Call a method of the held run in its event loop, once for each reason."""
+        if what not in self._notified:
+            self._notified.add(what)
+            log.info("a durable function has to end: %s", what, extra={"run_id": str(self._run.pk)})
+            assert self._loop is not None
+            with suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(method, *values)
+
+    def _do_others_wait(self) -> bool:
+        """Whether to release the run at the end of its slice. Checks once a second."""
+        if settings.AGENTOPS_SLICE_S == 0 or places.do_others_wait(self._run):
+            return True
+        self._slice_end = time.monotonic() + LOOK_FOR_OTHERS_S
+        return False
