@@ -1,7 +1,7 @@
-"""Play schedules in parallel and report the results: `python -m tests.chaos [check|all|long|points|steps]`.
+"""Play schedules in parallel and report the results: `python -m tests.chaos [check|all|long|points|steps|programs]`.
 
-Repeat one schedule with `--seed S`, `--point turn.committed:1:KILL`, `--crash turn.committed:7`, `--crowd NAME` or
-`--sabotage NAME`, each with `--engine`.
+Repeat one schedule with `--seed S`, `--point turn.committed:1:KILL`, `--crash turn.committed:7`, `--crowd NAME`,
+`--sabotage NAME`, `--broken NAME` or `--program NAME --seed S --runs N`, each with `--engine`.
 
 The exit code is 1 if any check fails. This process does not load Django; each player is a separate process.
 """
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.schedules import catalogue
+from tests.chaos.schedules.catalogue import ENGINES
 from tests.chaos.verdict import report
 from tests.chaos.verdict.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ENGINES = ("postgres", "sqlite")
 #: A schedule that takes longer than this is aborted.
 LIMIT_S = 420
 READY = '"ready"\n'
@@ -63,8 +63,11 @@ class Players:
         """Run one player until its queue is empty or the process is lost."""
         player = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.player", engine],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         assert player.stdin is not None
         assert player.stdout is not None
         with player.stdin, player.stdout:
@@ -146,6 +149,9 @@ def _asked() -> argparse.Namespace:
         "--crash", metavar="POINT:STEP", help="this one crash of the run of twelve steps; step 0: always"
     )
     parser.add_argument("--crowd", choices=catalogue.CROWDS, help="this one schedule of a site with many runs")
+    parser.add_argument("--program", choices=catalogue.PROGRAMS, help="runs of this program, from a seed on")
+    parser.add_argument("--broken", choices=catalogue.BROKEN_PROGRAMS, help="a broken program: red is right with it")
+    parser.add_argument("--runs", type=int, help="how many runs of each program")
     parser.add_argument("--sabotage", metavar="NAME", choices=catalogue.SABOTAGES, help="red is right with it")
     parser.add_argument("--logs", metavar="DIRECTORY", help="where to leave what the processes of a failure said")
     return parser.parse_args()

@@ -10,9 +10,8 @@ from pytest_django import Settings
 
 from tests.chaos.environment import deterministic_model
 from tests.chaos.environment.player_environment import PlayerEnvironment
-from tests.support.processes.child_processes import ForkServer
-from tests.support.processes.databases import Databases
-from tests.support.processes.redis_server import OwnRedis
+from tests.support.child_processes import ForkServer
+from tests.support.databases import Databases, OwnRedis
 
 assert deterministic_model.ChaosProvider is not None
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.processes.postgres_server import OwnPostgres
+from tests.support.databases import OwnPostgres
 
 if TYPE_CHECKING:
     from tests.chaos.environment.player_environment import PlayerEnvironment
@@ -39,9 +39,8 @@ def prepare_workspace(engine: str) -> Iterator[PlayerEnvironment]:
             cluster.start()
         set_up(directory, cluster.url if cluster else f"sqlite:///{directory}/unused.sqlite3")
         from tests.chaos.environment.player_environment import PlayerEnvironment
-        from tests.support.processes.child_processes import ForkServer
-        from tests.support.processes.databases import Databases
-        from tests.support.processes.redis_server import OwnRedis
+        from tests.support.child_processes import ForkServer
+        from tests.support.databases import Databases, OwnRedis
 
         fork_server = ForkServer()
         stack.callback(fork_server.close)

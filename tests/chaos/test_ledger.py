@@ -22,9 +22,16 @@ def ask(
     ledger: LedgerProcess, effect: str, *, call: str = "c1", epoch: int = 1, output: str = "done"
 ) -> dict[str, Any]:
     return tell(
-        ledger.url, "effect", run="r1", call=call, key=f"key-{call}", effect=effect, attempt=0, epoch=epoch,
+        ledger.url,
+        "effect",
+        run="r1",
+        call=call,
+        key=f"key-{call}",
+        effect=effect,
+        attempt=0,
+        epoch=epoch,
         output=output,
-    )  # fmt: skip
+    )
 
 
 def test_a_repeated_key_has_one_effect_and_gets_the_first_answer(ledger: LedgerProcess) -> None:

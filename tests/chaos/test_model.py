@@ -55,8 +55,10 @@ def test_all_kinds_of_calls_occur() -> None:
     calls = [call for seed in range(300) for call in wanted({"seed": seed, "length": 4}, 2, conversation())]
     assert {call.tool_name for call in calls} == {"look_up", "place_order", "pay", "no_such_tool"}
     assert {"cut" if isinstance(call.args, str) else next(iter(call.args or {})) for call in calls} == {
-        "cut", "n", "number",
-    }  # fmt: skip
+        "cut",
+        "n",
+        "number",
+    }
 
 
 def test_the_model_fails_sometimes_but_not_until_a_run_fails() -> None:

@@ -16,7 +16,7 @@ from tests.chaos.schedules import catalogue
 from tests.chaos.schedules.at_crash_points import case
 from tests.chaos.schedules.random_plan import ARMED, STRONG, plan
 from tests.chaos.schedules.sabotage_proofs import OF_CROWDS, proofs
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
 
 ENGINES = ("postgres", "sqlite")
 

@@ -16,7 +16,7 @@ from tests.chaos.environment.player_environment import PlayerEnvironment, Progra
 from tests.chaos.schedules import at_crash_points, at_steps
 from tests.chaos.schedules.frame import playing
 from tests.chaos.verdict.result import Result
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.chaos

@@ -46,7 +46,7 @@ from runs.tools.base import OutcomeUnknown, ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from tests.chaos.environment import ledger_client
-from tests.support.processes.scripted_model import Move, ScriptedStream
+from tests.support.scripted_model import Move, ScriptedStream
 
 NAMES = ("look_up", "place_order", "pay")
 EXPLODE, SPAWN = "explode", "spawn_agents"
@@ -198,9 +198,16 @@ PROVIDERS.add("chaos", ChaosProvider)
 def act(ctx: ToolContext, name: str, effect: Effect, n: int) -> str:
     time.sleep(float(ctx.settings.get("busy_s", 0)))
     answer = ledger_client.tell(
-        ctx.settings["ledger"], "effect", run=ctx.run_id, call=ctx.tool_call_pk, key=ctx.idempotency_key,
-        effect=effect.value, attempt=ctx.attempt, epoch=ctx.epoch, output=f"{name} {n}: {digest(name, n)}",
-    )  # fmt: skip
+        ctx.settings["ledger"],
+        "effect",
+        run=ctx.run_id,
+        call=ctx.tool_call_pk,
+        key=ctx.idempotency_key,
+        effect=effect.value,
+        attempt=ctx.attempt,
+        epoch=ctx.epoch,
+        output=f"{name} {n}: {digest(name, n)}",
+    )
     time.sleep(float(ctx.settings.get("busy_s", 0)))
     if answer["fate"] == "refused":
         raise OutcomeUnknown("somebody has declared this call void")

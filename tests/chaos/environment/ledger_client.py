@@ -35,8 +35,10 @@ class LedgerProcess:
         program = Path(__file__).with_name("ledger_server.py")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(program), str(directory / "ledger.sqlite3")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 

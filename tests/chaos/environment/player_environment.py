@@ -25,11 +25,9 @@ from tests.chaos.environment.deterministic_model import EXPLODE, NAMES, SPAWN
 from tests.chaos.environment.ledger_client import LedgerProcess
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.lineage_summary import LineageSummary
-from tests.support.processes.child_processes import ForkServer
-from tests.support.processes.databases import Databases, looking_at, reconnect
-from tests.support.processes.postgres_server import OwnPostgres
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ForkServer
+from tests.support.databases import Databases, OwnPostgres, OwnRedis, looking_at, reconnect
+from tests.support.stage import Stage
 
 #: Delays in seconds per piece of an answer and per tool, long enough for a fault to hit a run at work.
 PIECE_S, BUSY_S = 0.04, 0.02
@@ -80,19 +78,31 @@ class Program:
         for name, child in self.children.items():
             child.agent(project, name, ledger)
         wishes: dict[str, Any] = {
-            "parallel_tools": 1, "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
-            "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
+            "parallel_tools": 1,
+            "seed": self.seed,
+            "length": self.length,
+            "faults": self.faults,
+            "ledger": ledger,
+            "pause_s": PIECE_S * self.slow,
+            "busy_s": BUSY_S * self.slow,
+            "explodes_at": self.explodes_at,
             # Otherwise the model would hear of a child's pause, which does not happen to the twin.
-            "helpers": list(self.children), "on_child_pause": "wait",
-        }  # fmt: skip
+            "helpers": list(self.children),
+            "on_child_pause": "wait",
+        }
         if self.budget:
             wishes["budgets"] = {"tokens": self.budget}
         return Agent.objects.create(
-            project=project, slug=slug, provider="chaos", instructions="Do what the dice say.",
+            project=project,
+            slug=slug,
+            provider="chaos",
+            instructions="Do what the dice say.",
             tools=[*NAMES, EXPLODE, *[SPAWN] * bool(self.helpers)],
-            model=f"{'talkative' if self.talkative else 'quiet'}-{self.seed}", settings=wishes,
-            policies=self._policies(), max_steps=self.max_steps,
-        )  # fmt: skip
+            model=f"{'talkative' if self.talkative else 'quiet'}-{self.seed}",
+            settings=wishes,
+            policies=self._policies(),
+            max_steps=self.max_steps,
+        )
 
     def _policies(self) -> dict[str, Any]:
         policies: dict[str, Any] = {"on_crash": "roll_back"} if self.roll_back else {}
@@ -119,6 +129,8 @@ class PlayerEnvironment:
     route: list[str] = field(default_factory=list)
     #: How often each route passes each point; see at_crash_points.py.
     passes: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The transcript of an undisturbed trip of each program, by agent; see killed_programs.py.
+    trips: dict[str, Any] = field(default_factory=dict)
     _twins: dict[Program, LineageSummary] = field(default_factory=dict)
     _count: int = 0
 

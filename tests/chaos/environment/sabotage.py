@@ -65,8 +65,8 @@ def no_fencing() -> None:
     from runs.lifecycle import transitions
     from timeline import log
 
-    counter, move = log._counter, transitions.move
-    log._counter = lambda log_id: (counter(log_id)[0], 0)
+    counter, move = log._log_columns, transitions.move
+    log._log_columns = lambda log_id: (counter(log_id)[0], 0)
     log.require_epoch = lambda log_id, epoch: None
     log.hold = lambda log_id, epoch: None
     Lease.check = lambda self: None  # type: ignore[method-assign]
@@ -152,7 +152,7 @@ def lease_never_expires() -> None:
 @sabotage
 def newest_first() -> None:
     """Give the next slice to the run that has just used one."""
-    from agentops.base.broker.queues import FIRST
+    from agentops.base.backing_services import FIRST
     from runs.lifecycle import wake
 
     send = wake.send
@@ -201,7 +201,7 @@ def seq_not_locked() -> None:
     """Take sequence numbers from outside the transaction, so that a rollback leaves a gap."""
     from timeline import log
 
-    counter = log._counter
+    counter = log._log_columns
     directory = Path(os.environ["CHAOS_TRACE"]).parent
 
     def from_a_sequence(log_id: UUID) -> tuple[Any, ...]:
@@ -217,7 +217,7 @@ def seq_not_locked() -> None:
     from runs.conversation import writes
 
     store = log._store
-    log._counter, log._store = from_a_sequence, remember
+    log._log_columns, log._store = from_a_sequence, remember
     log._append_postgres, writes._write_postgres = log._append_portable, writes._write_portable
 
 
@@ -281,13 +281,13 @@ def parents_not_looked_for() -> None:
 def nobody_asked_after_a_crash() -> None:
     """Skip the approval check in a worker that took over a run."""
     from runs.engine.results import ApprovalNeeded
-    from runs.engine.turns import call_gate
-    from runs.engine.turns.call_gate import CallPermit
+    from runs.engine.turns import open_call
+    from runs.engine.turns.open_call import CallPermit
 
-    review = call_gate.review
+    review = open_call.review
 
     def permit(drive: Any, call: Any, tool: Any) -> Any:
         decided = review(drive, call, tool)
         return CallPermit() if isinstance(decided, ApprovalNeeded) and drive.epoch > 1 else decided
 
-    call_gate.review = permit
+    open_call.review = permit

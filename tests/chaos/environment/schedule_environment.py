@@ -27,12 +27,11 @@ from tests.chaos.environment.workers import ChaosWorkers
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.history import History
 from tests.chaos.verdict.result import Result
-from tests.support.accounts import with_key
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
-from tests.support.web.event_stream import Follower
-from tests.support.web.server import WebProcess
-from tests.support.web.stream_clients import Listeners
+from tests.support.databases import reconnect
+from tests.support.factories import with_key
+from tests.support.stage import Stage
+from tests.support.stream_clients import Follower, Listeners
+from tests.support.web_server import WebProcess
 
 #: Number of people who resume or approve at the same time.
 RESUMERS = 4

@@ -15,8 +15,8 @@ import psycopg
 
 from tests.chaos.schedules.catalogue import Action
 from tests.chaos.verdict.result import Result
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ChildProcess
+from tests.support.stage import Stage
 
 #: Delay in seconds before a worker is replaced.
 RESTART_S = 0.2

@@ -19,8 +19,8 @@ from tests.chaos.schedules.catalogue import AFTER_A_DEATH, Action
 from tests.chaos.schedules.frame import playing
 from tests.chaos.verdict import checks
 from tests.chaos.verdict.result import Result
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.waiting import eventually
+from tests.support.child_processes import ChildProcess
+from tests.support.timing import eventually
 
 #: Disables the sweep, so that workers learn of runs only through hints.
 NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}

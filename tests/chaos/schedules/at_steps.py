@@ -17,7 +17,7 @@ from tests.chaos.schedules.catalogue import AFTER_A_DEATH, IN_A_SLICE, STEPS
 from tests.chaos.schedules.frame import playing
 from tests.chaos.verdict import checks
 from tests.chaos.verdict.result import Result
-from tests.support.crash_points import BEFORE_THE_COMMIT, IN_A_STEP
+from tests.support.child_processes import BEFORE_THE_COMMIT, IN_A_STEP
 
 #: The last step is the answer without a tool call.
 TWELVE = Program(501, length=STEPS - 1, slow=0.3)

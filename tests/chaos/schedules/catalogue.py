@@ -8,19 +8,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.support.crash_points import IN_A_STEP, ON_SQLITE
+from tests.support.child_processes import IN_A_STEP, ON_SQLITE
 
 Order = dict[str, Any]
+ENGINES = ("postgres", "sqlite")
 #: What happens to a process at a crash point: SIGKILL, a stop for longer than the lease, the end of its database
 #: connections, or an error in the engine.
 Action = Literal["KILL", "STOP", "CUT", "RAISE"]
 ROOT = Path(__file__).resolve().parents[3]
-COLLECTIONS = ("check", "all", "long", "points", "steps")
-SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
-             "delete-instead-of-roll-back", "lease-never-expires", "at-most-once-retried", "seq-not-locked",
-             "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts",
-             "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash",
-             "dropped-for-good")  # fmt: skip
+COLLECTIONS = ("check", "all", "long", "points", "steps", "programs")
+#: Programs that serve remote runs, if agentops.durable has a module for their framework; see tests/chaos/programs.
+FRAMEWORKS = ("pydantic_ai", "langgraph", "openai_agents", "claude")
+PROGRAMS = ("plain", *(name for name in FRAMEWORKS if next((ROOT / "agentops/durable").glob(f"{name}*"), None)))
+#: Ways in which the first one is broken; see tests/chaos/programs/broken.py. `check` plays the first way.
+BROKEN_PROGRAMS = ("once-as-read", "tools-outside-of-steps", "forgotten-journal", "changing-answers")
+#: Runs of one schedule of a program, and of each program in `check` and in `programs`.
+RUNS_AT_ONCE, CHECKED_RUNS, MANY_RUNS = 10, 2, 50
+SABOTAGES = (
+    "no-fencing",
+    "no-persist-before-act",
+    "acknowledge-then-lose",
+    "hint-inside-the-transaction",
+    "delete-instead-of-roll-back",
+    "lease-never-expires",
+    "at-most-once-retried",
+    "seq-not-locked",
+    "resume-not-unique",
+    "newest-first",
+    "every-death-counts",
+    "every-restart-counts",
+    "children-outside-the-transaction",
+    "parents-not-looked-for",
+    "nobody-asked-after-a-crash",
+    "dropped-for-good",
+)
 #: Schedules with contention; see contention.py. The last one measures and belongs to no collection.
 CROWDS = ("saturated", "killer", "restarts", "skewed", "lossy", "twenty")
 #: Needs to drop a constraint, which SQLite cannot do.
@@ -43,9 +64,18 @@ AFTER_A_DEATH = {
     "run.taken_over": "turn.committed",
 }
 #: Points at which the engine fails in `all`: one in each stage of a step.
-FAILING = ("claim.before", "claim.committed", "model.before_start", "model.answered", "turn.in_transaction",
-           "hooks.decided", "tool.marked_running", "result.in_transaction", "checkpoint.in_transaction",
-           "end.in_transaction")  # fmt: skip
+FAILING = (
+    "claim.before",
+    "claim.committed",
+    "model.before_start",
+    "model.answered",
+    "turn.in_transaction",
+    "hooks.decided",
+    "tool.marked_running",
+    "result.in_transaction",
+    "checkpoint.in_transaction",
+    "end.in_transaction",
+)
 #: Points at which the error is not in the engine, or is not recorded.
 NOT_OF_THE_ENGINE = ("hint.", "command.", "decision.", "expiry.", "sweep.", "child.", "parent.")
 #: Steps of the run of twelve steps, including the last answer.
@@ -72,6 +102,8 @@ def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[O
     ON_SQLITE.
     """
     one = _one(asked)
+    if asked.program or asked.what == "programs":
+        return _programs(asked, MANY_RUNS), []
     if one is not None:
         chosen = [asked.engine] if asked.engine else engines
         return [{**one, "engine": engine} for engine in chosen if _possible(one, engine)], []
@@ -97,6 +129,8 @@ def _one(asked: argparse.Namespace) -> Order | None:
         return {"play": "crowd", "crowd": asked.crowd}
     if asked.sabotage:
         return {"play": "sabotage", "sabotage": asked.sabotage}
+    if asked.broken:
+        return {"play": "broken", "broken": asked.broken}
     return None
 
 
@@ -111,14 +145,29 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
 
     match asked.what:
         case "check":
-            return [*_points(engine, CHECKED_POINTS), *seeds(asked.seeds or 5), *_proofs(engine, CHECKED_SABOTAGES),
-                    *_crowds(engine, CHECKED_CROWDS)]  # fmt: skip
+            return [
+                *_points(engine, CHECKED_POINTS),
+                *seeds(asked.seeds or 5),
+                *_proofs(engine, CHECKED_SABOTAGES),
+                *_crowds(engine, CHECKED_CROWDS),
+                *_programs(asked, CHECKED_RUNS),
+                *_broken(engine, BROKEN_PROGRAMS[:1]),
+            ]
         case "all":
             some = seeds(asked.seeds or 8)
             twice = {"play": "point", "point": "run.taken_over", "again": True, "engine": engine}
-            return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
-                    *_points(engine, FAILING, "RAISE"),
-                    *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
+            return [
+                *seeds(2, product_pace=True),
+                *_some_crashes(engine),
+                *_points(engine, points()),
+                twice,
+                *_points(engine, FAILING, "RAISE"),
+                *_proofs(engine, SABOTAGES, controls=True),
+                *_crowds(engine, CROWDS[:-1]),
+                *some,
+                *_programs(asked, MANY_RUNS),
+                *_broken(engine, BROKEN_PROGRAMS),
+            ]
         case "long":
             return [*seeds(5, product_pace=True), *seeds(asked.seeds or 200)]
         case "points":
@@ -134,8 +183,10 @@ def _exhaustive(engine: str) -> list[Order]:
     failing = [point for point in points() if not point.startswith(NOT_OF_THE_ENGINE)]
     return [
         {"play": "point", "point": point, "hit": hit, "action": action, "engine": engine}
-        for action in actions for hit in (1, 2, 0) for point in points()
-    ] + _points(engine, failing, "RAISE")  # fmt: skip
+        for action in actions
+        for hit in (1, 2, 0)
+        for point in points()
+    ] + _points(engine, failing, "RAISE")
 
 
 def _seed(seed: int, engine: str, *, product_pace: bool) -> Order:
@@ -146,6 +197,23 @@ def _points(engine: str, names: Sequence[str], action: Action = "KILL") -> list[
     return [{"play": "point", "point": point, "action": action, "engine": engine} for point in names]
 
 
+def _programs(asked: argparse.Namespace, runs: int) -> list[Order]:
+    """Return schedules of at most `RUNS_AT_ONCE` runs, one seed after the other. `runs`: unless a number is given."""
+    first = asked.first if asked.seed is None else asked.seed
+    begins = range(0, asked.runs or runs, RUNS_AT_ONCE)
+    return [
+        {"play": "program", "program": name, "seed": first + number, "runs": min(RUNS_AT_ONCE, begins.stop - begin)}
+        | {"engine": engine}
+        for number, begin in enumerate(begins)
+        for name in ([asked.program] if asked.program else PROGRAMS)
+        for engine in ([asked.engine] if asked.engine else ENGINES)
+    ]
+
+
+def _broken(engine: str, names: Sequence[str]) -> list[Order]:
+    return [{"play": "broken", "broken": name, "engine": engine} for name in names]
+
+
 def _crowds(engine: str, names: Sequence[str]) -> list[Order]:
     return [{"play": "crowd", "crowd": name, "engine": engine} for name in names]
 
@@ -153,9 +221,11 @@ def _crowds(engine: str, names: Sequence[str]) -> list[Order]:
 def _proofs(engine: str, names: Sequence[str], *, controls: bool = False) -> list[Order]:
     kinds = ["sabotage", "control"] if controls else ["sabotage"]
     made = [
-        {"play": kind, "sabotage": name, "engine": engine} for name in names for kind in kinds
+        {"play": kind, "sabotage": name, "engine": engine}
+        for name in names
+        for kind in kinds
         if kind == "sabotage" or name not in PROVEN_BY_CROWDS
-    ]  # fmt: skip
+    ]
     return [order for order in made if _possible(order, engine)]
 
 
@@ -184,4 +254,8 @@ def again(order: Order) -> str:
             return f"{options} --sabotage {order['sabotage']}"
         case "crowd":
             return f"{options} --crowd {order['crowd']}"
+        case "broken":
+            return f"{options} --broken {order['broken']}"
+        case "program":
+            return f"{options} --program {order['program']} --seed {order['seed']} --runs {order['runs']}"
     return options

@@ -21,7 +21,7 @@ from tests.chaos.schedules.at_crash_points import PAYS_FIRST, SHORT_SLICES
 from tests.chaos.schedules.frame import playing
 from tests.chaos.verdict import checks, fairness
 from tests.chaos.verdict.result import Result
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 LIVELY_S = 180.0
 #: The product's guarantee is about slices, so the measured schedule uses longer ones.

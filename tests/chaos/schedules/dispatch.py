@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.chaos.environment.player_environment import PlayerEnvironment
-from tests.chaos.schedules import at_crash_points, at_steps, contention, random_faults, sabotage_proofs
+from tests.chaos.schedules import at_crash_points, at_steps, contention, killed_programs, random_faults, sabotage_proofs
 from tests.chaos.schedules import random_plan as plans
 from tests.chaos.verdict.result import Result
 
@@ -27,6 +27,10 @@ def play(environment: PlayerEnvironment, order: dict[str, Any]) -> Result:
             return at_steps.play(environment, at_steps.Crash(environment.engine, order["point"], order["step"]))
         case {"play": "crowd"}:
             return contention.play(environment, order["crowd"])
+        case {"play": "program"}:
+            return killed_programs.play(environment, order["program"], order["seed"], order["runs"])
+        case {"play": "broken"}:
+            return killed_programs.prove(environment, order["broken"])
         case {"play": "sabotage"}:
             return sabotage_proofs.play(environment, order["sabotage"])
         case {"play": "control"}:

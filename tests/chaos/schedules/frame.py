@@ -13,7 +13,7 @@ from tests.chaos.environment.schedule_environment import ScheduleEnvironment
 from tests.chaos.environment.workers import ChaosWorkers
 from tests.chaos.verdict import checks
 from tests.chaos.verdict.result import Result
-from tests.support.processes.stage import QUICK
+from tests.support.stage import QUICK
 
 GRACE_S = 3
 PACE = {**QUICK, "AGENTOPS_GRACE_S": str(GRACE_S)}
@@ -45,7 +45,8 @@ def playing(
         checks.all_of(schedule, twins)
         if result.problems:
             result.logs = "\n".join(worker.process.said(LINES) for worker in workers.all)
-        checks.check_leftovers(schedule)
+        schedule.close()
+        checks.check_leftovers(stage, result)
     if not result.faults and not result.skipped:
         result.wrong("no fault", "nothing happened in this schedule, so it proves nothing")
     result.seconds = round(time.monotonic() - began, 1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.chaos.schedules.catalogue import Action
-from tests.support.crash_points import IN_A_STEP
+from tests.support.child_processes import IN_A_STEP
 
 #: Faults that end or delay a worker. An armed worker may never reach its point.
 STRONG = ("kill", "term", "stop")

@@ -28,7 +28,7 @@ from tests.chaos.verdict import history, lineage_summary
 from tests.chaos.verdict.asking_and_opening import check_approvals, check_trees
 from tests.chaos.verdict.lineage_summary import LineageSummary
 from tests.chaos.verdict.result import Result
-from tests.support.processes.stage import Stage
+from tests.support.stage import Stage
 from timeline.models import Event
 
 #: The engine's fallback for unexpected errors, which must never be reached.
@@ -62,7 +62,7 @@ def all_of(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) 
 def check_rows(result: Result) -> None:
     for found in invariants.check():
         if not found.warning_only:
-            result.wrong("invariants", f"{found.invariant} ({found.says}): {', '.join(found.ids[:5])}")
+            result.wrong("invariants", f"{found.invariant} ({found.description}): {', '.join(found.ids[:5])}")
 
 
 # --- W1: effects and requests to the model ------------------------------------------------------------------------
@@ -292,19 +292,18 @@ def measure(workers: ChaosWorkers, result: Result) -> None:
             counts[words[0]] = counts.get(words[0], 0) + 1
 
 
-def check_leftovers(schedule: ScheduleEnvironment) -> None:
-    """Check that no process and no database connection of the schedule is left."""
-    sessions = {worker.pid for worker in schedule.stage.workers}
-    schedule.close()
-    schedule.stage.close()
+def check_leftovers(stage: Stage, result: Result) -> None:
+    """End all processes of a stage. Check that none of them and none of their database connections is left."""
+    sessions = {worker.pid for worker in stage.workers}
+    stage.close()
     if left := _eventually_none(lambda: _of_sessions(sessions)):
-        schedule.result.wrong("orphans", f"{len(left)} processes live on: {left}")
+        result.wrong("orphans", f"{len(left)} processes live on: {left}")
         for pid in left:
             os.kill(pid, 9)
-    if schedule.stage.databases.engine == "postgres":
-        url = schedule.stage.databases.env(schedule.stage.name, schedule.stage.home)["DATABASE_URL"]
+    if stage.databases.engine == "postgres":
+        url = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
         if held := _eventually_none(lambda: _connections(url)):
-            schedule.result.wrong("connections", f"{held} are still open")
+            result.wrong("connections", f"{held} are still open")
 
 
 def _eventually_none(look: Any) -> Any:

@@ -80,8 +80,11 @@ def _stages(schedule: ScheduleEnvironment, before: Attempt, after: Attempt) -> s
         "run.taken_over": "taken over",
         "model.before_call": "the model asked",
     }.items():
-        passed = [float(at) for at, who, kind, name, *_ in schedule.workers.lines()
-                  if (who, kind, name) == (pid, "pass", point)]  # fmt: skip
+        passed = [
+            float(at)
+            for at, who, kind, name, *_ in schedule.workers.lines()
+            if (who, kind, name) == (pid, "pass", point)
+        ]
         since = next(at for at in passed if at > since)
         told.append(f"{what} after {since - died:.2f} s")
     return ", ".join(told)
