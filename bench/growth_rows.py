@@ -130,8 +130,15 @@ class GrowingSite:
 
     def grow(self, count: int) -> None:
         """Generate runs until there are `count`, without foreign key checks and without synchronous commits."""
-        values = {"project": self.project.pk, "agent": self.agent.pk, "first": self.count + 1, "last": count,
-                  "begin": self.begin.isoformat(), **events_as_columns(), **_messages()}  # fmt: skip
+        values = {
+            "project": self.project.pk,
+            "agent": self.agent.pk,
+            "first": self.count + 1,
+            "last": count,
+            "begin": self.begin.isoformat(),
+            **events_as_columns(),
+            **_messages(),
+        }
         with self.workspace.connect() as connection:
             connection.execute("SET session_replication_role = replica")
             connection.execute("SET synchronous_commit = off")
@@ -164,13 +171,21 @@ class GrowingSite:
 
 def _messages() -> dict[str, Any]:
     """Return the messages of a step as columns: a prompt, an answer with a call, and its result."""
-    answer = [{"part_kind": "text", "content": "I read the file and look for the cause. " * 10},
-              {"part_kind": "tool-call", "tool_name": "Read", "tool_call_id": "call-1",
-               "args": {"path": "src/cache.py"}}]  # fmt: skip
-    result = {"part_kind": "tool-return", "tool_name": "Read", "tool_call_id": "call-1",
-              "content": "It was the cache. " * 40}  # fmt: skip
+    answer = [
+        {"part_kind": "text", "content": "I read the file and look for the cause. " * 10},
+        {"part_kind": "tool-call", "tool_name": "Read", "tool_call_id": "call-1", "args": {"path": "src/cache.py"}},
+    ]
+    result = {
+        "part_kind": "tool-return",
+        "tool_name": "Read",
+        "tool_call_id": "call-1",
+        "content": "It was the cache. " * 40,
+    }
     prompt = {"part_kind": "user-prompt", "content": "What went wrong here? " * 10}
-    contents = [{"kind": "request", "parts": [prompt]}, {"kind": "response", "parts": answer},
-                {"kind": "request", "parts": [result]}]  # fmt: skip
+    contents = [
+        {"kind": "request", "parts": [prompt]},
+        {"kind": "response", "parts": answer},
+        {"kind": "request", "parts": [result]},
+    ]
     roles = ["user", "assistant", "tool_result"]
     return {"positions": [1, 2, 3], "roles": roles, "contents": [Jsonb(one) for one in contents]}

@@ -94,8 +94,11 @@ def _compare_logs(workspace: Workspace, writers: Writers, batch: int, rounds: in
     """Compare 8 writers on one log, which wait for its row lock, with 8 writers on 50 logs."""
     logs = twin.create_logs(workspace, LOGS)
     vacuum(workspace)
-    kinds = {(name, bare): WriteOrder(some, batch, seconds, bare=bare)
-             for bare in (False, True) for name, some in (("hot", logs[:1]), ("spread", logs))}  # fmt: skip
+    kinds = {
+        (name, bare): WriteOrder(some, batch, seconds, bare=bare)
+        for bare in (False, True)
+        for name, some in (("hot", logs[:1]), ("spread", logs))
+    }
     rates: dict[tuple[str, bool], list[float]] = {kind: [] for kind in kinds}
     for turn in range(rounds + 1):
         for kind, order in kinds.items():

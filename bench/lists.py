@@ -22,8 +22,13 @@ from bench.report import Row, heading, mid, note, percentile, show
 from bench.workspace import Options, Workspace, vacuum
 
 RAW_GOAL, SLOWEST_MS = 4.0, 100.0
-OVERVIEW_MS = {"/p/bench": 1000.0, "/p/bench/live": 100.0, "/p/bench/charts?range=24h": 500.0,
-               "/p/bench/charts?range=7d": 1500.0, "/p/bench/charts?range=30d": 5000.0}  # fmt: skip
+OVERVIEW_MS = {
+    "/p/bench": 1000.0,
+    "/p/bench/live": 100.0,
+    "/p/bench/charts?range=24h": 500.0,
+    "/p/bench/charts?range=7d": 1500.0,
+    "/p/bench/charts?range=30d": 5000.0,
+}
 PAGE = 50
 QUICK_ROWS = 5_000
 TURNS, QUICK_TURNS = 20, 1

@@ -78,6 +78,12 @@ class Program:
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(END_S)
 
+    def crash(self) -> None:
+        """Send SIGKILL to the program and its children, and wait for its end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait(END_S)
+
     def last_line(self) -> str:
         lines = self.output.read_text(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else "it wrote nothing"

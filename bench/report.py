@@ -15,7 +15,7 @@ from statistics import median
 
 COLUMNS = ("what", "agentops", "peer or limit", "ratio", "goal", "reached")
 WIDTHS = (46, 20, 40, 7, 9, 7)
-#: The variable with the path of a JSON-lines file. Judged rows are appended to it for the table of bench/scoreboard.py.
+#: The variable with the path of a JSON-lines file. Judged rows are appended to it for the table of bench/__main__.py.
 JUDGED_FILE = "BENCH_JUDGED_FILE"
 
 

@@ -82,8 +82,10 @@ def _fill_postgresql(workspace: Workspace, filled: FilledSite, count: int) -> No
             " (SELECT sum(length(text)) FROM agent_run_search_entries)"
         ).fetchone() or (0, 0, 1)
     vacuum(workspace)
-    note(f"indexed after {time.monotonic() - began:.0f} s: table {sizes[0] / sizes[2]:.2f} x and index"
-         f" {sizes[1] / sizes[2]:.2f} x the {sizes[2] / 2**20:,.0f} MiB of texts")  # fmt: skip
+    note(
+        f"indexed after {time.monotonic() - began:.0f} s: table {sizes[0] / sizes[2]:.2f} x and index"
+        f" {sizes[1] / sizes[2]:.2f} x the {sizes[2] / 2**20:,.0f} MiB of texts"
+    )
 
 
 @contextmanager

@@ -35,11 +35,19 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
             words = f"{words} quota at 100 % of max_tokens_per_day"
         text = f"{words} {own_word(number)}"
         yield (
-            number, project, run_ids((number - 1) // PER_RUN + 1), "tool_call" if is_call else "message",
-            f"00000000-0000-7000-8000-{number:012x}", (number - 1) % PER_RUN + 1, (number - 1) % PER_RUN // 4,
-            TOOLS[number % len(TOOLS)] if is_call else "assistant", "completed" if is_call else "", number % 100 == 3,
-            BEGIN + timedelta(seconds=number), text,
-        )  # fmt: skip
+            number,
+            project,
+            run_ids((number - 1) // PER_RUN + 1),
+            "tool_call" if is_call else "message",
+            f"00000000-0000-7000-8000-{number:012x}",
+            (number - 1) % PER_RUN + 1,
+            (number - 1) % PER_RUN // 4,
+            TOOLS[number % len(TOOLS)] if is_call else "assistant",
+            "completed" if is_call else "",
+            number % 100 == 3,
+            BEGIN + timedelta(seconds=number),
+            text,
+        )
 
 
 def run_id(number: int) -> UUID:
@@ -54,7 +62,7 @@ def own_word(number: int) -> str:
 
 def _sentences() -> list[str]:
     """Return the sentences of the product's recordings, as they are indexed."""
-    from runs.fixtures.library import SHIPPED
+    from runs.fixtures.fixture_files import SHIPPED
     from runs.upkeep.search_texts import masked
 
     recorded = "".join(path.read_text() for path in sorted(SHIPPED.glob("claude-code-*.json")))

@@ -62,9 +62,9 @@ def _measure_texts(
 def _measure_recording(workspace: Workspace, worker: Worker) -> None:
     """Measure a recorded conversation: thinking, parallel tool calls, large outputs."""
     from bench import driven
-    from runs.fixtures.library import load
+    from runs.fixtures.fixture_files import load_named
 
-    fixture = load(RECORDING)
+    fixture = load_named(RECORDING)
     steps = len(fixture.answers)
     with _grown(workspace) as sizes:
         driven.drive(worker, RECORDING, steps=steps)

@@ -193,8 +193,9 @@ def _connect(readers: Readers, served: StreamServer, path: str, count: int) -> N
 def _print_figures(turn: StreamTurns, crowd: int) -> None:
     """Print all figures of a server on one line."""
     times = "/".join(f"{turn.p(share):.1f}" for share in (50, 95, 99))
-    faults = ", ".join(f"{sum(getattr(seen, kind) for seen in turn.rounds):,} {kind}"
-                       for kind in ("lost", "reordered", "repeated"))  # fmt: skip
+    faults = ", ".join(
+        f"{sum(getattr(seen, kind) for seen in turn.rounds):,} {kind}" for kind in ("lost", "reordered", "repeated")
+    )
     note(
         f"{crowd:>3} readers, {turn.served.title}: p50/p95/p99 {times} ms; {turn.cpu_us:.1f} us CPU per message"
         f" ({turn.cpu_s / turn.seconds:.0%}); {turn.threads} threads; {faults}"

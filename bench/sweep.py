@@ -83,7 +83,7 @@ def _count_acts(workspace: Workspace) -> None:
 def _measure_renewals(rounds: int) -> None:
     """Renew the leases of a worker repeatedly."""
     from bench import driven
-    from runs.engine import renewals
+    from runs.engine import leases
     from runs.lifecycle import transitions
 
     held = []
@@ -92,12 +92,12 @@ def _measure_renewals(rounds: int) -> None:
         assert claimed is not None
         held.append((claimed.run.pk, claimed.epoch))
     for count in LEASES:
-        leases = held[:count]
+        chosen = held[:count]
         with counting() as counter:
-            renewals.renew_unlocked(leases)
+            leases.renew_unlocked(chosen)
         before = _server_s()
         for _ in range(rounds):
-            renewals.renew_unlocked(leases)
+            leases.renew_unlocked(chosen)
         cost = (_server_s() - before) / rounds * 1000
         show(Row(f"renewal of {count} leases", f"{counter.count} statements", f"CPU of PostgreSQL: {cost:.2f} ms"))
 

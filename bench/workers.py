@@ -22,8 +22,12 @@ SPARE_CONNECTIONS = 8
 def working(workspace: Workspace, count: int, *, slots: int, name: str = "worker") -> Iterator[list[Program]]:
     """Start workers for `slots` runs each, and wait until each is ready. This process sends its messages to them."""
     command: list[str | Path] = [
-        Path(sys.executable).with_name("agentops"), "worker", "--concurrency", str(slots), "--beat",
-    ]  # fmt: skip
+        Path(sys.executable).with_name("agentops"),
+        "worker",
+        "--concurrency",
+        str(slots),
+        "--beat",
+    ]
     with ExitStack() as stack, sending_to_redis():
         programs = []
         for number in range(count):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from bench import payload
+from bench.processes import process_cpu_s
 from bench.workspace import Workspace, database, sibling_url
 
 SCRIPTS = Path(__file__).parent
@@ -48,6 +49,10 @@ class PeerProcess:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         return float(json.loads(self._line())["seconds"])
+
+    def cpu_s(self) -> float:
+        """Return the processor time of the peer since its start, in seconds."""
+        return process_cpu_s(self._process.pid)
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -113,7 +118,7 @@ def installed(environment: str, requirements: Sequence[str]) -> Path:
         _run([sys.executable, "-m", "venv", "--clear", home])
         _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
     except (OSError, subprocess.SubprocessError) as error:
-        raise PeerUnusable(f"not installed ({type(error).__name__})") from error
+        raise PeerUnusable(f"not installed ({_reason(error)})") from error
     stamp.write_text(required)
     return python
 
@@ -121,6 +126,12 @@ def installed(environment: str, requirements: Sequence[str]) -> Path:
 def variables() -> dict[str, str]:
     """Return the environment variables of a peer, without variables that would make its Python import agentops."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
+
+
+def _reason(error: OSError | subprocess.SubprocessError) -> str:
+    """Return the last line of what the installer has written, or the kind of the error."""
+    lines = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else type(error).__name__
 
 
 def _run(command: list[str | Path]) -> None:
