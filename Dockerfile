@@ -1,5 +1,5 @@
 # One image for every process: the command says which (docker-compose.yml lists them).
-# It is built of what the lock file names, with hashes, and of a wheel of this tree.
+# It is built of what the lock file names, with hashes, and of two wheels of this tree: the site and its client.
 # By digest: `make digests` writes the current one.
 ARG PYTHON=python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
@@ -27,6 +27,7 @@ COPY timeline timeline
 COPY static static
 COPY templates templates
 RUN uv build --wheel --build-constraints requirements-dev.lock --require-hashes --out-dir /wheels \
+ && uv build --wheel --build-constraints requirements-dev.lock --require-hashes --out-dir /wheels agentops \
  && uv pip install --python /opt/agentops --no-deps /wheels/*.whl
 
 FROM ${PYTHON}

@@ -58,7 +58,7 @@ EVERY_PROCESS := $(if $(NAMED),,tests/processes tests/browser/processes)
 # Of the first pass: also commands, deployment, and the six crash points of SQLite; with ALL=1, everything.
 FIRST_PROCESSES := $(if $(filter 1,$(ALL))$(NAMED),$(EVERY_PROCESS),\
 	$(ONLY_ON_SQLITE) $(addprefix tests/processes/,commands deployment crash/test_kill.py))
-# What the second pass leaves out: these, tests about file formats, and what tests/support/plugins/run_once.py names.
+# What the second pass leaves out: these, tests about file formats, and what tests/support/second_pass.py names.
 ONCE := $(addprefix --ignore=,$(ONLY_ON_SQLITE) tests/test_documented_examples.py tests/runs/external/importers)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
@@ -80,15 +80,19 @@ help:
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   a part of it, as in the gate; chaos-points and chaos-steps: every hit, every step'
+	@echo 'make chaos-programs   remote runs of RUNS=50 for each kind of program, whose processes are killed; PROGRAM=plain SEED=7'
 	@echo 'make chaos-flows   a flow with a loop, a forEach and a question under killed workers, 50 in one of them'
 	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
 	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as make nightly'
+	@echo 'make newest   the newest versions of 20 client programs, compared with the ledger of a model server; needs a network'
+	@echo 'make compare   one task under agentops, DBOS, Temporal, Restate, Prefect and LangGraph, killed; needs a network'
 	@echo 'make fuzz    the JSON parser, events of runners, OTLP bodies and files of other programs, for SECONDS=60'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
 	@echo 'make docs    build the documentation as a site, in site/'
 	@echo 'make reference   write docs/reference again, from the code'
 	@echo 'make bench   the measurements'
+	@echo 'make wheels  build the wheels of the site and of the client, in dist/'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
 	@echo 'make digests   look up the current digests of the images in docker-compose.yml and Dockerfile'
 	@echo 'make clean   remove .venv, caches and build results; data in .agentops stays'
@@ -204,6 +208,13 @@ lock: $(TOOL_STAMP)
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 
+# The site, and the client, which programs install without the site.
+.PHONY: wheels
+wheels: $(ENV_STAMP)
+	$(UV) build --quiet --wheel --no-build-isolation --out-dir dist .
+	$(UV) build --quiet --wheel --no-build-isolation --out-dir dist agentops
+	@ls dist/*.whl
+
 # The current digests of the images that are named by tag and digest, as Docker's registry has them.
 IMAGE := [a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}
 .PHONY: digests
@@ -230,7 +241,7 @@ EVERYDAY := not scale and not browser and not bench and not chaos$(NOT_SLOW)
 WHOLE_PROGRAMS := not scale and not bench and not chaos$(NOT_SLOW)
 IN_A_BROWSER := browser$(if $(filter 1,$(ALL))$(NAMED),, and smoke)
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
-# The same, as the first of two passes if there is a second: see tests/support/plugins/run_once.py.
+# The same, as the first of two passes if there is a second: see tests/support/second_pass.py.
 FIRST_PASS = $(ON_SQLITE) $(if $(NAMED),,TEST_PASS=$$($(POSTGRES_ANSWERS) >/dev/null 2>&1 && echo sqlite))
 
 # $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
@@ -275,12 +286,13 @@ screenshots: $(ENV_STAMP)
 # A site with the page /components, which is no part of the product.
 .PHONY: components
 components: $(ENV_STAMP)
-	AGENTOPS_HOME=$(VENV)/components DJANGO_SETTINGS_MODULE=tests.support.components.settings $(BIN)/python manage.py up
+	AGENTOPS_HOME=$(VENV)/components TEST_COMPONENTS=1 DJANGO_SETTINGS_MODULE=tests.support.process_settings \
+		$(BIN)/python manage.py up
 
 # The pictures of README.md and docs/: a run, the start page and a waterfall of the demo. Takes about two minutes.
 .PHONY: pictures
 pictures: $(ENV_STAMP)
-	$(ON_SQLITE) $(BIN)/python -m tests.support.gallery.documented_pictures
+	$(ON_SQLITE) $(BIN)/python -m tests.support.programs.documented_pictures
 
 # Whole programs: workers that are killed, sites that are started, stopped and upgraded, commands.
 .PHONY: processes
@@ -343,6 +355,13 @@ chaos-flows: $(ENV_STAMP)
 	FLOW_SEEDS=$(or $(SEEDS),12) $(ON_SQLITE) $(FLOWS)
 	FLOW_SEEDS=$(or $(SEEDS),12) DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' $(FLOWS)
 
+# Programs that serve remote runs, killed at random moments of model calls, tools and waits, on both databases. The site is
+# restarted in between. A part of `make chaos`.
+.PHONY: chaos-programs
+chaos-programs: $(ENV_STAMP)
+	$(CHAOS) programs --first $(FIRST) --runs $(or $(RUNS),50) $(if $(PROGRAM),--program $(PROGRAM)) \
+		$(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
 .PHONY: chaos-long
 chaos-long: $(ENV_STAMP)
 	$(CHAOS) long --first $(FIRST) --seeds $(or $(SEEDS),200) $(CHAOS_ARGS)
@@ -365,6 +384,20 @@ consumers: $(ENV_STAMP)
 	CONSUMERS_LONGER=$(LONGER) $(ON_SQLITE) $(BIN)/python -m pytest -n 2 tests/processes/api/test_consumer.py $(PYTEST_ARGS)
 	@$(call ENTER_SERVICES,Consumers); \
 	CONSUMERS_LONGER=$(LONGER) $(BIN)/python -m pytest -n 2 tests/processes/api/test_consumer.py $(PYTEST_ARGS)
+
+# The newest versions of the programs that send runs to a site or read them, compared with what a scripted model server
+# has served. It needs package registries, so it is no part of the gate: make newest NEWEST_ARGS='--write'
+NEWEST_ARGS ?=
+.PHONY: newest
+newest: $(ENV_STAMP)
+	$(BIN)/python -m tests.newest --directory $(abspath $(VENV))/newest $(NEWEST_ARGS)
+
+# One task under agentops and other systems, whose process is killed in a tool. It needs package registries and
+# PostgreSQL, so it is no part of the gate: make compare COMPARE_ARGS='--write'
+COMPARE_ARGS ?=
+.PHONY: compare
+compare: $(ENV_STAMP)
+	$(BIN)/python -m bench.compare $(COMPARE_ARGS)
 
 # What reads foreign input, fed with changed recordings: make fuzz SECONDS=600 FUZZ_ARGS='file'
 SECONDS ?= 60

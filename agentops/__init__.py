@@ -1,1 +1,5 @@
-"""The site: settings, entry points, and the parts that all apps share: projects, HTTP, the base of the admin."""
+"""The site: its settings and entry points, and what all apps share, such as projects, HTTP and redaction."""
+
+#: Distinguishes this package from the one that another project publishes under the name `agentops`. The client refuses
+#: to run beside that one.
+IS_SITE = True

@@ -16,15 +16,14 @@ django.setup(set_prefix=False)
 # Imported here, because they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
-from agentops.base.http.forwarded import ForwardedClient  # noqa: E402
-from agentops.base.http.threaded import ThreadedDjango  # noqa: E402
-from agentops.base.http.utf8_requests import AsgiRequest  # noqa: E402
+from agentops.base.http.request_origins import ForwardedClient  # noqa: E402
+from agentops.base.http.threaded import AsgiRequest, ThreadedDjango  # noqa: E402
 from runs.external.ingest_counts import flushing  # noqa: E402
 from runs.management.site import warm_up  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
-#: Seconds for which a computing thread keeps the interpreter from other threads. With Python's default of 5 ms, a page
-#: waits that long after each of its queries while batches of events are processed.
+#: Seconds after which a computing thread lets other threads run. With Python's default of 5 ms, a page waits that long
+#: after each of its queries while another thread processes a batch of events.
 SWITCH_S = 0.0005
 
 
@@ -45,5 +44,5 @@ def beside_the_site() -> Iterator[None]:
         yield
 
 
-live_server = LiveServer(threaded_django, beside=beside_the_site)
+live_server = LiveServer(threaded_django, while_running=beside_the_site)
 application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

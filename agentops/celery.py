@@ -13,7 +13,7 @@ from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
 
-from agentops.base.broker.queues import UPKEEP
+from agentops.base.backing_services import UPKEEP
 from agentops.site.bootstep import ClockStep
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
@@ -21,15 +21,16 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # most of the worker's start-up time. `agentops worker` runs only the relevant check.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
-# By name, because the scheme of the URL also selects TLS.
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.base.broker.redis_transport:RedisTransport")
-TRANSPORT_ALIASES["memory"] = "agentops.base.broker.in_memory:MemoryTransport"
+# Replace kombu's own transports under their names, because kombu recognises TLS by the scheme `rediss`.
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.base.redis_broker:RedisTransport")
+TRANSPORT_ALIASES["memory"] = "agentops.base.memory_broker:MemoryTransport"
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.
 sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
-# The queues of a worker that selects none. Each needs a different routing key: otherwise a message would go to both.
+# The queues of a worker for which none are selected. Their routing keys differ: with the same one, a message would go
+# to both queues.
 _queues = (app.conf.task_default_queue, UPKEEP)
 app.conf.task_queues = [Queue(name, Exchange(name), name) for name in _queues]  # type: ignore[no-untyped-call]
 app.autodiscover_tasks()
@@ -44,7 +45,7 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
     connections.close_all()
 
 
-# Celery closes the connection pool of a forked child at its start, and before and after each task, but the thread that
-# renews its leases uses it too. Only the task's own connection has to be closed. Inherited connections are dropped in
-# runs/worker/startup.py.
+# Celery's fixup would close the connection pool of a forked child at its start, and before and after each task. The
+# thread that renews leases uses the pool too, so only the task's own connection is closed. runs/worker/startup.py drops
+# inherited connections.
 DjangoWorkerFixup._close_database = _close_own_connections

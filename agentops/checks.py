@@ -1,4 +1,4 @@
-"""Deployment checks in addition to Django's: `check --deploy`, and `check --database default`."""
+"""System checks in addition to Django's. Some run only with `check --deploy` or `check --database default`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
-from django.core.checks import Warning as Doubt
+from django.core.checks import Warning as CheckWarning
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from agentops.base.redis_config import SERIALIZER
+from agentops.base.backing_services import SERIALIZER
 
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
-#: These pickle too, but only this process can write their values.
+#: Caches that unpickle values too, but values that only this process can write.
 CACHES_OF_THE_PROCESS = (
     "django.core.cache.backends.dummy.DummyCache",
     "django.core.cache.backends.locmem.LocMemCache",
@@ -26,24 +26,26 @@ LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DURABLE = {"fsync": "a power failure loses committed data", "full_page_writes": "a power failure may corrupt pages"}
 
 
+def _warning(check_id: str, text: str, hint: str) -> list[CheckMessage]:
+    return [CheckWarning(text, hint=hint, id=check_id)]
+
+
 @register(deploy=True)
 def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about a Redis without a password: any client could flood workers with messages."""
     parts = urlsplit(settings.REDIS_URL)
     if parts.hostname in {None, *LOOPBACK} or parts.password:
         return []
-    return [
-        Doubt(
-            "REDIS_URL has no password, and the server is on another machine.",
-            hint="Give Redis a password (requirepass or an ACL), and name it in the URL.",
-            id="agentops.W001",
-        )
-    ]
+    return _warning(
+        "agentops.W001",
+        "REDIS_URL has no password, and the server is on another machine.",
+        "Give Redis a password (requirepass or an ACL), and name it in the URL.",
+    )
 
 
 @register()
 def cache_reads_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Refuse a cache outside this process whose values are unpickled: a client of it could execute code here."""
+    """Report caches that other programs can write to and whose values are unpickled, which can execute code."""
     return [
         Error(
             f"The cache {name!r} ({config.get('BACKEND')}) may run code that it reads.",
@@ -63,7 +65,7 @@ def _is_safe_cache(config: Mapping[str, Any]) -> bool:
 
 @register()
 def messages_and_sessions_are_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Refuse serializers other than JSON for Celery's messages and sessions."""
+    """Report serializers other than JSON for Celery's messages and for sessions."""
     serializers = {
         "CELERY_ACCEPT_CONTENT": (settings.CELERY_ACCEPT_CONTENT, ["json"]),
         "CELERY_TASK_SERIALIZER": (settings.CELERY_TASK_SERIALIZER, "json"),
@@ -78,33 +80,32 @@ def messages_and_sessions_are_no_code(app_configs: Any, **_: Any) -> list[CheckM
 
 @register(deploy=True)
 def many_processes_share_a_server(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about SQLite."""
     if connections["default"].vendor != "sqlite":
         return []
-    return [
-        Doubt(
-            "The database is SQLite, which is for one machine and one `agentops up`.",
-            hint="Set DATABASE_URL to a PostgreSQL server to use several processes.",
-            id="agentops.W002",
-        )
-    ]
+    return _warning(
+        "agentops.W002",
+        "The database is SQLite, which is for one machine and one `agentops up`.",
+        "Set DATABASE_URL to a PostgreSQL server to use several processes.",
+    )
 
 
 @register(deploy=True)
 def mail_password_is_not_in_the_clear(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn if the password of the mail server is sent to another machine without encryption."""
     encrypted = settings.EMAIL_USE_TLS or settings.EMAIL_USE_SSL
     if not settings.EMAIL_HOST_PASSWORD or encrypted or settings.EMAIL_HOST in LOOPBACK:
         return []
-    return [
-        Doubt(
-            "EMAIL_URL has a password, and sends it over the network unencrypted.",
-            hint="Use smtp+tls:// (STARTTLS) or smtps://, whichever your mail server supports.",
-            id="agentops.W003",
-        )
-    ]
+    return _warning(
+        "agentops.W003",
+        "EMAIL_URL has a password, and sends it over the network unencrypted.",
+        "Use smtp+tls:// (STARTTLS) or smtps://, whichever your mail server supports.",
+    )
 
 
 @register(deploy=True)
-def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
+def tests_cannot_end_this_process(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Report the setting of the test suite."""
     if not settings.AGENTOPS_TESTING:
         return []
     return [Error("AGENTOPS_TESTING is set: other programs can end this process.", id="agentops.E003")]
@@ -115,7 +116,7 @@ def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about tools of other packages that cannot be used. Agents that name them cannot start."""
     registry = import_string("runs.tools.catalogue.TOOLS")
     hint = "Correct or uninstall it; `agentops tools` lists what is left."
-    return [Doubt(f"Tools are missing. {fault}", hint=hint, id="agentops.W005") for fault in registry.faults()]
+    return [CheckWarning(f"Tools are missing. {fault}", hint=hint, id="agentops.W005") for fault in registry.faults()]
 
 
 @register()
@@ -123,7 +124,7 @@ def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
     catalogue = import_string("runs.hooks.hook_catalogue.HOOKS")
     messages: list[CheckMessage] = [
-        Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
+        CheckWarning(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
         for fault in catalogue.faults()
     ]
     unknown = sorted(set(settings.AGENTOPS_HOOKS) - set(catalogue.names()))
@@ -136,14 +137,15 @@ def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 @register()
 def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Warn about providers, importers and sinks of other packages that cannot be used."""
+    """Warn about providers, importers, sinks and agents of other packages that cannot be used."""
     parts = {
         "runs.providers.base.PROVIDERS": ("providers", settings.AGENTOPS_PROVIDER_MODULES),
         "runs.external.importers.formats.IMPORTERS": ("importers", settings.AGENTOPS_IMPORTER_MODULES),
-        "runs.telemetry.kind_catalogue.KINDS": ("sinks", settings.AGENTOPS_TELEMETRY.modules),
+        "runs.telemetry.sink_targets.KINDS": ("sinks", settings.AGENTOPS_TELEMETRY.modules),
+        "runs.worker.packaged.catalogue.AGENTS": ("agents", settings.AGENTOPS_AGENT_MODULES),
     }
     return [
-        Doubt(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
+        CheckWarning(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
         for catalogue, (kind, modules) in parts.items()
         # The catalogues take time to import, and are only needed if a package adds something.
         if modules or entry_points(group=f"agentops.{kind}")
@@ -158,12 +160,12 @@ def commands_have_a_sandbox(app_configs: Any, **_: Any) -> list[CheckMessage]:
         return []
     reason = import_string("runs.tools.sandbox.switches.why_unavailable")()
     hint = "See docs/guides/tools.md#shell for what the sandbox needs, or unset AGENTOPS_SHELL_TOOL."
-    return [Doubt(f"The tool 'shell' is off. {reason}", hint=hint, id="agentops.W009")] if reason else []
+    return [CheckWarning(f"The tool 'shell' is off. {reason}", hint=hint, id="agentops.W009")] if reason else []
 
 
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that commits are written to disk. All guarantees depend on it."""
+    """Report settings of PostgreSQL with which a commit is not written to disk. All guarantees depend on that."""
     messages: list[CheckMessage] = []
     for alias in databases or []:
         connection = connections[alias]
@@ -178,7 +180,7 @@ def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None
 
 @register(Tags.database)
 def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that all connection pools together fit the limit of PostgreSQL."""
+    """Warn if all connection pools together may open more connections than PostgreSQL accepts."""
     pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
     if not pool or "default" not in (databases or []):
         return []
@@ -192,26 +194,22 @@ def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = Non
     needed = pool["max_size"] * settings.AGENTOPS_DB_PROCESSES
     if needed <= available:
         return []
-    return [
-        Doubt(
-            f"PostgreSQL has {available} connections, and agentops may open {needed}:"
-            f" AGENTOPS_DB_POOL={pool['max_size']} in each of AGENTOPS_DB_PROCESSES={settings.AGENTOPS_DB_PROCESSES}.",
-            hint="Raise PostgreSQL's max_connections, or lower AGENTOPS_DB_POOL.",
-            id="agentops.W004",
-        )
-    ]
+    return _warning(
+        "agentops.W004",
+        f"PostgreSQL has {available} connections, and agentops may open {needed}:"
+        f" AGENTOPS_DB_POOL={pool['max_size']} in each of AGENTOPS_DB_PROCESSES={settings.AGENTOPS_DB_PROCESSES}.",
+        "Raise PostgreSQL's max_connections, or lower AGENTOPS_DB_POOL.",
+    )
 
 
 @register(Tags.database)
 def searches_have_trigrams(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Check that PostgreSQL can find rare texts by an index."""
+    """Warn if PostgreSQL lacks the extension for the index of texts."""
     has_trigrams = import_string("runs.queries.searching.text_index.has_trigrams")
     if "default" not in (databases or []) or has_trigrams() is not False:
         return []
-    return [
-        Doubt(
-            "PostgreSQL's extension pg_trgm was missing at the migration: searches for rare texts are slow.",
-            hint="As a superuser of the database: CREATE EXTENSION pg_trgm. Then: agentops search_index trigrams",
-            id="agentops.W008",
-        )
-    ]
+    return _warning(
+        "agentops.W008",
+        "PostgreSQL's extension pg_trgm was missing at the migration: searches for rare texts are slow.",
+        "As a superuser of the database: CREATE EXTENSION pg_trgm. Then: agentops search_index trigrams",
+    )

@@ -5,11 +5,20 @@ from __future__ import annotations
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused, Item
 from runs.statuses import RunStatus
-from timeline.events.llm import LlmTurnEnd, ToolRequest
-from timeline.events.message import MessageAdded
+from timeline.events.llm import LlmTurnEnd, MessageAdded, ToolRequest
 from timeline.events.tool import ToolEnd, ToolStart
 
 __all__ = [
-    "ImportFile", "ImportRefused", "ImportedRun", "Importer", "IncomingEvent", "Item", "LlmTurnEnd", "MessageAdded",
-    "RunStatus", "ToolEnd", "ToolRequest", "ToolStart",
-]  # fmt: skip
+    "ImportFile",
+    "ImportRefused",
+    "ImportedRun",
+    "Importer",
+    "IncomingEvent",
+    "Item",
+    "LlmTurnEnd",
+    "MessageAdded",
+    "RunStatus",
+    "ToolEnd",
+    "ToolRequest",
+    "ToolStart",
+]

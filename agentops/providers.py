@@ -16,9 +16,19 @@ from pydantic_ai.messages import ThinkingPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
 from runs.providers.base import FollowUp, IncompleteAnswer, ModelCall, Provider, ProviderUnusable
-from runs.providers.streaming_provider import Piece, StreamingProvider
+from runs.providers.streaming_provider import AnswerEnd, Piece, StreamingProvider
 
 __all__ = [
-    "FollowUp", "IncompleteAnswer", "ModelCall", "ModelHTTPError", "Piece", "Provider", "ProviderUnusable",
-    "RequestUsage", "StreamingProvider", "ThinkingPart", "ToolCallPart",
-]  # fmt: skip
+    "AnswerEnd",
+    "FollowUp",
+    "IncompleteAnswer",
+    "ModelCall",
+    "ModelHTTPError",
+    "Piece",
+    "Provider",
+    "ProviderUnusable",
+    "RequestUsage",
+    "StreamingProvider",
+    "ThinkingPart",
+    "ToolCallPart",
+]

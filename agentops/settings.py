@@ -11,14 +11,19 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from agentops.base import telemetry_settings
-from agentops.base.broker.queues import FIRST
-from agentops.base.database.config import database_config
+from agentops.base import backing_services
+from agentops.base.backing_services import FIRST, broker_options, cache_config, database_config
 from agentops.base.env import BadSetting, Reader
-from agentops.base.redis_config import broker_options, cache_config
+from agentops.site.computed_settings import (
+    PlannedTask,
+    log_level,
+    logging_config,
+    openid_providers,
+    routes_of,
+    schedule_of,
+    upkeep,
+)
 from agentops.site.fixed_settings import *  # noqa: F403
-from agentops.site.logging_config import log_level, logging_config
-from agentops.site.timetable import PlannedTask, routes_of, schedule_of, upkeep
 
 env = Reader()
 
@@ -80,16 +85,16 @@ AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 env.require(AGENTOPS_RENEW_S * 2 <= AGENTOPS_LEASE_S, "AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
 # --- Runs ------------------------------------------------------------------------------------------------------------
-#: Limit of the steps of a run and all its predecessors together. A run that has reached it cannot be resumed or forked.
+#: Maximum steps of a run and all its predecessors together. A run that has reached it cannot be resumed or forked.
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-#: Levels of child runs below a run; 0: no child runs. `max_child_depth` in an agent's settings can lower it.
+#: Maximum levels of child runs below a run; 0: no child runs. `max_child_depth` in an agent's settings can lower it.
 AGENTOPS_MAX_CHILD_DEPTH = env.integer("AGENTOPS_MAX_CHILD_DEPTH", 2, low=0, high=10)
-#: Child runs of one run. `max_children` in an agent's settings can lower it.
+#: Maximum child runs of one run. `max_children` in an agent's settings can lower it.
 AGENTOPS_MAX_CHILDREN = env.integer("AGENTOPS_MAX_CHILDREN", 20, low=0, high=1000)
-#: Immediate retries of a failed model call. `max_retries` in an agent's settings overrides it.
+#: Maximum immediate retries of a failed model call. `max_retries` in an agent's settings overrides it.
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
-#: Retries of a failed tool call, where the tool is safe to repeat. `tool_max_retries` in an agent's settings overrides
-#: it.
+#: Maximum retries of a failed call of a tool that is safe to repeat. `tool_max_retries` in an agent's settings
+#: overrides it.
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 #: Milliseconds before the first retry; each further one waits twice as long. `retry_base_delay_ms` in an agent's
 #: settings overrides it.
@@ -112,28 +117,32 @@ env.require(
 AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
 #: Allow agents the tool `shell`, which runs commands in their root, in a sandbox.
 AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
-#: Python modules whose tools agents may use, besides those of installed packages.
+#: Python modules whose tools agents may use, in addition to the ones in installed packages.
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
-#: Python modules whose providers agents may name, besides those of installed packages.
+#: Python modules whose providers agents may name, in addition to the ones in installed packages.
 AGENTOPS_PROVIDER_MODULES = env.names("AGENTOPS_PROVIDER_MODULES", [])
-#: Python modules whose formats can be imported, besides those of installed packages.
+#: Python modules whose formats can be imported, in addition to the ones in installed packages.
 AGENTOPS_IMPORTER_MODULES = env.names("AGENTOPS_IMPORTER_MODULES", [])
+#: Python modules whose durable functions workers execute, in addition to the ones in installed packages.
+AGENTOPS_AGENT_MODULES = env.names("AGENTOPS_AGENT_MODULES", [])
+#: Slugs of the projects that have the agents of installed packages, and of these modules. Empty: all projects.
+AGENTOPS_AGENT_PROJECTS = env.names("AGENTOPS_AGENT_PROJECTS", [])
 #: Path of a JSON file with the MCP servers whose tools agents may use.
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 #: Programs that gates of policies may start: names on `PATH`, or absolute paths. Without it gates may use tools only.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 #: Seconds that such a program may take.
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
-#: Python modules whose hooks agents may use, besides those of installed packages.
+#: Python modules whose hooks agents may use, in addition to the ones in installed packages.
 AGENTOPS_HOOK_MODULES = env.names("AGENTOPS_HOOK_MODULES", [])
-#: Names of hooks that are called for every agent, before those of its definition.
+#: Names of hooks that are called for every agent, before the hooks of its definition.
 AGENTOPS_HOOKS = env.names("AGENTOPS_HOOKS", [])
 #: Seconds that a hook may take. A guard that takes longer denies the call.
 AGENTOPS_HOOK_TIMEOUT_S = env.seconds("AGENTOPS_HOOK_TIMEOUT_S", 2.0, low=0.01, high=60)
 #: Seconds after which an undecided approval expires, unless its rule says otherwise.
 AGENTOPS_APPROVAL_EXPIRES_S = env.seconds("AGENTOPS_APPROVAL_EXPIRES_S", 86_400, low=1, high=30 * 86_400)
 #: Seconds between two evaluations of the alert rules by a worker. The first message about an agent waits one and a half
-#: times as long for more of its runs.
+#: times as long, so that it can include more runs of the agent.
 AGENTOPS_ALERTS_S = env.seconds("AGENTOPS_ALERTS_S", 10, low=0.1, high=30)
 #: Directories with further recordings that the `fixture` provider may play.
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
@@ -147,26 +156,26 @@ AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
 # --- Web server ------------------------------------------------------------------------------------------------------
 #: Requests that one web process works on at the same time. Streams need no thread.
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
-#: Of these, how many requests with one API key, runner secret or browser session, so that a sender of many requests
-#: does not hold up the others. Its further requests wait.
+#: Maximum of these for one API key, runner secret or browser session. Further requests wait, so that one client cannot
+#: block the others.
 AGENTOPS_WEB_THREADS_PER_KEY = env.integer("AGENTOPS_WEB_THREADS_PER_KEY", 2, low=1, high=256)
-#: How many with all API keys of one project, or with all sessions of one user, together. Requests whose key is not
-#: known yet share as many, and so do those of unknown sessions.
+#: Maximum of these for all API keys of one project, or for all sessions of one user. Requests whose key is not known
+#: yet form one such group, and requests of unknown sessions another.
 AGENTOPS_WEB_THREADS_PER_PROJECT = env.integer("AGENTOPS_WEB_THREADS_PER_PROJECT", 4, low=1, high=256)
 #: Seconds that a client may take to send the headers of a request.
 AGENTOPS_HEADER_TIMEOUT_S = env.seconds("AGENTOPS_HEADER_TIMEOUT_S", 10, low=0.1, high=600)
-#: Seconds that a client may take to send the body. Later, the answer is 408.
+#: Seconds that a client may take to send the body. After that, the answer is 408.
 AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, high=3600)
-#: Connections that one web process keeps open, streams included; more than `AGENTOPS_STREAMS`. Beyond it, the answer is
-#: 503.
+#: Connections that one web process keeps open, streams included; more than `AGENTOPS_STREAMS`. Further connections get
+#: the answer 503.
 AGENTOPS_CONNECTIONS = env.integer("AGENTOPS_CONNECTIONS", 3000, low=1, high=1_000_000)
 #: Connections from one IPv4 address or one IPv6 /64 network. Proxies in `FORWARDED_ALLOW_IPS` are exempt.
 AGENTOPS_CONNECTIONS_PER_ADDRESS = env.integer("AGENTOPS_CONNECTIONS_PER_ADDRESS", 256, low=1, high=1_000_000)
-#: Streams that one web process serves at the same time. Beyond it, the answer is 503.
+#: Streams that one web process serves at the same time. Further requests for a stream get the answer 503.
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
 #: Streams of one user or one API key in one web process.
 AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
-#: Events that a stream reads from the database at a time. What is beyond it follows with the next read.
+#: Events that a stream reads from the database at a time. Further events follow with the next read.
 SSE_MAX_BUFFER = env.integer("SSE_MAX_BUFFER", 200, low=1, high=10_000)
 env.require(
     AGENTOPS_CONNECTIONS > AGENTOPS_STREAMS,
@@ -197,13 +206,33 @@ AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
 
 # --- Logins ----------------------------------------------------------------------------------------------------------
-#: Failed logins from one network in 15 minutes, under any user names; 0 means no limit. Browsers in which a user has
-#: logged in before are counted by themselves.
+#: Maximum failed logins from one network in 15 minutes, over all user names; 0 means no limit. A browser in which a
+#: user has logged in before has a separate count.
 AGENTOPS_LOGIN_ATTEMPTS = env.integer("AGENTOPS_LOGIN_ATTEMPTS", 30, low=0, high=1_000_000_000)
 #: Prefix length of an IPv4 network that counts as one for `AGENTOPS_LOGIN_ATTEMPTS`; 32 counts each address by itself.
 AGENTOPS_LOGIN_IPV4_PREFIX = env.integer("AGENTOPS_LOGIN_IPV4_PREFIX", 24, low=8, high=32)
 #: The same for IPv6.
 AGENTOPS_LOGIN_IPV6_PREFIX = env.integer("AGENTOPS_LOGIN_IPV6_PREFIX", 56, low=16, high=64)
+
+#: Users can protect their account with a second factor under *Account*: an authenticator app, and recovery codes. Their
+#: logins then require it, also those to `/admin/`. If this is switched off again, logins require the password only.
+AGENTOPS_SECOND_FACTOR = env.boolean("AGENTOPS_SECOND_FACTOR", default=False)
+#: Issuer of an OpenID provider, such as `https://login.example.org/realms/team`: the login page gets a button for it.
+#: Register the address of the site with the path `/login/openid/callback` there as redirect URI.
+AGENTOPS_OIDC_ISSUER = env.issuer("AGENTOPS_OIDC_ISSUER")
+#: Client ID of the site at the provider. Required with `AGENTOPS_OIDC_ISSUER`.
+AGENTOPS_OIDC_CLIENT_ID = env.text("AGENTOPS_OIDC_CLIENT_ID")
+#: Client secret of the site at the provider. Required with `AGENTOPS_OIDC_ISSUER`.
+AGENTOPS_OIDC_CLIENT_SECRET = env.text("AGENTOPS_OIDC_CLIENT_SECRET", secret=True)
+#: Name of the provider on the button: *Log in with …*.
+AGENTOPS_OIDC_NAME = env.text("AGENTOPS_OIDC_NAME", "OpenID")
+#: Everyone whose e-mail address the provider has verified gets an account at the first login. By default only people
+#: log in whose account has this address, verified, and people whom a project has invited under it.
+AGENTOPS_OIDC_CREATE_USERS = env.boolean("AGENTOPS_OIDC_CREATE_USERS", default=False)
+env.require(
+    not AGENTOPS_OIDC_ISSUER or (AGENTOPS_OIDC_CLIENT_ID and AGENTOPS_OIDC_CLIENT_SECRET),
+    "AGENTOPS_OIDC_CLIENT_ID and AGENTOPS_OIDC_CLIENT_SECRET must be set where AGENTOPS_OIDC_ISSUER is",
+)
 
 # --- Ingest ----------------------------------------------------------------------------------------------------------
 #: Secrets of at least 16 characters, with commas between them, with which runners may send events instead of an API
@@ -227,15 +256,16 @@ AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
 AGENTOPS_ABANDON_DAYS = env.integer("AGENTOPS_ABANDON_DAYS", 7, low=0, high=36_500)
 
 # --- Uploads ---------------------------------------------------------------------------------------------------------
-#: MiB of all files together that one request may upload for import, at most 64. Beyond it, the answer is 413.
+#: Maximum total size in MiB of the files that one request uploads for import, at most 64. Larger uploads get the answer
+#: 413.
 AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
-#: Seconds that a client may take to send an upload. Later, the answer is 408.
+#: Seconds that a client may take to send an upload. After that, the answer is 408.
 AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
-#: MiB that a file may expand to during its import: unpacked bytes, and the texts of all its runs and events; for a
-#: large file, twice its size. Beyond it, the import is refused with `import_too_large`.
+#: MiB that a file may expand to during its import: unpacked bytes, and the texts of all its runs and events. A large
+#: file may expand to twice its size. Beyond that, the import is refused with `import_too_large`.
 AGENTOPS_IMPORT_MIB = env.integer("AGENTOPS_IMPORT_MIB", 256, low=1, high=16_384)
-#: Seconds of CPU time that reading a file may take, and then storing it; for a larger one, for each 64 MiB. Beyond it,
-#: the import is refused with `import_too_large`.
+#: Seconds of CPU time that reading a file may take, and again storing it. A larger file gets this time for each 64 MiB.
+#: Beyond that, the import is refused with `import_too_large`.
 AGENTOPS_IMPORT_CPU_S = env.seconds("AGENTOPS_IMPORT_CPU_S", 300, low=1, high=86_400)
 
 # --- E-mail ----------------------------------------------------------------------------------------------------------
@@ -249,8 +279,8 @@ env.require(not AGENTOPS_EMAIL or DEFAULT_FROM_EMAIL, "DEFAULT_FROM_EMAIL must b
 env.require(not AGENTOPS_EMAIL or AGENTOPS_BASE_URL, "AGENTOPS_BASE_URL must be set where EMAIL_URL is")
 
 # --- Telemetry -------------------------------------------------------------------------------------------------------
-# Their variables are declared in agentops/base/telemetry_settings.py.
-AGENTOPS_TELEMETRY = telemetry_settings.read(env)
+# Their variables are declared in agentops/base/backing_services.py.
+AGENTOPS_TELEMETRY = backing_services.read_telemetry(env)
 
 # --- Logging and debugging -------------------------------------------------------------------------------------------
 #: The lowest level that is logged. The log goes to standard error.
@@ -261,8 +291,8 @@ _log_format = env.choice("LOG_FORMAT", "text", ["text", "json"])
 DEBUG = env.boolean("DEBUG", default=False)
 #: Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.
 AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
-#: Tests only: the crash point and its hit at which the process ends as if killed, such as `turn.committed:1`; with
-#: `:RAISE` an error is raised instead.
+#: Tests only: a crash point, and at which of its executions the process ends as if killed, such as `turn.committed:1`.
+#: With `:RAISE` at the end an error is raised instead.
 AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
 env.require(AGENTOPS_TESTING or not AGENTOPS_CHAOS, "AGENTOPS_CHAOS is refused unless AGENTOPS_TESTING is set")
 env.require(DEBUG or "*" not in ALLOWED_HOSTS, "ALLOWED_HOSTS must name hosts: '*' is for DEBUG only")
@@ -270,7 +300,7 @@ env.refuse_unknown()
 # The variables that hold secrets, which runs/environment.py hides and masks.
 AGENTOPS_SECRETS = {name: setting.secret for name, setting in env.registered.items() if setting.secret}
 
-# --- What follows from them ------------------------------------------------------------------------------------------
+# --- Derived settings ------------------------------------------------------------------------------------------------
 
 
 def _stored_key() -> str:
@@ -313,7 +343,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 CACHES = {"default": cache_config(REDIS_URL)}
 
-# The host means nothing there, but without one every connection logs a warning.
+# `memory://` ignores the host, but without one every connection logs a warning.
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost"
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
 CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY
@@ -327,6 +357,13 @@ if AGENTOPS_EMAIL:
     EMAIL_HOST, EMAIL_PORT = _mail["host"], _mail["port"]
     EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["user"], _mail["password"]
     EMAIL_USE_TLS, EMAIL_USE_SSL = _mail["starttls"], _mail["tls"]
+
+SOCIALACCOUNT_PROVIDERS = openid_providers(
+    AGENTOPS_OIDC_ISSUER,
+    name=AGENTOPS_OIDC_NAME,
+    client_id=AGENTOPS_OIDC_CLIENT_ID,
+    secret=AGENTOPS_OIDC_CLIENT_SECRET,
+)
 
 # Transport security: off for plain HTTP on loopback.
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = AGENTOPS_HTTPS

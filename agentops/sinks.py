@@ -14,8 +14,7 @@ class Printer(SinkKind):
 from __future__ import annotations
 
 from runs.telemetry.channel import Subscription, subscribe
-from runs.telemetry.guarded_posts import post
-from runs.telemetry.sink_kind import Envelope, InvalidSink, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
+from runs.telemetry.sink_kind import Envelope, InvalidSink, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget, post
 
 __all__ = [
     "Envelope",
@@ -28,4 +27,4 @@ __all__ = [
     "Subscription",
     "post",
     "subscribe",
-]  # fmt: skip
+]

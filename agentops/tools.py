@@ -15,6 +15,14 @@ from runs.tools.functions import tool
 from timeline.events.work import FileChanged, GitCommit
 
 __all__ = [
-    "Effect", "FileChanged", "GitCommit", "OutcomeUnknown", "Tool", "ToolContext", "ToolDenied", "ToolFailed",
-    "ToolResult", "tool",
-]  # fmt: skip
+    "Effect",
+    "FileChanged",
+    "GitCommit",
+    "OutcomeUnknown",
+    "Tool",
+    "ToolContext",
+    "ToolDenied",
+    "ToolFailed",
+    "ToolResult",
+    "tool",
+]

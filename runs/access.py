@@ -1,4 +1,7 @@
-"""Access to a run or an import from a URL or a command. Every entry point looks them up here."""
+"""Lookups of runs, flow runs and imports for a principal or a project, and the permission to see masked secrets.
+
+All pages, API views and commands look these objects up here.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Model, QuerySet
 
 from agentops.accounts.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
+from agentops.accounts.audit import record
 from agentops.accounts.errors import AuthRequired
 from agentops.accounts.models import Project
 from agentops.base.redaction import project_scope
@@ -42,14 +47,17 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
 
 
 def flow_run_for(principal: Principal, flow_run_id: UUID, action: Action = Action.READ) -> FlowRun:
-    """Return the flow run if the principal may do `action` in its project. Raises as `run_for`, `FlowRunNotFound`."""
+    """Return the flow run if the principal may do `action` in its project.
+
+    Raises the errors of `run_for`, with `FlowRunNotFound` for `RunNotFound`.
+    """
     return _visible(principal, FlowRun.objects.select_related("project", "log"), flow_run_id, action)
 
 
 def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
     """Return the flow run if it belongs to `project`, for which the caller has checked the permission.
 
-    Raises `FlowRunNotFound` and `RunExpired`, as `run_in` does for runs.
+    Raises `FlowRunNotFound` or `RunExpired`, as `run_in` does for runs.
     """
     return _owned(project, FlowRun.objects.select_related("log"), flow_run_id)
 
@@ -57,7 +65,7 @@ def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
 def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
     """Return the imports of a project that the principal may see, newest first.
 
-    The caller has checked VIEW_IMPORTS. Without READ, as with runner keys, returns only the principal's uploads.
+    The caller has checked VIEW_IMPORTS. A principal without READ, such as a runner key, sees only its own uploads.
     """
     imports = FileImport.objects.filter(project=project).order_by("-pk")
     if may(principal, Action.READ, project.pk):
@@ -66,7 +74,7 @@ def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
 
 
 def import_in(project: Project, principal: Principal, import_id: UUID) -> FileImport:
-    """Return an import that `imports_in` contains. Raises `import_not_found`."""
+    """Return an import of a project that the principal may see. Raises `NotFound` with the code `import_not_found`."""
     file_import = imports_in(project, principal).filter(pk=import_id).first()
     if file_import is None:
         raise NotFound("no such import", code="import_not_found")
@@ -74,7 +82,7 @@ def import_in(project: Project, principal: Principal, import_id: UUID) -> FileIm
 
 
 def require_edits(principal: Principal, run: AgentRun, changes: Mapping[str, Any]) -> None:
-    """Raise `Forbidden` unless the principal may run the agent with these changes.
+    """Raise `Forbidden` unless the principal may change these fields of the agent for a new run.
 
     Settings determine the files and hosts that tools can reach, and the spending limits, so changing them requires the
     permission to configure agents.
@@ -100,6 +108,7 @@ def expired_error(stone: Tombstone) -> RunExpired:
 
 
 def _visible(principal: Principal, rows: QuerySet[RunT], run_id: UUID, action: Action) -> RunT:
+    """Return a row if the principal may do `action` in its project. Redaction rules of the project then apply."""
     if principal == ANONYMOUS:
         raise AuthRequired
     run = visible_rows(rows, principal).filter(pk=run_id).first()
@@ -125,3 +134,19 @@ def _missing(model: type[Model], stones: QuerySet[Tombstone], run_id: UUID) -> R
     if stone is not None:
         return expired_error(stone)
     return FlowRunNotFound("no such flow run") if model is FlowRun else RunNotFound("no such run")
+
+
+#: The query parameter by which a request asks to see secrets, and its only value.
+PARAMETER, SHOW = "secrets", "show"
+#: The action in the audit log.
+SECRETS_REVEALED = "secrets.revealed"
+
+
+def reveal(principal: Principal, project_id: UUID, obj: Model) -> None:
+    """Record in the audit log that the principal sees the secrets of `obj`.
+
+    Raises `Forbidden`, which names the required role or scope.
+    """
+    project = project_for(principal, project_id, Action.REVEAL)
+    with transaction.atomic():
+        record(principal, SECRETS_REVEALED, project=project, obj=obj)

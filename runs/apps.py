@@ -15,7 +15,7 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Register the site's secrets with the redactor, and what follows from changes of runs, projects and others."""
+        """Register the site's secrets with the redactor, and reactions to notifications, runs and projects."""
         from agentops.base.redaction import redact
         from runs.lifecycle import moves, wake
         from timeline import notify
@@ -23,14 +23,14 @@ class RunsConfig(AppConfig):
         redact.use_site_secrets(_site_secrets)
         notify.subscribe(wake.on_change)
         moves.subscribe(_follow_move)
-        # By signals, because projects and notifications do not depend on workers.
+        # By signals, because the app of projects must not import this app.
         projects = apps.get_app_config("projects")
         post_save.connect(wake.on_notification, sender=projects.get_model("Notification"), dispatch_uid="runs.wake")
         post_save.connect(wake.on_project, sender=projects.get_model("Project"), dispatch_uid="runs.wake")
 
 
 def _follow_move(run: AgentRun, to: RunStatus, reason: str) -> None:
-    # Loaded with the first move: it loads the conversation, which takes seconds and most commands do not need.
+    # Imported at the first move: the import takes seconds, and most commands move no run.
     from runs.lifecycle import children
 
     children.follow_move(run, to, reason)

@@ -84,10 +84,10 @@ INGEST_POINTS = {
 #: Crash points of a worker whose run is a session of a program.
 SESSION_POINTS = {
     "session.stored": "ID of a session stored, before its program is started",
-    "session.started": "program of a session started, before anything is said to it",
-    "session.subagent_stored": "what a sub-agent has said is stored",
+    "session.started": "program of a session started, before a message is sent to it",
+    "session.subagent_stored": "lines of a sub-agent stored",
     "session.approval_requested": "approval of a sub-agent's call requested, before the program is answered",
-    "session.said": "a message was said to the program, before it says anything",
+    "session.said": "a message sent to the program, before it answers",
 }
 #: Crash points of a worker, or a command, that writes the search index.
 INDEX_POINTS = {
@@ -110,7 +110,6 @@ EXPORT_POINTS = {
     "export.delivered": "delivery accepted by a webhook, before that is stored",
 }
 
-
 #: In place of a signal: raise an error.
 RAISE = "RAISE"
 
@@ -120,9 +119,10 @@ class InjectedError(RuntimeError):
 
 
 class _ArmedPoint:
-    """An armed point: name, number of the hit and signal, as in "turn.committed:2:STOP". Default: first hit, KILL.
+    """A crash point, the hit at which it acts, and its signal.
 
-    "turn.committed:2:RAISE" raises an error at the second hit.
+    "turn.committed:2:STOP" sends SIGSTOP at the second hit. The defaults are the first hit and KILL. With RAISE instead
+    of a signal, the hit raises `InjectedError`.
     """
 
     def __init__(self, spec: str) -> None:

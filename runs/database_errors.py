@@ -7,23 +7,24 @@ from collections.abc import Callable
 
 from django.db import DataError, Error, IntegrityError, InterfaceError, InternalError, OperationalError
 
-from agentops.base.http.storage_faults import PG_ENDED_SESSION, fault_of
+from agentops.base.database.statements import PG_ENDED_SESSION, fault_of
 
 log = logging.getLogger(__name__)
-#: The errors on which a step waits and continues. `raise_unless_storage_error` raises other kinds again.
+#: The errors after which a step waits and continues, unless `raise_unless_storage_error` raises them again.
 STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
-#: SQLSTATEs of cancelled or slow statements, idle or slow transactions, and server limits exceeded by a statement.
+#: SQLSTATEs of errors that concern one transaction: cancelled or slow statements, idle or slow transactions, and limits
+#: of the server that a statement exceeds.
 OF_ONE_TRANSACTION = PG_ENDED_SESSION | {"57014", "54000", "54001", "54011", "54023"}
 
 
 def raise_unless_storage_error(error: Error) -> None:
-    """Raise `error` again if it is an internal error of another kind, which waiting would not fix."""
+    """Raise `error` again unless the storage has failed: waiting would not fix another error."""
     if fault_of(error) is None:
         raise error
 
 
 def concerns_all(error: Exception) -> bool:
-    """Return whether the database has failed, so that other rows would fail too; not if it refused one row's values."""
+    """Return whether the database has failed, and so would fail for other rows too. False if it refused values."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
 
 
@@ -36,9 +37,10 @@ def concerns_statement(error: BaseException) -> bool:
 
 
 def done_alone(act: Callable[[], bool], failure: str, **facts: str) -> bool:
-    """Return the result of `act` for one row of many. Logs an error as `failure`, so that other rows are not blocked.
+    """Return the result of `act`, which handles one row of many. Errors are logged, so that they block no other row.
 
-    Returns False after an error, and raises an error that affects all rows.
+    Returns False after an error. `failure` is the text of the log line, `facts` are its fields. Raises errors of the
+    database that concern all rows.
     """
     try:
         return act()

@@ -18,29 +18,32 @@ from agentops.accounts.audit import Actor
 from agentops.accounts.memberships import add_member, create_project
 from agentops.accounts.models import Project, Role
 from runs.actions import agent_definitions, flow_definitions, run_actions
-from runs.fixtures.library import load
-from runs.lifecycle import creation, flow_creation
+from runs.fixtures.fixture_files import load_named
+from runs.lifecycle import creation, flow_transitions
 from runs.models import Agent, AgentRun
 
 SLUG = "demo"
 NAME = "Demo"
 LABEL = "demo"
+#: The creator of the first runs.
 BY = "system"
 ADMIN = "admin"
 PASSWORD_LENGTH = 20
-#: Letters and digits that are not easily confused. A password has 115 bits.
+#: Letters and digits that are not easily confused. A password of them has 115 bits.
 LEGIBLE = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-#: The step limit. The longest recording has 219 steps.
+#: The step limit of the agents. The longest recording has 219 steps.
 MAX_STEPS = 500
 
 
 @dataclass(frozen=True)
 class Player:
-    """An agent that plays a recording, and the title of its first run. Empty: the first line of the prompt."""
+    """An agent that plays a recording, and its first run."""
 
     agent_id: str
     recording: str
+    #: How many times as fast as recorded; 0 without any waits.
     pace: float = 0
+    #: The title of the run. If empty, the first line of the prompt.
     title: str = ""
 
 
@@ -51,11 +54,9 @@ PLAYERS = (
     Player("claude-code-7e", "claude-code-7e"),
     Player("claude-code-b6", "claude-code-b6"),
 )
-
-
 #: The agents of the demo flow, each with the first prompt of its recording.
 FLOW_PLAYERS = (
-    # Its last edits waited more than six minutes for a permission, so a slower pace would delay the question.
+    # Its last edits waited more than six minutes for a permission. A slower pace would delay the flow's question.
     Player("flow-change", "claude-code-5c", pace=15),
     Player("flow-plan", "claude-code-7e", pace=5),
     Player("flow-review", "claude-code-b6", pace=60),
@@ -93,16 +94,16 @@ class DemoLogin(NamedTuple):
     """The login of an administrator."""
 
     name: str
-    #: The password if the user was just created. It is not stored in plain text.
+    #: The password of a user that was just created; otherwise None, because it is not stored in plain text.
     password: str | None
 
 
 def first_login() -> DemoLogin:
-    """Return the login of the first superuser. Without a superuser, create the user `admin`."""
+    """Return the login of the first active superuser or of the user `admin`. Create `admin` if there is none."""
     with transaction.atomic():
-        users = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
-        if users is not None:
-            return DemoLogin(users.username, None)
+        user = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
+        if user is not None:
+            return DemoLogin(user.username, None)
         password = "".join(secrets.choice(LEGIBLE) for _ in range(PASSWORD_LENGTH))
         admin = User.objects.create_superuser(ADMIN, password=password)
         demo = Project.objects.filter(slug=SLUG).first()
@@ -125,7 +126,10 @@ def seed() -> bool:
 
 
 def start_one(actor: Principal, project: Project) -> AgentRun:
-    """Create the agent of the live demo in a project, unless it exists, and start a run of it. It needs no provider."""
+    """Create the agent of the live demo in a project, unless it exists, and start a run of it.
+
+    The agent plays a recording, so it needs no model.
+    """
     with transaction.atomic():
         agent, prompt = _agent(project, PLAYERS[0], by=actor)
         return run_actions.create(actor, project, agent, prompt, title=PLAYERS[0].title, labels=[LABEL])
@@ -135,11 +139,11 @@ def _start_flow(project: Project) -> None:
     prompts = {player.agent_id: _agent(project, player)[1] for player in FLOW_PLAYERS}
     nodes = [node | ({"prompt": prompts[node["agent"]]} if "agent" in node else {}) for node in FLOW["nodes"]]
     flow, _ = flow_definitions.apply(project, FLOW | {"nodes": nodes}, by=SYSTEM)
-    flow_creation.create(flow_creation.check_inputs(flow, {}), by=BY)
+    flow_transitions.create(flow_transitions.check_inputs(flow, {}), by=BY)
 
 
 def _agent(project: Project, player: Player, by: Actor = SYSTEM) -> tuple[Agent, Prompt]:
-    """Create the agent that plays a recording. Return it with the first prompt of the recording."""
+    """Create or change the agent that plays a recording. Return it with the first prompt of the recording."""
     definition: dict[str, Any] = {
         "agent_id": player.agent_id,
         "provider": "fixture",
@@ -149,7 +153,7 @@ def _agent(project: Project, player: Player, by: Actor = SYSTEM) -> tuple[Agent,
         "settings": {"pace": player.pace} if player.pace else {},
     }
     agent, _ = agent_definitions.apply(project, definition, by=by)
-    prompt = load(player.recording).answers[0].input.prompt
+    prompt = load_named(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording!r} has no prompt")
     return agent, prompt

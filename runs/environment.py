@@ -24,7 +24,7 @@ SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|(?:^|_)(?:API_?KEY|AUTH|CREDENTIALS?|DSN|KEY|PASS|PAT|PWD|TOKEN)S?(?:_|$)", re.I
 )
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
-#: Variables that match SECRET_NAME but are directories of the shell.
+#: Variables that match SECRET_NAME but contain directories of the shell.
 NOT_SECRET = frozenset({"OLDPWD", "PWD"})
 #: Names of headers whose values are masked in texts.
 SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret|password", re.I)
@@ -39,17 +39,20 @@ MIN_WORDS = 20
 #: Longer values are files rather than keys; private keys are recognised by their form.
 MAX_VALUE = 4096
 _BETWEEN_WORDS = re.compile(r"[-_.:/ ]")
+#: A single word with a number.
 _NUMBERED = re.compile(r"[a-z]+[0-9]{1,4}", re.I | re.ASCII)
+#: A word, possibly with a number, or a number.
 _WORD = re.compile(r"[a-z]*[0-9]{0,4}|[0-9]+", re.I | re.ASCII)
+#: PR_SET_DUMPABLE of prctl(2).
 _SET_DUMPABLE = 4
-# The fields of /proc/self/stat, counted after the name, with the addresses of the initial environment.
+#: Indexes of the fields of /proc/self/stat with the addresses of the initial environment, counted after the name.
 _ENV_START, _ENV_END = 47, 48
 #: The variables that `hide_secrets` removed from os.environ.
 _removed: dict[str, str] = {}
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a variable is a secret, by its name or because it is a URL with a password. Paths are not."""
+    """Return whether a variable is a secret, by its name or as a URL with a password. Paths are no secrets."""
     if _hidden_part(name):
         return True
     if name in NOT_SECRET or value.startswith("/"):
@@ -77,7 +80,7 @@ def hide_secrets() -> list[str]:
 
 
 def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables for another process of agentops: its environment, and the secrets separately.
+    """Return the variables for another process of agentops: its environment, and separately its secrets.
 
     Pass the secrets in a way that other processes cannot read, such as a pipe.
     """
@@ -97,9 +100,9 @@ def secret_values() -> frozenset[str]:
 
 
 def is_unmistakable(value: str) -> bool:
-    """Return whether a value is unlikely to occur in a text by accident: neither short nor a few words and numbers.
+    """Return whether a value is unlikely to occur in a text by accident, and not too long for a key.
 
-    See `MIN_VALUE`, `MIN_NUMBERED` and `MIN_WORDS` for the limits.
+    The minimum length is `MIN_VALUE`, `MIN_NUMBERED` or `MIN_WORDS`, depending on its form.
     """
     if _NUMBERED.fullmatch(value):
         return MIN_NUMBERED <= len(value) <= MAX_VALUE
@@ -108,9 +111,9 @@ def is_unmistakable(value: str) -> bool:
 
 
 def _hidden_part(name: str) -> HiddenPart | None:
-    """Return the part of a variable that is secret, if only the settings need it; otherwise None.
+    """Return which part of a variable is secret. None unless only the settings need the variable.
 
-    agentops/base/database/config.py reads PGPASSWORD, which belongs to PostgreSQL's client library.
+    agentops/base/backing_services.py reads PGPASSWORD, which belongs to PostgreSQL's client library.
     """
     return HiddenPart.TEXT if name == "PGPASSWORD" else settings.AGENTOPS_SECRETS.get(name)
 

@@ -1,4 +1,4 @@
-"""The refusals of runs that are caught by type, or raised in several places."""
+"""Refusals about runs that are caught by type or raised in several places."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class InvalidFlowInputs(Invalid):
 
 
 class InvalidSettings(Invalid):
-    """A schedule or an alert rule is invalid. `field` is its form field; empty for the whole."""
+    """A schedule or an alert rule is invalid. `field` is the invalid form field; empty for the whole form."""
 
-    #: Names that differ in the API.
+    #: Form field → its name in the API, if that differs.
     _API_NAMES: ClassVar[Mapping[str, str]] = {"agent": "agent_id", "flow": "flow_id"}
 
     def __init__(self, text: str, field: str) -> None:

@@ -28,6 +28,7 @@ TERMINAL = frozenset({RunStatus.RESUMED, RunStatus.COMPLETED, RunStatus.FAILED, 
 LIVE = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 
 S = RunStatus
+#: Status → the statuses to which a run may move from it.
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
     S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.STOPPED, S.FAILED}),
     S.RUNNING: frozenset({S.COMPLETED, S.FAILED, S.STOPPED, S.PAUSED, S.WAITING, S.QUEUED}),
@@ -52,6 +53,8 @@ class PauseReason(StrEnum):
     FIXTURE_EXHAUSTED = "fixture_exhausted"
     POISON_STEP = "poison_step"  # the step killed its worker repeatedly, without other runs on the worker
     ENGINE_ERROR = "engine_error"  # an error inside agentops interrupted the step repeatedly; no process died
+    ANSWER_CUT = "answer_cut"  # the model reached a limit of tokens before the end of its answer
+    ANSWER_REFUSED = "answer_refused"  # the model refused, or a filter of the provider stopped the answer
 
 
 class WaitReason(StrEnum):
@@ -62,8 +65,12 @@ class WaitReason(StrEnum):
     INPUT = "input"
     CHILDREN = "children"
     COOLDOWN = "cooldown"
+    TIMER = "timer"  # a durable function sleeps until `not_before`
+    SIGNAL = "signal"  # a durable function waits for a signal, at most until `not_before`
     ON_ERROR = "on_error"  # a policy resumes it at `not_before`
     ON_DEAD = "on_dead"
+    ON_CUT = "on_cut"
+    ON_REFUSED = "on_refused"
     RETRY_ALONE = "retry_alone"  # its worker died in this step: the step is retried without other runs on the worker
 
 
@@ -75,23 +82,23 @@ class OnChildPause(StrEnum):
 
 
 #: Waits that end with a resume by a policy: another run continues, and this one is not queued again.
-POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
+POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD, WaitReason.ON_CUT, WaitReason.ON_REFUSED})
 
-#: The reason if a run is queued again, an attempt ends or a model call is abandoned after an error inside agentops.
+#: The reason if an error inside agentops returns a run to the queue, ends an attempt, or abandons a model call.
 ENGINE_ERROR = PauseReason.ENGINE_ERROR.value
 
-#: The end reasons of attempts that did not release the run. "died": the lease expired, possibly together with other
-#: runs of the worker. "died_alone": a process that executed only this run ended, and its worker observed it. "fenced":
-#: the worker was taken for dead but was alive.
+#: The end reasons of attempts whose worker did not release the run. "died": the lease expired, possibly together with
+#: those of the worker's other runs. "died_alone": a process that executed only this run ended, as its worker observed.
+#: "fenced": the worker was considered dead but was alive.
 DIED, DIED_ALONE, FENCED = "died", "died_alone", "fenced"
 DEATHS = (DIED, DIED_ALONE)
 LOST = (*DEATHS, FENCED)
-#: The end reasons of the previous attempt after which a worker must handle a death.
+#: The end reasons of an attempt after which the next worker must handle a death.
 AFTER_A_DEATH = (*LOST, WaitReason.RETRY_ALONE)
 
 
 class Effect(StrEnum):
-    """The effect of a tool, which determines whether a call of unknown outcome is repeated after a crash."""
+    """The effect of a tool. It determines whether a call with an unknown outcome is repeated after a crash."""
 
     READ = "read"  # changes nothing: the call is repeated
     IDEMPOTENT = "idempotent"  # recognises repeats by an idempotency key: the call is repeated

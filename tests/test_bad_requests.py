@@ -14,11 +14,10 @@ from django.urls import get_resolver
 
 from agentops.base.http.log_lines import LogLine
 from agentops.base.http.middleware import methods_of
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_agent, make_project
+from tests.support.addresses import NOWHERE, PAGES, addresses, filled
+from tests.support.factories import make_agent, make_person, make_project, with_key
 from tests.support.second_pass import cases
-from tests.support.web.addresses import NOWHERE, PAGES, addresses, filled
-from tests.support.web.server import WebThread
+from tests.support.web_server import WebThread
 
 #: A lone surrogate, an invalid byte, an overlong slash, a truncated character.
 NOT_UTF8 = ["%ED%A0%80", "%FF", "%C0%AF", "abc%E2%82"]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from bench import workspace
-from tests.support.services import chromium_path
+from tests.support.machine import chromium_path
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,10 +67,12 @@ def test_a_growing_site_is_measured_at_each_size() -> None:
 @pytest.mark.redis
 @pytest.mark.bench
 def test_workers_are_measured(redis_url: str) -> None:
-    output = bench("concurrent", "takeover", "places", BENCH_REDIS_URL=redis_url)
+    output = bench("concurrent", "takeover", "places", "remote", BENCH_REDIS_URL=redis_url)
 
     for what in ("two worker processes", "1 worker, taken_s", "a place that becomes free", "an idle worker beside"):
         assert f"\n{what}" in output
+    for what in ("step", "plain step"):
+        assert f"\nweb process per remote {what}" in output
 
 
 @pytest.mark.postgres

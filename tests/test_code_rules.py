@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import landed_migrations, wording
-from tests.support.client import sync_from_async
+from tests.support import repository
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agentops", "timeline", "runs")
@@ -28,14 +27,14 @@ CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 #: The class name that every management command has.
 SHARED_CLASSES = {"Command"}
-#: The client is a separate program that runs elsewhere; its class names may repeat names of the product.
-CLIENT = "agentops/client"
+#: Separate programs that run elsewhere: their class names may repeat names of the product.
+ELSEWHERE = ("agentops/client", "agentops/durable")
 #: Modules that read no table (runs.providers and others: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
 #: The only module that calls Django's `on_commit`.
-AFTER_COMMIT = "agentops/base/database/after_commit.py"
-#: Packages that all tests may import, and a package that only tests/chaos may import.
-SHARED_BY_TESTS, CHAOS = "tests.support", "tests.chaos"
+AFTER_COMMIT = "agentops/base/database/statements.py"
+#: The package that all tests may import, and the rigs: each is a package that only its own modules may import.
+SHARED_BY_TESTS, RIGS = "tests.support", ("tests.chaos", "tests.newest")
 
 
 def positional_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -82,7 +81,7 @@ def modules() -> list[Path]:
 
 
 def program_of(path: Path) -> str:
-    return "client" if path.is_relative_to(CLIENT) else "site"
+    return next((program for program in ELSEWHERE if path.is_relative_to(program)), "site")
 
 
 def test_every_module_follows_the_rules() -> None:
@@ -131,7 +130,7 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
 
 
 def test_synchronous_client_is_generated_from_the_asynchronous_one() -> None:
-    assert sync_from_async.TARGET.read_text() == sync_from_async.generated(), f"run {sync_from_async.COMMAND}"
+    assert repository.SYNC_CLIENT.read_text() == repository.generated_client(), f"run {repository.CLIENT_COMMAND}"
 
 
 # --- Migrations -------------------------------------------------------------------------------------------------
@@ -142,27 +141,27 @@ USED_BY_MIGRATIONS = {"agentops.base.database.vendor_sql", "runs.conversation.lo
 
 @pytest.mark.parametrize("roots", [PACKAGES, ("tests",), ("bench", "examples")], ids=["product", "tests", "bench"])
 def test_docstrings_and_comments_are_plain_english(roots: tuple[str, ...]) -> None:
-    """`python -m tests.support.wording DIRECTORY --worst 20` lists the files with most of what counts."""
-    assert wording.Count(*(ROOT / root for root in roots)).total <= wording.LIMIT
+    """`python -m tests.support.repository wording DIRECTORY --worst 20` lists the files with most of what counts."""
+    assert repository.WordingCount(*(ROOT / root for root in roots)).total <= repository.WORDING_LIMIT
 
 
 def test_released_migrations_are_not_edited() -> None:
     """Existing databases have applied them; after an edit, new databases would have a different schema."""
-    assert landed_migrations.faults(landed_migrations.current_digests(), landed_migrations.landed_digests()) == []
+    assert repository.migration_faults(repository.current_digests(), repository.landed_digests()) == []
 
     landed = {"runs/migrations/0001_initial.py": "1", "runs/migrations/0002_records.py": "2"}
     current = {"runs/migrations/0002_records.py": "3", "runs/migrations/0003_next.py": "4"}
-    assert landed_migrations.faults(current, landed) == [
+    assert repository.migration_faults(current, landed) == [
         "runs/migrations/0001_initial.py was removed: put it back",
         "runs/migrations/0002_records.py was edited: undo that, and write a new migration",
-        f"runs/migrations/0003_next.py is new: {landed_migrations.COMMAND}",
+        f"runs/migrations/0003_next.py is new: {repository.DIGESTS_COMMAND}",
     ]
 
 
 def test_migrations_do_not_import_code_that_may_change() -> None:
     imports = {
         f"{path} imports {module}"
-        for path in landed_migrations.current_digests()
+        for path in repository.current_digests()
         for _, module in imported_modules(ast.parse((ROOT / path).read_text()))
         if module.split(".")[0] in PACKAGES and module not in USED_BY_MIGRATIONS
     }
@@ -186,12 +185,13 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def faults_of_test_module(path: str, tree: ast.Module) -> Iterator[str]:
     """Yield the violations of the rules for imports and file names in a test module."""
-    allowed = {SHARED_BY_TESTS} | ({CHAOS} if path.startswith("tests/chaos/") else set())
+    rigs = {rig for rig in RIGS if path.startswith(f"{rig.replace('.', '/')}/")}
+    allowed = {SHARED_BY_TESTS, *rigs}
     for line, module in imported_modules(tree):
         package = ".".join(module.split(".")[:2])
         if module.startswith(".") or (module.split(".")[0] == "tests" and package not in allowed):
             yield f"{path}:{line} imports {module}: what tests share belongs into tests/support"
-    if path.startswith(("tests/support/", "tests/chaos/")):
+    if rigs or path.startswith("tests/support/"):
         return
     name = Path(path).name
     if not name.startswith("test_") and name != "conftest.py":
@@ -221,9 +221,10 @@ def test_a_forbidden_import_in_a_test_module_is_reported(path: str, source: str,
 def test_support_and_the_chaos_rig_may_be_imported() -> None:
     sources = {
         "tests/web/test_pages.py": "from tests.support.factories import make_run\nfrom tests import support",
-        "tests/web/test_forms.py": "import tests.support.paths",
+        "tests/web/test_forms.py": "import tests.support.machine",
         "tests/chaos/test_plans.py": "from tests.chaos import player",
         "tests/chaos/player.py": "from tests.chaos.verdict import checks",
+        "tests/newest/task.py": "from tests.newest.programs import task",
     }
 
     for path, source in sources.items():

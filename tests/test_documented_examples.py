@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
-from agentops.accounts.management import overview
+from agentops import cli
 from agentops.cli import ALIASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +52,8 @@ def commands() -> Iterator[tuple[str, str]]:
 def parse(words: str) -> Namespace | None:
     name, *rest = shlex.split(words)
     name = ALIASES.get(name, name)
-    if name not in overview.COMMANDS:
-        assert name in overview.django_commands(), f"agentops {name}"
+    if name not in cli.COMMANDS:
+        assert name in cli.django_commands(), f"agentops {name}"
         return None
     return load_command_class(get_commands()[name], name).create_parser("agentops", name).parse_args(rest)
 

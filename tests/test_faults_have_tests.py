@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -36,13 +35,3 @@ def test_every_fault_has_a_test() -> None:
     for fault, place in FAULTS.items():
         path, _, name = place.partition("::")
         assert f"def {name or 'test_'}" in (TESTS / path).read_text(), fault
-
-
-#: Scenarios of sessions, resumes and policies; the docstring of a test names each of them.
-SCENARIOS = [f"S-{number:03}" for number in (*range(9, 14), *range(101, 116))]
-
-
-def test_every_scenario_has_a_test() -> None:
-    named = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__).resolve())
-
-    assert [scenario for scenario in SCENARIOS if not re.search(rf'"""[^"]*{scenario}\b', named)] == []

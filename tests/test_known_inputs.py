@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz.seeds import write_seeds
-from tests.support.fuzz.targets import TARGETS
-from tests.support.paths import ROOT
-from tests.support.recordings.recorded_files import OWN
-from tests.support.services import SHARED, shared_directory
+from tests.support.fuzz_targets import TARGETS, write_seeds
+from tests.support.machine import ROOT, SHARED, shared_directory
+from tests.support.recordings import OWN
 
 KNOWN = sorted(path for path in (ROOT / "tests/support/fuzz/known").rglob("*") if path.is_file())
 

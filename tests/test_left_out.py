@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import services
-from tests.support.plugins.summary import left_out
-from tests.support.services import NO_SHARED
+from tests.support import machine
+from tests.support.machine import NO_SHARED
+from tests.support.second_pass import left_out
 
 
 def test_tests_without_shared_recordings_are_counted_in_one_sentence() -> None:
@@ -20,7 +20,7 @@ def test_the_summary_is_empty_if_no_test_was_left_out() -> None:
 
 
 def test_a_module_that_reads_the_recordings_during_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "is_collecting", True)
+    monkeypatch.setattr(machine, "is_collecting", True)
 
     with pytest.raises(RuntimeError, match="while it is loaded"):
-        services.shared_directory()
+        machine.shared_directory()

@@ -24,7 +24,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.accounts.models import AuditEntry, IdempotencyKey, Role
-from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_cache import CACHE
 from agentops.base.http.log_lines import LogLine
 from runs.models import (
     Agent,
@@ -43,19 +43,15 @@ from runs.models import (
     SinkCursor,
 )
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
-from runs.pages.sinks.sink_page import PAGE_SIZE as DELIVERIES
-from tests.support.accounts import make_person, with_key
-from tests.support.admin.alert_rows import fill_alerts
-from tests.support.annotations import annotate
-from tests.support.factories import drive, make_agent, make_import, make_project, make_run
-from tests.support.flows.flow_runs import make_ended_flow_run
-from tests.support.schedules import fill_schedule
-from tests.support.searching import index_all
+from runs.pages.settings.sink_page import PAGE_SIZE as DELIVERIES
+from tests.support.addresses import PAGES, addresses, filled, parts_of
+from tests.support.factories import drive, make_agent, make_import, make_person, make_project, make_run, with_key
+from tests.support.flows import make_ended_flow_run
+from tests.support.loopback_servers import receiving
+from tests.support.project_rows import annotate, export, fill_alerts, fill_schedule, make_sink
+from tests.support.run_checks import index_all
 from tests.support.second_pass import cases
-from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
-from tests.support.sinks import export, make_sink
-from tests.support.web.addresses import PAGES, addresses, filled, parts_of
-from tests.support.web.receiver import receiving
+from tests.support.secret_samples import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -118,7 +114,10 @@ SINK_PARTS = ("", *(f"/<uuid:sink_id>{part}" for part in ("", "/test", *_DELIVER
 WEBHOOK_PARTS = ("", *(f"/<uuid:webhook_id>{part}" for part in ("", "/test", "/rotate", *_DELIVERIES)))
 #: URLs whose POST returns the same rows as the URLs above, or that return no run.
 OTHERS = {
-    *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
+    *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "signals")),
+    f"{RUN}/tool-calls/<uuid:call_id>/resolve",
+    *(f"api/work/{part}" for part in ("agents", "claim", "heartbeat", "steps", "stream", "checkpoints", "threads")),
+    *(f"api/work/runs/<uuid:run_id>/{part}" for part in ("steps", "steps/value", "release")),
     f"{RUN}/approvals/<uuid:call_id>",
     *(f"{RUN}/{part}" for part in ("notes/<uuid:note_id>", "share-links", "share-links/<uuid:link_id>")),
     "api/projects/<str:project>/saved-views/<uuid:view_id>",
@@ -162,9 +161,14 @@ def run() -> AgentRun:
     fill_schedule(run.project, 1, TEXT)
     RunNote.objects.filter(pk=annotate(run, "note")[0].pk).update(text=TEXT)
     AgentRun.objects.filter(pk=run.pk).update(
-        title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],
+        title=TEXT[:200],
+        summary=TEXT,
+        result=TEXT,
+        error_message=TEXT,
+        prompt=TEXT,
+        labels=[TEXT],
         agent_config={**run.agent_config, "instructions": TEXT},
-    )  # fmt: skip
+    )
     message = answer_of(run)
     parts = [
         {"part_kind": "text", "content": TEXT},
@@ -185,7 +189,11 @@ def run() -> AgentRun:
         inputs = [{**part, "content": TEXT} for part in other.content["parts"]]
         AgentRunMessage.objects.filter(pk=other.pk).update(content={**other.content, "parts": inputs})
     RunCommand.objects.create(
-        run=run, type=RunCommand.Type.SEND, payload={"message": TEXT}, created_by="user:ada", received_at=run.created_at
+        run=run,
+        type=RunCommand.Type.SEND,
+        payload={"message": TEXT},
+        created_by="user:oscar",
+        received_at=run.created_at,
     )
     call = AgentRunToolCall.objects.filter(run=run).first()
     assert call is not None
@@ -223,9 +231,15 @@ def store_raw_flow(run: AgentRun) -> None:
     rows = FlowRun.objects.filter(pk=flow_run.pk)
     rows.update(definition=definition, snapshot=snapshot, inputs={"text": TEXT}, error_message=TEXT)
     FlowVisit.objects.create(
-        flow_run=flow_run, key="b", node="b", kind="agent", output=TEXT, session=run,
-        started_at=flow_run.created_at, ended_at=flow_run.completed_at,
-    )  # fmt: skip
+        flow_run=flow_run,
+        key="b",
+        node="b",
+        kind="agent",
+        output=TEXT,
+        session=run,
+        started_at=flow_run.created_at,
+        ended_at=flow_run.completed_at,
+    )
 
 
 def parts(run: AgentRun) -> dict[str, object]:
@@ -471,9 +485,11 @@ def test_no_error_message_repeats_a_secret(run: AgentRun) -> None:
         answers += [
             program.post(url, body, "application/json")
             for body in (
-                {"agent_id": agent_id, "prompt": "x", shown: 1}, {"agent_id": shown[:60]}, "{" + json.dumps(shown),
+                {"agent_id": agent_id, "prompt": "x", shown: 1},
+                {"agent_id": shown[:60]},
+                "{" + json.dumps(shown),
             )
-        ]  # fmt: skip
+        ]
         answers.append(program.post(f"{url}/{run.pk}/commands", {"type": shown}, "application/json"))
         answers += [client.get("/p/alpha/runs", {name: shown}) for name in ("status", "source")]
 
@@ -503,9 +519,14 @@ def test_no_log_line_contains_a_secret(kind: str) -> None:
         raise ValueError(shown)
     except ValueError as error:
         record = logging.LogRecord(
-            "django.request", logging.ERROR, "", 1, "Bad Request: /x/%s", (shown,),
+            "django.request",
+            logging.ERROR,
+            "",
+            1,
+            "Bad Request: /x/%s",
+            (shown,),
             (ValueError, error, error.__traceback__),
-        )  # fmt: skip
+        )
 
     line = LogLine("%(message)s").format(record)
 

@@ -18,10 +18,7 @@ from agentops.accounts.keys import create_key
 from agentops.accounts.memberships import change_role, remove_member
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.second_pass import cases
-from tests.support.web.addresses import (
+from tests.support.addresses import (
     MANAGE,
     NOWHERE,
     OPERATE,
@@ -33,6 +30,8 @@ from tests.support.web.addresses import (
     headers_of,
     parts_of,
 )
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, with_key
+from tests.support.second_pass import cases
 
 #: Pages outside projects, tested in tests/accounts/test_login.py, tests/test_security_headers.py,
 #: tests/accounts/settings_pages, tests/accounts/test_addresses.py, tests/runs/pages/test_approvals_page.py,

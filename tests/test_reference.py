@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from agentops import client
-from agentops.accounts.management.base import EXIT_CODES
-from agentops.accounts.management.overview import COMMANDS
-from agentops.reference import json_types, markdown
-from agentops.reference.api_page import api_pages
+from agentops import client, durable
+from agentops.accounts.command_base import EXIT_CODES
+from agentops.cli import COMMANDS
+from agentops.reference import markdown
+from agentops.reference.api_pages import api_pages, events_page
 from agentops.reference.client_page import client_page
-from agentops.reference.commands_page import commands_page
-from agentops.reference.events_page import events_page
-from agentops.reference.settings_page import settings_page
+from agentops.reference.durable_page import durable_page
+from agentops.reference.operator_pages import commands_page, settings_page
 from agentops.settings import env
 from runs.api.docs import document
 from timeline.events import EVENT_TYPES
@@ -108,8 +107,12 @@ def test_every_command_is_on_its_page() -> None:
 def test_every_request_is_in_the_index_and_on_the_page_of_its_tag() -> None:
     pages = api_pages()
     links = re.findall(r"^\| \[(`[A-Z]+ [^`]+`)\]\(([^#]+)#[^)]+\) \| .+ \|$", pages["index.md"], re.MULTILINE)
-    headings = {(line.removeprefix("## "), name) for name, text in pages.items() for line in text.splitlines()
-                if line.startswith("## `")}  # fmt: skip
+    headings = {
+        (line.removeprefix("## "), name)
+        for name, text in pages.items()
+        for line in text.splitlines()
+        if line.startswith("## `")
+    }
 
     assert set(links) == headings
     assert len(links) == sum(len(methods) for methods in json.loads(document())["paths"].values())
@@ -138,7 +141,7 @@ def test_every_event_is_on_its_page_with_a_description() -> None:
     ],
 )
 def test_schema_types_are_described_in_words(schema: dict[str, object], words: str) -> None:
-    assert json_types.type_of(schema) == words
+    assert markdown.type_of(schema) == words
 
 
 def test_a_pipe_in_a_cell_is_escaped() -> None:
@@ -155,3 +158,13 @@ def test_the_client_page_describes_the_public_names() -> None:
     assert "| `seq` | `int` |" in page
     assert "### `Client.approve`" in page
     assert "Initialize self" not in page
+
+
+def test_the_page_of_durable_functions_describes_the_public_names() -> None:
+    page = durable_page()
+
+    missing = [name for name in durable.__all__ if f"`{name}`" not in page]
+    assert missing == []
+    assert "### `DurableRun.approve`" in page
+    assert "| `retries` | `int` | Maximum number of retries after the first attempt. |" in page
+    assert "| `StepTimeout` | `StepFailed` |" in page

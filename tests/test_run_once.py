@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.paths import ROOT
-from tests.support.plugins.run_once import (
+from tests.support.machine import ROOT
+from tests.support.second_pass import (
     asks_a_database,
+    is_of_a_door,
     without_crash_tests,
     without_tests_of_doors,
     without_what_postgres_proves,
 )
-from tests.support.second_pass import is_of_a_door
 
 
 def test_a_test_with_a_database_or_a_broker_runs_in_both_passes() -> None:

@@ -21,7 +21,7 @@ from agentops.base.http.error_pages import bad_request, forbidden, not_found, se
 from agentops.base.http.log_lines import LogLine
 from agentops.base.http.middleware import UNUSED_FEATURES
 from agentops.site.csp_report import LOGGED
-from tests.support.attempts import forget_attempts
+from tests.support.factories import forget_attempts
 
 POLICY = {
     "default-src 'none'",

@@ -43,6 +43,16 @@ BAD = [
     ],
     *[("DEFAULT_FROM_EMAIL", value) for value in ("nobody", "a@b.test\nBcc: c@d.test", "swordfish@")],
     *[("AGENTOPS_BASE_URL", value) for value in ("ops.test", "ftp://h", "https://h/p", "https://u:swordfish@h")],
+    *[
+        ("AGENTOPS_OIDC_ISSUER", value)
+        for value in (
+            "ops.test",
+            "http://ops.test",
+            "https://u:swordfish@h",
+            "https://h/?q=1",
+            "https://h/" + "x" * 200,
+        )
+    ],
 ]
 
 
@@ -116,6 +126,38 @@ def test_mail_requires_a_sender_and_a_base_url(missing: str, tmp_path: Path, mon
 
     with pytest.raises(BadSetting, match=missing):
         read_with(monkeypatch, tmp_path, **given)
+
+
+OPENID = {"AGENTOPS_OIDC_ISSUER": "https://login.ops.test/realms/team/"}
+OPENID |= {"AGENTOPS_OIDC_CLIENT_ID": "ops", "AGENTOPS_OIDC_CLIENT_SECRET": "swordfish"}
+
+
+@pytest.mark.parametrize("missing", ["AGENTOPS_OIDC_CLIENT_ID", "AGENTOPS_OIDC_CLIENT_SECRET"])
+def test_an_openid_provider_requires_a_client(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {name: value for name, value in OPENID.items() if name != missing}
+
+    with pytest.raises(BadSetting, match=missing):
+        read_with(monkeypatch, tmp_path, **given)
+
+
+def test_second_factors_and_openid_have_urls_where_they_are_switched_on(tmp_path: Path) -> None:
+    code = (
+        "import django; django.setup(); from django.conf import settings; from django.urls import reverse;"
+        " issuer = settings.AGENTOPS_OIDC_ISSUER; print(issuer, reverse('mfa_authenticate'),"
+        " reverse('openid_connect_callback', kwargs={'provider_id': issuer}))"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AGENTOPS_")}
+    env |= {"AGENTOPS_HOME": str(tmp_path), "AGENTOPS_SECOND_FACTOR": "true", **OPENID}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == [
+        "https://login.ops.test/realms/team",
+        "/login/second-factor",
+        "/login/openid/callback",
+    ]
 
 
 def test_an_invalid_setting_exits_with_78(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The database of each xdist worker: see tests/support/plugins/shared_migrations.py."""
+"""The database of each xdist worker: see tests/support/suite_database.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tests.support.plugins.shared_migrations import OPTIONS, migrates_once
+from tests.support.suite_database import OPTIONS, migrates_once
 
 
 class Options(argparse.Namespace):

@@ -14,7 +14,7 @@ from django.templatetags.static import static
 from django.test import Client, RequestFactory
 
 from agentops.site.static_files import HashedAddresses, StaticFiles
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
 
 FOREVER, BRIEFLY = "public, max-age=31536000, immutable", "max-age=60, public"
 OLD, NEW = b"a { color: red }", b"a { color: tan }"

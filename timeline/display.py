@@ -1,4 +1,7 @@
-"""Prepare texts for display: without control characters, redacted and truncated."""
+"""Texts for display, without control characters, redacted and truncated; and previews of long texts.
+
+The payload of an event contains a preview if a row contains the full text.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,25 @@ import orjson
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import JSON
-from timeline.preview import preview
+
+PREVIEW_BYTES = 2048
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def preview(text: str, limit: int = PREVIEW_BYTES) -> tuple[str, bool]:
+    """Return `text` truncated to at most `limit` UTF-8 bytes at a character boundary, and whether it was truncated."""
+    if text.isascii():
+        return (text, False) if len(text) <= limit else (text[:limit], True)
+    head = text[:limit]  # a character has at least one byte
+    try:
+        data = head.encode()
+    except UnicodeEncodeError:
+        data = _SURROGATES.sub("\ufffd", head).encode()
+    is_truncated = len(data) > limit or len(head) < len(text)
+    head = data[:limit].decode(errors="ignore")  # only a truncated last character can be invalid
+    return head, is_truncated
+
 
 #: Characters read beyond the limit, so that a secret at the truncation point is recognized.
 LOOKAHEAD = 32_768
@@ -21,15 +42,17 @@ LOOKAHEAD = 32_768
 #: ANSI escape sequences: colours, cursor movement, titles, links, clipboard. An unterminated sequence is kept, with its
 #: escape character made visible, because text may follow it.
 ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
-#: The start of a sequence, and a length that exceeds every sequence.
-_ESCAPE, MAX_ESCAPE = re.compile("[\x1b\x9b]"), 2_100
+#: The start of an escape sequence.
+_ESCAPE = re.compile("[\x1b\x9b]")
+#: Maximum characters of an escape sequence, rounded up.
+MAX_ESCAPE = 2_100
 #: Invisible characters and bidirectional overrides. Joiners and marks of a single letter's direction are kept, because
 #: some scripts need them.
 _INVISIBLE = "\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
 
 
-#: Characters of a line on a narrow screen, and lines of the box of a text (static/css/payloads.css).
+#: Characters in a line, and lines in the box of a text, on a narrow screen (static/css/payloads.css).
 _BOX_WIDTH, _BOX_LINES = 18, 20
 
 
@@ -60,7 +83,7 @@ def make_legible(text: str) -> str:
 
 
 def make_pieces_legible(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the result of `make_legible` for the whole text, in pieces of other lengths than the input pieces."""
+    """Yield the result of `make_legible` for the joined pieces. The yielded pieces may have other lengths."""
     held = ""
     for piece in pieces:
         text = held + piece
@@ -71,7 +94,7 @@ def make_pieces_legible(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _settled_length(text: str) -> int:
-    """Return the length of the start of a text that displays the same whatever text follows."""
+    """Return the length of the part of a text that no following text can change: no sequence is open at its end."""
     last = 0
     for match in ANSI.finditer(text):
         last = match.end()
@@ -100,10 +123,11 @@ def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip
 
 
 def format_member(name: str, value: object) -> str:
-    """Return the value of a member as JSON on one line, redacted as a value of this name."""
+    """Return the value of a JSON member on one line. Redaction may depend on the name, such as "password"."""
     try:
         cleaned = cast("dict[str, JSON]", REDACTOR.clean(cast("JSON", {name: value}))[0])
-        return json.dumps(next(iter(cleaned.values())), ensure_ascii=False, default=str)
+        [cleaned_value] = cleaned.values()
+        return json.dumps(cleaned_value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return "(not readable)"
 
@@ -151,7 +175,7 @@ def format_ms(ms: float) -> str:
 
 
 def format_elapsed(seconds: float) -> str:
-    """Return the duration of something that has ended, with more precision than a running clock."""
+    """Return a final duration. It is more precise than a counting one, which `format_duration` formats."""
     return format_ms(seconds * 1000)
 
 

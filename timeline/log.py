@@ -1,4 +1,4 @@
-"""The event log: appends, fencing and reads. All events are written by `append`."""
+"""The event log: appends, fencing and reads."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from pydantic_core import to_json
 
-from agentops.accounts.redaction_rules.rule_cache import CACHE as RULES
+from agentops.accounts.redaction_cache import CACHE as RULES
 from agentops.base import database_clock
-from agentops.base.database.after_commit import after_commit
-from agentops.base.database.fast_rows import insert, locked, prepared_cursor
+from agentops.base.database.statements import after_commit, insert, locked, prepared_cursor
 from agentops.base.redaction import project_scope
-from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.json_values import clean_all
 from agentops.base.redaction.redact import BUILT_IN, Redactor
-from timeline import events, notify, operator_lines
-from timeline.errors import LeaseLost, LogNotFound
+from timeline import events, notify, shown_events
 from timeline.events import EventType
-from timeline.models import Event, Log, Phase, RunKind, Source
+from timeline.models import Event, LeaseLost, Log, LogNotFound, Phase, RunKind, Source
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 _LAST_SEQ = "SELECT last_seq FROM timeline_log WHERE "
@@ -36,27 +34,28 @@ TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TU
 
 @dataclass(slots=True)
 class Entry:
-    """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type.
+    """An event to append. `payload` is a payload object, or a mapping, which is validated as `type`.
 
-    Never changed, but not frozen: a frozen dataclass takes three times as long to create.
+    Mappings and custom events need `type`. Entries are not changed, but not frozen either, because a frozen dataclass
+    takes three times as long to create.
     """
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""
     step: int | None = None
     ref_id: UUID | None = None
-    #: Empty: the default node of the log, which is the ID of the run's agent.
+    #: If empty, the event gets the default node of the log, which is the ID of the run's agent.
     node_id: str = ""
     phase: Phase = Phase.RUNNING
     ts: datetime | None = None
     late: bool = False
     #: An idempotency key of the sender. An event without one is always stored.
     event_id: str | None = None
-    #: SHA-256 of the body as sent. Distinguishes a repeat from another event with the same ID.
+    #: SHA-256 of the body as sent. It distinguishes a repeat from another event with the same ID.
     body_sha256: bytes | None = None
     #: Characters and secrets already replaced in the payload, as in `Event.sanitized`.
     replaced: frozenset[str] = frozenset()
-    #: The payload contains no texts, or only redacted ones, and is not redacted again.
+    #: Whether the payload contains no texts, or only redacted ones, and so needs no redaction.
     clean: bool = False
 
 
@@ -97,17 +96,18 @@ def append(
     newest = max((r.seq for r in results if not r.duplicate), default=0)
     if newest:
         announce(log_id, newest)
-        operator_lines.note(log_id, rows, source)
+        shown_events.note(log_id, rows, source)
     return results
 
 
 def document(log_id: UUID, entries: Sequence[Entry]) -> str:
-    """Return entries of a log as JSON for timeline_append, for SQL that writes rows and events in one statement.
+    """Return entries as JSON for timeline_append, for SQL that writes rows and events in one statement.
 
-    Only for entries without an `event_id`. The caller has to call `announce`.
+    Only for entries without an `event_id`. Log lines for operators follow after the commit. The caller has to call
+    `announce`.
     """
     rows = _rows(entries, redactor_of(log_id))
-    operator_lines.note(log_id, rows, Source.WORKER)
+    shown_events.note(log_id, rows, Source.WORKER)
     return _dumps(rows)
 
 
@@ -117,7 +117,10 @@ def redactor_of(log_id: UUID) -> Redactor:
 
 
 def redaction_scope(log_id: UUID) -> AbstractContextManager[None]:
-    """Apply the rules of the log's project, for threads that serve all projects. Raises `LogNotFound`."""
+    """Return a context in which the rules of the log's project apply, for threads that serve all projects.
+
+    Raises `LogNotFound`.
+    """
     return project_scope.limited_to(project_of(log_id)) if RULES.has_rules else project_scope.limited_to()
 
 
@@ -152,7 +155,7 @@ def events_of(log_id: UUID) -> QuerySet[Event]:
 
 
 def has_event(log_id: UUID, event_id: str | None) -> bool:
-    """Return whether the log contains an event with this `event_id`, after an append whose outcome is unknown."""
+    """Return whether the log contains an event with this `event_id`, such as after a commit of unknown outcome."""
     return Event.objects.filter(log_id=log_id, event_id=event_id).exists()
 
 
@@ -162,9 +165,9 @@ def stored_event_ids(log_id: UUID, event_ids: Sequence[str]) -> dict[str, tuple[
         return {}
     # Raw SQL, because compiling a query with hundreds of values takes longer than running it.
     is_array = connection.vendor == "postgresql"
-    places = "= ANY(%s)" if is_array else f"IN ({', '.join(['%s'] * len(event_ids))})"
+    condition = "= ANY(%s)" if is_array else f"IN ({', '.join(['%s'] * len(event_ids))})"
     with connection.cursor() as cursor:
-        cursor.execute(_STORED + places, [_key(log_id), *([list(event_ids)] if is_array else event_ids)])
+        cursor.execute(_STORED + condition, [_key(log_id), *([list(event_ids)] if is_array else event_ids)])
         rows = cursor.fetchall()
     return {event_id: (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
 
@@ -186,19 +189,21 @@ def raise_epoch(log_id: UUID, epoch: int) -> None:
 
 def epoch_of(log_id: UUID) -> int:
     """Return the fencing token of the log: the lowest epoch that may append. Raises `LogNotFound`."""
-    return _counter(log_id)[1]
+    return _log_columns(log_id)[1]
 
 
 def require_epoch(log_id: UUID, epoch: int) -> None:
     """Raise `LeaseLost` if the log has a higher epoch. Call it before an external side effect."""
-    current = epoch_of(log_id)
-    if current > epoch:
-        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {current}")
+    _compare_epochs(log_id, epoch, epoch_of(log_id))
 
 
 def hold(log_id: UUID, epoch: int) -> None:
     """Lock the log until the commit, for writes without an event. Raises `LeaseLost` if the log has a higher epoch."""
     log_epoch = Log.objects.select_for_update().values_list("epoch", flat=True).get(pk=log_id)
+    _compare_epochs(log_id, epoch, log_epoch)
+
+
+def _compare_epochs(log_id: UUID, epoch: int, log_epoch: int) -> None:
     if epoch < log_epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
 
@@ -219,7 +224,10 @@ def last_event_at(log_id: UUID) -> datetime | None:
 
 
 def note_last_event(log_id: UUID, at: datetime | None) -> None:
-    """Set the time of the last event of a log that was written later. Does nothing if the time is unknown."""
+    """Set the time of the last event back to `at`, because the events were stored later than they occurred.
+
+    Does nothing if `at` is None or later than the stored time.
+    """
     if at is not None:
         Log.objects.filter(pk=log_id, last_event_at__gt=at).update(last_event_at=at)
 
@@ -296,10 +304,10 @@ def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[AppendResult]:
     """Append in Python, for SQLite. Its transactions are IMMEDIATE, so there are no concurrent writers."""
-    last, log_epoch, node_id, kind = _counter(log_id)
-    run_kind = RunKind.JOB if RunKind.JOB in (kind, run_kind) else run_kind
-    if epoch is not None and epoch < log_epoch:
-        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
+    last, log_epoch, node_id, log_kind = _log_columns(log_id)
+    run_kind = RunKind.JOB if RunKind.JOB in (log_kind, run_kind) else run_kind
+    if epoch is not None:
+        _compare_epochs(log_id, epoch, log_epoch)
     stored_events = stored_event_ids(log_id, [row["event_id"] for row in rows if row["event_id"] is not None])
     fresh: list[Event] = []
     results: list[AppendResult] = []
@@ -324,7 +332,8 @@ def _append_portable(
     return results
 
 
-def _counter(log_id: UUID) -> tuple[int, int, str, str]:
+def _log_columns(log_id: UUID) -> tuple[int, int, str, str]:
+    """Return the last sequence number, the epoch, the default node and the kind of a log. Raises `LogNotFound`."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT last_seq, epoch, node_id, run_kind FROM timeline_log WHERE id = %s", [_key(log_id)])
         row = cursor.fetchone()
@@ -359,7 +368,7 @@ def _dumps(rows: list[dict[str, Any]]) -> str:
 
 @contextmanager
 def convert_errors() -> Iterator[None]:
-    """Convert the SQLSTATEs of timeline_append to `LogNotFound` and `LeaseLost`."""
+    """Convert database errors of the SQL function timeline_append to `LogNotFound` and `LeaseLost`."""
     try:
         yield
     except DatabaseError as error:

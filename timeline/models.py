@@ -1,4 +1,4 @@
-"""The models of logs, events and tombstones."""
+"""The models of logs, events and tombstones, and the errors of logs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.accounts.models import Project
 from agentops.base.database_clock import StampField
+from agentops.base.refusals import NotFound
 
 
 class Source(models.TextChoices):
@@ -132,7 +133,7 @@ class Tombstone(models.Model):
         verbose_name_plural = "runs deleted by retention"
         indexes = [
             # Unfinished deletions, which are continued, and excluded from checks and streams.
-            models.Index(fields=["family"], name="tombstone_unfinished", condition=models.Q(finished_at__isnull=True)),
+            models.Index(fields=["family"], name="tombstone_unfinished", condition=models.Q(finished_at__isnull=True))
         ]
 
     def __str__(self) -> str:
@@ -150,3 +151,13 @@ class MaintenanceDoor(models.Model):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class LogNotFound(NotFound):
+    """The log does not exist. Its ID is that of a run."""
+
+    code = "run_not_found"
+
+
+class LeaseLost(Exception):
+    """Another worker has claimed the run. The caller's state is stale and must be discarded."""

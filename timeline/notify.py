@@ -31,12 +31,10 @@ _listeners: list[Listener] = []
 
 
 def log_channel(log_id: UUID) -> str:
-    """Return the channel of a log."""
     return f"log:{log_id}"
 
 
 def project_channel(project_id: UUID) -> str:
-    """Return the channel of a project."""
     return f"project:{project_id}"
 
 
@@ -53,8 +51,7 @@ def notify_log(log_id: UUID, seq: int) -> None:
 
 def notify_project(project_id: UUID, run_id: UUID) -> None:
     """Notify that a run of a project was created or its status changed."""
-    channel = project_channel(project_id)
-    _publish(channel, str(run_id), pending=str(run_id))
+    _publish(project_channel(project_id), str(run_id), pending=str(run_id))
 
 
 def notify_access(holder: str, **_: Any) -> None:
@@ -65,7 +62,7 @@ def notify_access(holder: str, **_: Any) -> None:
 def _publish(channel: str, value: str, pending: str) -> None:
     """Call the listeners of this process, and publish to Redis from a separate thread.
 
-    Of the values of a channel with the same `pending`, Redis gets the highest of those that wait.
+    Of the waiting values with the same channel and the same key `pending`, only the highest is published.
     """
     for listener in tuple(_listeners):
         try:

@@ -14,8 +14,8 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections
 from pydantic_core import to_json
 
-from agentops.base.database.fast_rows import COPY_FROM, prepared_cursor
-from agentops.base.redaction.batch import clean_texts
+from agentops.base.database.statements import COPY_FROM, prepared_cursor
+from agentops.base.redaction.json_values import clean_texts
 from agentops.base.redaction.redact import NOTHING, Redactor
 from timeline import events, log
 from timeline.log import Entry
@@ -31,9 +31,9 @@ COPY {Event._meta.db_table} (log_id, run_kind, source, created_at, seq, ref_id, 
 """
 _NULL = "\\N"
 _BACKSLASH, _ESCAPED = "\\", r"\\"
-#: The values of phases: reading one from the enumeration takes longer.
+#: Phase → its value. Reading `value` from a member of an enumeration takes longer.
 _PHASES = {phase: phase.value for phase in Phase}
-#: Characters with a meaning in a line of COPY. Other texts of a line contain none of them.
+#: Escapes the characters of a node ID that have a meaning in COPY. Other columns contain at most backslashes.
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -77,21 +77,22 @@ class _Common(NamedTuple):
 
     #: The first columns of each line.
     columns: str
-    #: Time for events without one. The node is escaped.
+    #: The time for events without one.
     ts: str
+    #: The escaped node for events without one.
     node_id: str
 
 
 def _line(common: _Common, seq: int, entry: Entry, payload: str, replaced: frozenset[str]) -> str:
     """Return an event as a line of COPY, in its text format."""
-    known = entry.payload.event_type if isinstance(entry.payload, events.Payload) else ""
+    type_ = entry.payload.event_type if isinstance(entry.payload, events.Payload) else ""
     sha256 = _NULL if entry.body_sha256 is None else rf"\\x{entry.body_sha256.hex()}"
     ts = entry.ts.isoformat() if entry.ts else common.ts
     node_id = entry.node_id.translate(_ESCAPES) if entry.node_id else common.node_id
     sanitized = ",".join(sorted(entry.replaced | replaced)) if entry.replaced or replaced else ""
     return (
         f"{common.columns}\t{seq}\t{entry.ref_id or _NULL}\t{entry.event_id or _NULL}\t{_PHASES[entry.phase]}"
-        f"\t{known or entry.type}\t{ts}\t{_NULL if entry.step is None else entry.step}\t{node_id}"
+        f"\t{type_ or entry.type}\t{ts}\t{_NULL if entry.step is None else entry.step}\t{node_id}"
         f"\t{payload.replace(_BACKSLASH, _ESCAPED)}\t{entry.late}\t{sanitized}\t{sha256}\n"
     )
 
@@ -100,7 +101,7 @@ def _payloads(entries: Sequence[Entry], redactor: Redactor) -> list[tuple[str, f
     """Return the payload of each entry as JSON, validated and redacted, and the kinds of replacements made."""
     try:
         texts = [_text(entry) for entry in entries]
-    except ValueError:  # an unpaired surrogate, or too deep: so rare that all entries take the longer way
+    except ValueError:  # an unpaired surrogate, or too deep nesting: rare, so all entries are then redacted one by one
         return [_redacted(entry, redactor) for entry in entries]
     payloads = [(text, NOTHING) for text in texts]
     unclean = [index for index, entry in enumerate(entries) if not entry.clean]

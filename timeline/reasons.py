@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 OPERATOR = "operator"
-#: Why a recorded run ended: no event arrived for long, or an operator stopped the recording.
+#: Reasons why the recording of an external run ended: no event arrived for days, or an operator stopped it.
 ABANDONED, RECORDING_STOPPED = "abandoned", "recording_stopped"
-#: Why an abandoned run is running again.
+#: The reason why an abandoned run is running again.
 REOPENED = "reopened"
 
 #: A phrase follows a status ("paused, by an operator") or is in parentheses ("Paused (step limit reached)").
@@ -22,14 +22,20 @@ REASON_LABELS: dict[str, str] = {
     "fixture_exhausted": "recording ended",
     "poison_step": "step kills its worker",
     "engine_error": "error inside agentops",
+    "answer_cut": "answer cut off",
+    "answer_refused": "answer refused",
     # Waits
     "approval": "for approval",
     "unknown_tool": "for the outcome of a tool call",
     "input": "for an answer",
     "children": "for child runs",
     "cooldown": "for the next attempt",
+    "timer": "for its timer",
+    "signal": "for a signal",
     "on_error": "after an error",
     "on_dead": "after its worker died",
+    "on_cut": "after a cut answer",
+    "on_refused": "after a refused answer",
     "retry_alone": "to be retried alone",
     # Returns to the queue
     "answered": "question answered",
@@ -37,7 +43,10 @@ REASON_LABELS: dict[str, str] = {
     "cooldown_over": "next attempt is due",
     "outcome_resolved": "tool call resolved",
     "restored": "database restored",
+    "signal_received": "signal received",
     "slice_over": "time slice used up",
+    "timed_out": "time limit reached",
+    "timer_over": "timer elapsed",
     # Stops
     ABANDONED: "abandoned",
     RECORDING_STOPPED: "recording stopped",
@@ -83,10 +92,18 @@ REASON_LABELS: dict[str, str] = {
     "user_cancelled": "cancelled by a person",
     "worker_died": "worker died",
 }
+#: Phrases for the finish reasons of answers that are not whole.
+FINISH_LABELS = {"length": "cut off", "content_filter": "refused", "error": "error"}
 _CODE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
 
 
+def finish_text(reason: str) -> str:
+    """Return a finish reason for display: with its phrase if the answer is not whole."""
+    label = FINISH_LABELS.get(reason)
+    return f"{reason}: {label}" if label and label != reason else reason
+
+
 def reason_label(code: str) -> str:
-    """Return the phrase for a reason code. Replace underscores in an unknown code; return other text unchanged."""
+    """Return the phrase for a reason code; an unknown code with spaces for underscores; other text unchanged."""
     label = REASON_LABELS.get(code)
     return label or (code.replace("_", " ") if _CODE.fullmatch(code) else code)

@@ -18,7 +18,7 @@ FLUSH_TIMEOUT_S = 1.5
 
 
 class Publisher:
-    """Publishes from its own thread, so that a slow Redis does not delay commits. For a log, only the last number."""
+    """Publishes from its own thread, so that a slow Redis does not delay commits."""
 
     def __init__(self, url: str) -> None:
         self.pid, self.url = os.getpid(), url
@@ -31,7 +31,7 @@ class Publisher:
         atexit.register(self.flush)
 
     def publish_later(self, key: tuple[str, str], value: str) -> None:
-        """Queue a value for the channel in `key`. Of several values with the same key, the highest is published."""
+        """Queue a value for the channel `key[0]`. Of the waiting values with the same key, the highest is published."""
         with self._wake:
             self._pending[key] = max(self._pending.get(key, ""), value, key=lambda seq: (len(seq), seq))
             self._wake.notify_all()
@@ -44,7 +44,7 @@ class Publisher:
             self._wake.wait_for(lambda: not self._pending and not self._publishing, timeout=within_s)
 
     def _run(self) -> None:
-        down = False
+        was_down = False
         while True:
             with self._wake:
                 self._publishing = False
@@ -56,11 +56,11 @@ class Publisher:
                     for (channel, _), value in batch.items():
                         pipe.publish(channel, value)
                     pipe.execute()
-                down = False
-            except Exception as error:  # if this thread ended, what is queued would pile up
-                if not down:
+                was_down = False
+            except Exception as error:  # if this thread ended, queued values would accumulate
+                if not was_down:
                     log.warning(
                         "REDIS_URL: Redis does not answer (%s); streams poll the database until it does",
                         type(error).__name__,
                     )
-                down = True
+                was_down = True

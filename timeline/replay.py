@@ -17,7 +17,7 @@ from timeline.events import EventType, kind_of, types_that
 from timeline.events.base import EventKind
 from timeline.reasons import ABANDONED
 
-#: In the order of stored summaries (runs.queries.replay_states): new ones come last.
+#: The kinds of tokens, in the order of stored summaries (runs.queries.replay_states). Add new kinds at the end.
 TOKENS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
     "cache_write_1h_tokens",
@@ -67,12 +67,12 @@ class ToolCallState:
 
     @property
     def key(self) -> UUID | str:
-        """The ID of its row, or "step/call ID" for a call that has none."""
+        """The ID of the call's row, or `name_in_step` if it has no row."""
         return self.ref_id or self.name_in_step
 
     @property
     def name_in_step(self) -> str:
-        """The name by which events without a row name it."""
+        """The step and the call ID, by which events that name no row identify the call."""
         return f"{self.step}/{self.call_id}"
 
 
@@ -82,6 +82,7 @@ class OpenTurn:
 
     step: int | None
     attempt: int
+    #: The seq of its start.
     since: int
 
 
@@ -101,11 +102,11 @@ class Frame:
     #: The number of model responses.
     turns: int = 0
     messages: list[MessageState] = field(default_factory=list)
-    #: The number of earlier messages, in a state that was continued from a summary.
+    #: The number of messages before `messages`: a state that continues from a summary lacks them.
     omitted_messages: int = 0
-    #: By their keys.
+    #: The calls with events, by `ToolCallState.key`.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
-    #: Step and call ID of the calls whose events name a row.
+    #: `ToolCallState.name_in_step` of the calls whose events name a row.
     calls_with_rows: set[str] = field(default_factory=set)
     #: The number of requested tool calls by step.
     requested_calls: Counter[int | None] = field(default_factory=Counter)
@@ -133,7 +134,10 @@ def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
 
 
 def advance(frame: Frame, event: FoldedEvent) -> None:
-    """Apply the next event. Late events, after the end of the run, only change `seq`, and which calls it counts."""
+    """Apply the next event. Late events, which follow the end of the run, only change `seq`.
+
+    The exception is `llm.usage.moved`, which changes the totals.
+    """
     frame.seq = event.seq
     if event.late and event.type != EventType.LLM_USAGE_MOVED:
         return
@@ -156,7 +160,10 @@ def _set_status(frame: Frame, event: FoldedEvent, kind: EventKind) -> None:
 
 
 def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
-    """Set totals: external runners may report the usage of the whole run, instead of or besides that per turn."""
+    """Count the usage in a status event: external runners may report that of the whole run, besides that per turn.
+
+    Its tokens are added; its cost replaces the sum.
+    """
     usage = payload.get("usage") or {}
     for name in TOKENS:
         frame.tokens[name] += usage.get(name) or 0
@@ -173,7 +180,7 @@ def _phase(frame: Frame, event: FoldedEvent) -> None:
 
 def _waiting(frame: Frame, event: FoldedEvent) -> None:
     if frame.reason == "unknown_tool":
-        # The event does not name the call: it is the call that has started and not ended.
+        # The event does not name the call. The call has started and not ended.
         _lose_running_calls(frame)
 
 
@@ -264,7 +271,10 @@ def _tool_end(frame: Frame, event: FoldedEvent) -> None:
 
 
 def _is_repeat(frame: Frame, event: FoldedEvent) -> bool:
-    """Return whether a runner reports the start or end of a call again. Such an event names no row."""
+    """Return whether a runner reports the start or end of a call again: the event names no row, but the call has one.
+
+    Remembers the calls whose events name a row.
+    """
     name = _name(event)
     if event.ref_id is not None:
         frame.calls_with_rows.add(name)
@@ -273,6 +283,7 @@ def _is_repeat(frame: Frame, event: FoldedEvent) -> bool:
 
 
 def _key(event: FoldedEvent) -> UUID | str:
+    """Return `ToolCallState.key` of the call of an event; likewise `_name` returns `name_in_step`."""
     return event.ref_id or _name(event)
 
 
@@ -281,6 +292,7 @@ def _name(event: FoldedEvent) -> str:
 
 
 def _call(frame: Frame, event: FoldedEvent) -> ToolCallState:
+    """Return the call of an event: the known one, or a new one in status `planned`."""
     call = frame.calls.get(_key(event))
     if call is not None:
         return call
@@ -307,5 +319,5 @@ _FOLDS: dict[str, Fold] = {
     EventType.TOOL_END: _tool_end,
     EventType.COMMAND_RECEIVED: _command,
 }
-#: The types that change the state. Any other event, and a late one, only changes `seq`.
+#: The types that change the state. Other events only change `seq`; for late events see `advance`.
 FOLDED_TYPES = types_that(lambda kind: kind.status) | frozenset(_FOLDS)

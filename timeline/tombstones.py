@@ -48,7 +48,6 @@ class OwnedTable:
 
     @property
     def table(self) -> str:
-        """The name of the database table."""
         return str(self.model._meta.db_table)
 
     def delete(self, log_id: UUID, limit: int) -> int:
@@ -60,10 +59,10 @@ class OwnedTable:
         table, key = quote(self.table), quote(str(self.model._meta.pk.column))
         owner = self.model._meta.get_field(self.owner)
         assert isinstance(owner, models.Field)
-        some = f"SELECT {key} FROM {table} WHERE {quote(str(owner.column))} = %s LIMIT %s"  # noqa: S608 - our models'
+        batch = f"SELECT {key} FROM {table} WHERE {quote(str(owner.column))} = %s LIMIT %s"  # noqa: S608 - our models'
         with connection.cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM {table} WHERE {key} IN ({some})",  # noqa: S608
+                f"DELETE FROM {table} WHERE {key} IN ({batch})",  # noqa: S608
                 [owner.get_db_prep_value(log_id, connection), limit],
             )
             return int(cursor.rowcount)
@@ -82,8 +81,8 @@ def unfinished_tombstones() -> QuerySet[Tombstone]:
 def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Counter[str]]:
     """Delete up to `BATCH` rows of a log in one transaction. Return whether rows may be left, and row counts by table.
 
-    `parts` are processed in order. A batch that is not full is the last one, even if rows are being added: `finish`
-    locks the log and deletes the rest.
+    The tables `parts` are processed in order. A batch that is not full is the last one, even if rows are being added:
+    `finish` locks the log and deletes the rest.
     """
     with allow_changes("retention"):
         # Locked, so that two processes do not delete and count the same rows.
@@ -92,15 +91,16 @@ def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Count
     return removed.total() >= BATCH, removed
 
 
-def finish(family: UUID, parts: Sequence[OwnedTable], heads: Sequence[OwnedTable]) -> tuple[bool, Counter[str]]:
-    """Delete the last rows of a run group, including the runs and logs. Return False if more than a batch is left.
+def finish(group_id: UUID, parts: Sequence[OwnedTable], heads: Sequence[OwnedTable]) -> tuple[bool, Counter[str]]:
+    """Delete the last rows of a run group, including its runs and logs.
 
-    `heads` are tables with one row per log, with the same ID. These rows refer to each other, so the rows of a group
-    are deleted in one transaction. They are locked in reverse order.
+    Return whether all rows were deleted (False if more than a batch was left), and row counts by table. `heads` are the
+    tables with one row per log, with the same ID. These rows refer to each other, so the rows of a group are deleted in
+    one transaction. They are locked in reverse order.
     """
     removed: Counter[str] = Counter()
     with allow_changes("retention"):
-        stones = list(unfinished_tombstones().select_for_update().filter(family=family).order_by("pk"))
+        stones = list(unfinished_tombstones().select_for_update().filter(family=group_id).order_by("pk"))
         ids = [stone.pk for stone in stones]
         # Lock order: heads, logs. Rows of a concurrent writer are deleted below; later writers find no log.
         for head in reversed(heads):

@@ -1,7 +1,7 @@
-"""Authorization: who sends a request (Principal), the requested Action, and whether it is allowed.
+"""Authorization: which `Principal` (user, API key or the system) may perform which `Action` in which project.
 
 Every check reads the database, so that a changed role, a demoted superuser or a revoked key takes effect with the next
-check, also within an open stream. Entering a project puts its redaction rules in scope.
+check, also within an open stream. A request that enters a project uses the project's redaction rules from then on.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ M = TypeVar("M", bound=Model)
 
 
 class Action(enum.Enum):
-    """A kind of operation in a project: the rows of the authorization matrix."""
+    """A kind of operation in a project, with a rule in `RULES`."""
 
     READ = "read"
     INGEST = "ingest"
-    #: Upload transcripts of other programs; view imports. An ingest key only sees its own imports.
+    #: Upload transcripts of other programs.
     IMPORT = "import"
+    #: A key with the scope `ingest` alone sees only its own imports.
     VIEW_IMPORTS = "view imports"
-    #: Create, send, reply, pause, resume, stop; in bulk by ids.
+    #: Create, pause, resume and stop runs, send and reply; also in bulk, by the IDs of the runs.
     OPERATE = "operate"
-    #: Whether a user may approve their own run is checked where the run is known.
+    #: Decide about tool calls. Whether users may approve calls of their own runs is checked elsewhere.
     APPROVE = "approve"
     EXPORT = "export"
-    #: Stop the worker of an active run, resume all matching runs.
+    #: Stop the worker of an active run, and resume all runs that match a filter.
     KILL = "kill"
     #: Agents, policies, hooks, sinks, webhooks.
     CONFIGURE = "configure"
+    #: Claim runs of remote agents and store their steps; define these agents.
+    WORK = "work"
     #: View messages and tool calls with their secrets; each access is audited.
     REVEAL = "reveal"
     #: Keys, members, retention.
@@ -69,48 +72,50 @@ class Principal:
     actor: str
     user_id: int | None = None
     key_id: UUID | None = None
-    #: A hint that saves queries elsewhere: `may` checks it in the database.
+    #: Whether the user was a superuser when this was created. It only saves queries: `may` reads the database again.
     is_superuser: bool = False
     #: The project of an API key.
     project_id: UUID | None = None
     scopes: frozenset[Scope] = frozenset()
-    #: IP address of the request, and its entry point, for the audit log.
+    #: IP address of the request, for the audit log.
     ip: str | None = None
+    #: The entry point of the request, for the audit log.
     door: Door = field(default=Door.SYSTEM, compare=False)
 
     @property
     def is_authenticated(self) -> bool:
-        """Return whether the principal is authenticated, under the name that Django uses for users."""
+        """Whether the principal is authenticated. Django REST framework reads this, as of Django's users."""
         return self != ANONYMOUS
 
     @property
     def holder(self) -> str:
-        """Return the holder of the permissions, as named by `rights_changed` signals."""
+        """The name of the user or key in `rights_changed` signals."""
         return holder_of_key(self.key_id) if self.key_id is not None else holder_of_user(self.user_id)
 
 
 def holder_of_key(key_id: UUID) -> str:
-    """Return the holder name of an API key."""
+    """Return the name of an API key in `rights_changed` signals."""
     return f"key:{key_id}"
 
 
 def holder_of_user(user_id: int | str | None) -> str:
-    """Return the holder name of a user."""
+    """Return the name of a user in `rights_changed` signals."""
     return f"user:{user_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A row of the matrix. Scopes are not hierarchical, so each row lists all sufficient ones."""
+    """Who may perform an action: one of the roles or scopes is sufficient. No role or scope includes another one."""
 
     roles: frozenset[Role]
     scopes: frozenset[Scope] = frozenset()
+    #: Whether superusers may do it in every project.
     superuser: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class EnteredProject:
-    """A project that a principal may see, as read from the database for one request."""
+    """A project that a principal may see, with their permissions. It is valid for one request."""
 
     project: Project
     #: The allowed actions of the principal in it.
@@ -126,6 +131,7 @@ RULES = {
     Action.READ: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE})),
     # API keys only, so that events of runners can be distinguished from actions of users.
     Action.INGEST: Rule(frozenset(), frozenset({Scope.INGEST}), superuser=False),
+    Action.WORK: Rule(frozenset(), frozenset({Scope.WORK}), superuser=False),
     Action.IMPORT: Rule(_OPERATORS, frozenset({Scope.INGEST})),
     Action.VIEW_IMPORTS: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE, Scope.INGEST})),
     Action.OPERATE: Rule(_OPERATORS, frozenset({Scope.WRITE})),
@@ -178,7 +184,7 @@ def principal_for_key(key: ApiKey, *, ip: str | None = None) -> Principal:
 
 
 def actions_of(principal: Principal, project_id: UUID | None) -> frozenset[Action]:
-    """Return the actions that `principal` may perform in the project, according to the database."""
+    """Return the actions that `principal` may perform in the project; without a project, the actions on the site."""
     actions = _actions(principal, project_id, is_superuser=_is_superuser(principal))
     if principal.kind is PrincipalKind.SYSTEM or project_id is None or actions <= _WHILE_ARCHIVED:
         return actions
@@ -223,13 +229,13 @@ def projects_for(principal: Principal) -> QuerySet[Project]:
 def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> EnteredProject:
     """Return the project and the permissions of `principal` in it, if they include `action`. Two queries.
 
-    Raise AuthRequired without authentication, ProjectNotFound for unknown and for invisible projects (after the same
-    queries), and Forbidden (`role_required`, `scope_required`, `project_archived`) without permission in a visible one.
+    Raises `AuthRequired` without authentication, `ProjectNotFound` for unknown and for invisible projects (after the
+    same queries), and `Forbidden` (`role_required`, `scope_required`, `project_archived`) if the project is visible.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
     is_superuser = _is_superuser(principal)
-    # Searched among visible projects only, so that invisible and unknown ones cannot be distinguished.
+    # Search visible projects only, so that invisible and unknown projects cannot be distinguished.
     visible = _visible_projects(principal, is_superuser=is_superuser)
     project = _with_name(visible, slug_or_id).first()
     if project is None:
@@ -246,14 +252,14 @@ def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> Enter
 
 
 def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) -> Project:
-    """Return the project if `principal` may perform `action` in it. Raise the same errors as `enter`."""
+    """Return the project if `principal` may perform `action` in it. Raises what `enter` raises."""
     return enter(principal, slug_or_id, action).project
 
 
 def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | None:
-    """Return the project of a key that was authenticated for this request, without queries.
+    """Return the project of a key that was authenticated for this request, without a query.
 
-    None if the project differs or is archived, or the scope is missing: `project_for` then raises the error.
+    None if the project differs or is archived, or if the key lacks the scope: `project_for` then raises the error.
     """
     project = key.project
     matches = slug_or_id in (project.slug, str(project.pk))
@@ -265,10 +271,10 @@ def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | No
 
 
 def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
-    """Return the rows that `principal` may READ, of a model with a `project`. Without joins, so without duplicates."""
+    """Filter rows of a model with a `project` by whether `principal` may READ the project. Adds no joins."""
     rule = RULES[Action.READ]
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
-        # A project that is being deleted is hidden from all.
+        # A project that is being deleted is hidden from everybody.
         return queryset.exclude(project__in=Project._base_manager.exclude(removed_at=None).values("pk"))
     if principal.kind is PrincipalKind.KEY:
         key = _active_keys(principal).first()
@@ -279,6 +285,7 @@ def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
 
 
 def _actions(principal: Principal, project_id: UUID | None, *, is_superuser: bool) -> frozenset[Action]:
+    """Return the actions that `principal` may perform in the project if it is not archived."""
     if principal.kind is PrincipalKind.SYSTEM:
         return frozenset(Action)
     if is_superuser:
@@ -294,7 +301,7 @@ def _actions(principal: Principal, project_id: UUID | None, *, is_superuser: boo
 
 
 def _archived(project_ids: Collection[UUID]) -> set[UUID]:
-    """Return the IDs of the archived ones among these projects. One query."""
+    """Return the IDs of the projects that are archived. One query."""
     rows = Project.objects.filter(pk__in=project_ids, archived_at__isnull=False)
     return set(rows.values_list("pk", flat=True))
 
@@ -314,7 +321,7 @@ def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
 
 
 def _memberships(principal: Principal) -> QuerySet[Membership]:
-    """Return the memberships of a user; none if inactive."""
+    """Return the memberships of an active user; none for other principals."""
     if principal.user_id is None:
         return Membership.objects.none()
     return Membership.objects.filter(user_id=principal.user_id, user__is_active=True)
@@ -328,8 +335,8 @@ def _is_superuser(principal: Principal) -> bool:
 
 
 def _with_name(projects: QuerySet[Project], slug_or_id: str | UUID) -> QuerySet[Project]:
-    """Filter by ID or slug. Other texts are not sent to the database: PostgreSQL rejects NUL and lone surrogates."""
-    # Other forms of a UUID (braces, no dashes) are rejected, so that a project has one URL.
+    """Filter by ID or slug. Other texts are not sent to the database: PostgreSQL raises errors for some of them."""
+    # Other forms of a UUID, in braces or without dashes, match nothing, so that each project has one URL by its ID.
     if isinstance(slug_or_id, UUID) or re.match(UUID_PATTERN, slug_or_id):
         return projects.filter(pk=slug_or_id)
     if re.match(SLUG_PATTERN, slug_or_id):
@@ -338,6 +345,7 @@ def _with_name(projects: QuerySet[Project], slug_or_id: str | UUID) -> QuerySet[
 
 
 def _refusal(principal: Principal, action: Action) -> Forbidden:
+    """Return a refusal that names the roles or scopes that would be sufficient."""
     rule = RULES[action]
     if principal.kind is PrincipalKind.KEY:
         scopes = " or ".join(scope.value for scope in Scope if scope in rule.scopes)

@@ -1,4 +1,4 @@
-"""The Django app of projects."""
+"""The Django app of accounts. Its label is `projects`, by which its tables are named."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ProjectsConfig(AppConfig):
         """Connect the signal receivers, and the redaction rules to the redactor."""
         from agentops.accounts import revocation
         from agentops.accounts.login import sessions  # noqa: F401 - connects a receiver
-        from agentops.accounts.redaction_rules.rule_cache import CACHE
+        from agentops.accounts.redaction_cache import CACHE
         from agentops.base.redaction import redact
 
         revocation.watch_rows()

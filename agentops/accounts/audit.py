@@ -1,4 +1,4 @@
-"""The audit log: who did what to which object, written in the transaction of the change."""
+"""The audit log: who changed which object how. Entries are written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Actor: TypeAlias = Principal | str
 
 
 class AuditAction(enum.StrEnum):
-    """The audited actions of this package; other packages have their own."""
+    """The audited actions of this package. Other packages define more."""
 
     LOGIN = "login"
     LOGIN_FAILED = "login_failed"
@@ -40,6 +40,7 @@ class AuditAction(enum.StrEnum):
     USER_CHANGED = "user.changed"
     USER_DELETED = "user.deleted"
     ADDRESS_VERIFIED = "user.address_verified"
+    SECOND_FACTOR_CHANGED = "user.second_factor_changed"
     RULE_ADDED = "redaction_rule.added"
     RULE_REMOVED = "redaction_rule.removed"
     SESSIONS_ENDED = "sessions.ended"
@@ -55,7 +56,10 @@ def record(
     after: Mapping[str, Any] | None = None,
     ip: str | None = None,
 ) -> AuditEntry:
-    """Write an audit entry inside the transaction of the change. `before` and `after` must not contain secrets."""
+    """Write an audit entry inside the transaction of the change.
+
+    `before` and `after`: the changed values, without secrets. `ip`: if it is not the address of the actor's request.
+    """
     name, actor_ip = (actor, None) if isinstance(actor, str) else (actor.actor, actor.ip)
     return AuditEntry.objects.create(
         project=project,
@@ -82,9 +86,9 @@ def _door_of(actor: Actor) -> Door:
 
 
 def _valid_ip(text: str | None) -> str | None:
-    """Return the IP address, or None if a proxy sent something else, which must not fail the change."""
+    """Return the IP address without its zone; None if a proxy sent another text, which must not fail the change."""
     try:
-        # PostgreSQL rejects zones ("fe80::1%eth0").
+        # PostgreSQL rejects a zone, as in "fe80::1%eth0".
         return str(ipaddress.ip_address(text.partition("%")[0])) if text else None
     except ValueError:
         return None

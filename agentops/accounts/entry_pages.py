@@ -1,23 +1,25 @@
-"""The login page."""
+"""The login page, which the administration uses too."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from allauth.account.utils import perform_login
+from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from agentops.accounts.audit import AuditAction, record
 from agentops.accounts.errors import RoleRequired
-from agentops.accounts.login.form import LoginForm
-from agentops.accounts.login.known_browsers import remember_browser
+from agentops.accounts.login.forms import LoginForm
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
 
 
 class LoginPage(LoginView):
-    """The login page: Django's view with throttling and audit entries."""
+    """The login page: Django's view with throttling. allauth asks for the second factor and logs in."""
 
     http_method_names = ["get", "head", "post", "options"]
     template_name = "login.html"
@@ -25,11 +27,14 @@ class LoginPage(LoginView):
     redirect_authenticated_user = True
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Log in, write an audit entry and remember the browser."""
-        response = super().form_valid(form)
-        record(principal_of(self.request), AuditAction.LOGIN, project=None, obj=form.get_user())
-        remember_browser(response, form.cleaned_data["username"].casefold())
+        """Log in, or ask for the second factor first."""
+        response: HttpResponse = perform_login(self.request, form.get_user(), redirect_url=self.get_success_url())
         return response
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        """Return the context, with the OpenID provider if there is one."""
+        provider = {"name": settings.AGENTOPS_OIDC_NAME, "issuer": settings.AGENTOPS_OIDC_ISSUER}
+        return super().get_context_data(openid=provider if provider["issuer"] else None, **context)
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """Show the form again: status 422, 429 for too many attempts, or 400 for an overlong password."""

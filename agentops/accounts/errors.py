@@ -1,4 +1,4 @@
-"""The refusals of accounts that are caught by type, or raised in several places."""
+"""Refusals about accounts, projects and keys that are caught by type or raised in several places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AuthRequired(Refusal):
 
 
 class AuthInvalid(Refusal):
-    """The API key is invalid. The message is the same for all reasons, so that guesses learn nothing."""
+    """The API key is invalid. The text is the same for all reasons, so that it does not help to guess keys."""
 
     code = "auth_invalid"
     status = 401
@@ -25,7 +25,7 @@ class AuthInvalid(Refusal):
 
 
 class AuthRevoked(Refusal):
-    """The API key is revoked or expired. Raised only for a complete, valid key."""
+    """The API key is revoked or expired. Raised only if the whole key is right."""
 
     code = "auth_revoked"
     status = 401
@@ -33,9 +33,24 @@ class AuthRevoked(Refusal):
 
     def __init__(self, text: str = "", *, project_id: UUID | None = None, prefix: str = "") -> None:
         super().__init__(text)
-        #: The project of the key, for counting refusals.
-        self.project_id = project_id
-        self.prefix = prefix
+        #: The project and the prefix of the key, to count refused requests.
+        self.project_id, self.prefix = project_id, prefix
+
+
+class LoginRefused(Refusal):
+    """A login by the OpenID provider is refused. The text says why: the provider has identified the person."""
+
+    code = "login_refused"
+    status = 403
+
+
+class ProviderUnavailable(Refusal):
+    """The OpenID provider does not answer."""
+
+    code = "provider_unavailable"
+    status = 503
+    text = "the provider of this login does not answer: try again later, or log in with your password"
+    headers = {"Retry-After": "30"}
 
 
 # --- Permissions ----------------------------------------------------------------------------------------
@@ -61,14 +76,14 @@ class KeyNotFound(NotFound):
 
 
 class InvitationNotFound(NotFound):
-    """The invitation does not exist, has expired, or was accepted or withdrawn; the error is the same."""
+    """The invitation does not exist, has expired, or was accepted or withdrawn."""
 
     code = "invitation_not_found"
     text = "this invitation is not valid: it has expired, or it was used or withdrawn"
 
 
 class AddressLinkInvalid(NotFound):
-    """The link that verifies an e-mail address is forged, was used or replaced, or is of another account or address."""
+    """A link that verifies an e-mail address is forged, used, replaced, or for another account or address."""
 
     code = "address_link_invalid"
     text = "this link is not valid: it was used, or replaced by a newer one, or the address of the account changed"
@@ -89,7 +104,7 @@ class ProjectArchived(Forbidden):
 
 # --- Conflicts ------------------------------------------------------------------------------------------
 class AlreadyMember(Conflict):
-    """The user is a member already."""
+    """The user is already a member of the project."""
 
     code = "already_member"
 
@@ -101,7 +116,7 @@ class NotArchivable(Conflict):
 
 
 class AddressTaken(Conflict):
-    """Another account has verified the e-mail address. Raised only for a user who received a link at the address."""
+    """Another account has verified the e-mail address. Raised only for a user who has received mail at the address."""
 
     code = "address_taken"
     text = "another account has verified this address: remove it there first, or use another one"
@@ -114,12 +129,6 @@ class InvalidSlug(Invalid):
     code = "invalid_slug"
 
 
-class InvalidRetention(Invalid):
-    """The retention period is invalid."""
-
-    code = "invalid_retention"
-
-
 class InvalidEmail(Invalid):
     """The e-mail address is invalid."""
 
@@ -127,7 +136,7 @@ class InvalidEmail(Invalid):
 
 
 class NotConfirmed(Invalid):
-    """The slug of the project was not entered to confirm."""
+    """The slug of the project was not entered as a confirmation."""
 
     code = "not_confirmed"
 

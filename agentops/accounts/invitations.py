@@ -1,16 +1,17 @@
 """Invitations to a project by e-mail address: a signed link that can be used once, within a week.
 
-The caller checks the permission to invite (Action.MANAGE). A user with the link can accept it, so only admins of the
-project see it; it is also sent by e-mail if a mail server is configured. The link in the e-mail differs from the
-displayed link: it proves that its user receives mail at the address.
+The caller checks the permission to invite (Action.MANAGE). Anyone with the link can accept the invitation, so only
+admins of the project see it. If a mail server is configured, a link is also sent by e-mail. It differs from the
+displayed link, because its use proves that the user receives mail at the address.
 
-Invitations work the same whether or not an account has the address, so inviting does not reveal accounts.
+Inviting works the same whether or not an account has the address, so that it does not reveal accounts.
 """
 
 from __future__ import annotations
 
 import logging
 import smtplib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ from django.contrib.auth.models import User
 from django.core import signing
 from django.core.mail import EmailMessage
 from django.db import transaction
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from agentops.accounts.access import Principal, principal_for_user
@@ -42,13 +44,13 @@ MAX_OPEN = 100
 
 
 def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitation:
-    """Invite an e-mail address. Raise InvalidEmail, `invalid_role` or `already_invited`.
+    """Invite an e-mail address. An expired invitation of the address is replaced.
 
-    An expired invitation of the address is replaced.
+    Raises `InvalidEmail`, `Invalid` (`invalid_role`) or `Conflict` (`already_invited`).
     """
     email, role = clean_email(email), clean_role(role)
     with transaction.atomic():
-        # Serializes invitations to the project.
+        # With this lock, concurrent invitations do not exceed the limit.
         Project.objects.locked(project)
         Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
         existing = Invitation.objects.filter(project=project)
@@ -74,7 +76,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
 
 
 def withdraw(project: Project, invitation_id: UUID, *, actor: Actor) -> str:
-    """Delete an invitation, which invalidates its link, and return its address. Raise InvitationNotFound."""
+    """Delete an invitation, which invalidates its links, and return its address. Raises `InvitationNotFound`."""
     with transaction.atomic():
         invitation = Invitation.objects.select_for_update().filter(project=project, pk=invitation_id).first()
         if invitation is None:
@@ -91,38 +93,42 @@ class InvitationLink:
 
     #: The invitation, with its project loaded.
     invitation: Invitation
-    #: Whether the link was sent by e-mail; admins see a different link.
+    #: Whether it is the link that was sent by e-mail, not the link that admins see.
     was_mailed: bool
 
 
 def url_path(invitation: Invitation, *, is_mailed: bool = False) -> str:
-    """Return the path of the link that admins see, or of the link sent by e-mail."""
+    """Return the path of the link that admins see; with `is_mailed`, of the link for the e-mail."""
     value = [invitation.pk.hex, "mailed"] if is_mailed else invitation.pk.hex
     return reverse("invitation", args=[signing.dumps(value, salt=SALT)])
 
 
 def read_link(token: str) -> InvitationLink:
-    """Return the invitation of a link. Raise InvitationNotFound."""
+    """Return the content of a link. Raises `InvitationNotFound`."""
     try:
         value = signing.loads(token, salt=SALT, max_age=VALID_FOR)
         was_mailed = isinstance(value, list)
         invitation_id = UUID(value[0] if was_mailed else value)
     except (signing.BadSignature, ValueError, TypeError, AttributeError, LookupError):
         raise InvitationNotFound from None
-    valid = Invitation.objects.select_related("project").filter(
-        expires_at__gt=database_clock.now(), project__archived_at=None
-    )
-    invitation = valid.filter(pk=invitation_id).first()
+    invitation = _valid().filter(pk=invitation_id).first()
     if invitation is None:
         raise InvitationNotFound
     return InvitationLink(invitation, was_mailed)
 
 
-def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
-    """Make the user a member and use up the invitation. Raise InvitationNotFound, or AlreadyMember.
+def _valid() -> QuerySet[Invitation]:
+    """Return the invitations that can be accepted, with their projects."""
+    return Invitation.objects.select_related("project").filter(
+        expires_at__gt=database_clock.now(), project__archived_at=None
+    )
 
-    `user` has opened the link. Their e-mail address may differ from the invited one. If it is the same, and the link
-    was sent to it, it is verified.
+
+def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
+    """Make a user who has opened the link a member, and delete the invitation.
+
+    The user's e-mail address may differ from the invited one. If it is the same, and the link was sent by e-mail, the
+    address is verified. Raises `InvitationNotFound` or `AlreadyMember`.
     """
     invitation = link.invitation
     with transaction.atomic():
@@ -136,16 +142,36 @@ def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
         record(actor, AuditAction.INVITATION_ACCEPTED, project=invitation.project, obj=locked, after=after)
         locked.delete()
         if link.was_mailed and user.email.lower() == invitation.email and not is_verified(user):
-            # Another account may have verified it: the membership does not depend on that.
+            # If another account has verified the address, the user still becomes a member.
             with suppress(AddressTaken):
                 mark_verified(user, invitation.email, actor=actor)
     return membership
 
 
-def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | None) -> User:
-    """Create an account for the invited address and accept the invitation. The caller has checked both values.
+def links_of(email: str) -> list[InvitationLink]:
+    """Return the valid invitations of an address that its user has proven to have."""
+    return [InvitationLink(each, was_mailed=True) for each in _valid().filter(email=email).order_by("expires_at")]
 
-    Raise InvitationNotFound, and IntegrityError if the user name was taken after that check.
+
+def sign_up_verified(username: str, email: str, links: Iterable[InvitationLink], *, ip: str) -> User:
+    """Create an account without a password for a verified address, and accept the invitations of the address.
+
+    Raise IntegrityError if another account has the user name.
+    """
+    with transaction.atomic():
+        user = User.objects.create_user(username, email=email)
+        principal = principal_for_user(user, ip=ip, door=Door.PAGE)
+        record(principal, AuditAction.USER_CREATED, project=None, obj=user, after={"name": username})
+        mark_verified(user, email, actor=principal)
+        for link in links:
+            accept(link, user, actor=principal)
+    return user
+
+
+def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | None) -> User:
+    """Create an account with the invited address, and accept the invitation. The caller has checked the values.
+
+    Raises `InvitationNotFound`, and `IntegrityError` if the username was taken after that check.
     """
     with transaction.atomic():
         user = User.objects.create_user(username, email=link.invitation.email, password=password)
@@ -156,7 +182,7 @@ def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | Non
 
 
 def send(invitation: Invitation) -> bool:
-    """Send the link by e-mail and return whether the server took it. Call it outside of a transaction."""
+    """Send the link by e-mail, and return whether the server accepted it. Must be called outside of a transaction."""
     if not settings.AGENTOPS_EMAIL:
         return False
     project, site = invitation.project, settings.AGENTOPS_BASE_URL
@@ -164,7 +190,7 @@ def send(invitation: Invitation) -> bool:
     text = (
         f"{one_line(invitation.created_by.partition(':')[2], 200)} invites you to the project {project.name}"
         f" as {invitation.role}.\n\nAccept within 7 days: {site}{url_path(invitation, is_mailed=True)}\n\n"
-        "The link is good once. Whoever has it can accept, so do not forward it.\n"
+        "The link can be used once. Anyone who has it can accept the invitation, so do not forward it.\n"
     )
     message = EmailMessage(
         subject, text, settings.DEFAULT_FROM_EMAIL, [invitation.email], headers={"Auto-Submitted": "auto-generated"}

@@ -1,7 +1,7 @@
 """API keys: create, authenticate, rotate and revoke.
 
 The format of a key is `aok_<env>_<id>_<secret><checksum>`. The part before the last underscore is its prefix, which is
-not secret. With the checksum, scanners can recognize leaked keys offline.
+not secret. By the checksum, scanners for leaked secrets recognize keys without a request to the site.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from agentops.accounts.errors import AuthInvalid, AuthRevoked, KeyNotFound
 from agentops.accounts.models import ApiKey, AuditEntry, KeyState, Project, Scope
 from agentops.accounts.names import clean_name
 from agentops.base import database_clock
-from agentops.base.database.fast_rows import select_joined
-from agentops.base.http.lanes import sender_project
+from agentops.base.database.statements import select_joined
+from agentops.base.fair_shares import sender_project
 from agentops.base.refusals import Conflict, Invalid
 
 log = logging.getLogger(__name__)
@@ -38,17 +38,18 @@ ID_LENGTH = 12
 SECRET_BYTES = 32
 SECRET_LENGTH = 43  # 62**43 > 2**256
 CHECKSUM_LENGTH = 6  # 62**6 > 2**32
-# Of fixed length, so that long input is rejected quickly.
+# The length is fixed, so that long input is rejected quickly.
 PATTERN = re.compile(rf"aok_(?:live|test)_[0-9A-Za-z]{{{ID_LENGTH}}}_[0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}}")
 PREFIX_PATTERN = re.compile(r"[0-9A-Za-z_]{1,32}")
-#: Keys with their projects.
+#: The tables of keys and their projects.
 _TABLES = "projects_apikey JOIN projects_project ON projects_project.id = projects_apikey.project_id"
-#: The digest that a key with an unknown prefix is compared with; no text has it.
-NOBODY = bytes(32)
+#: Compared with the digest of a key whose prefix is unknown, so that this takes the same time. No key has this digest.
+UNKNOWN_DIGEST = bytes(32)
+#: How often the time of the last use is stored, at most.
 TOUCH_EVERY = timedelta(minutes=1)
 #: How long a rotated key remains valid by default.
 OVERLAP = timedelta(days=1)
-#: The end of the calendar.
+#: The latest time that can be stored.
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -56,7 +57,7 @@ class NewKey(NamedTuple):
     """A created key and its plain text."""
 
     key: ApiKey
-    #: The key itself. It is displayed once and not stored.
+    #: The key itself, which is displayed once and not stored.
     plain: str
 
 
@@ -65,7 +66,7 @@ def create_key(
 ) -> NewKey:
     """Create a key and an audit entry. The caller checks the permission (Action.MANAGE).
 
-    Raise `invalid_name`, `invalid_scopes` or `invalid_expiry`.
+    Raises `Invalid` with the code `invalid_name`, `invalid_scopes` or `invalid_expiry`.
     """
     cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
@@ -75,13 +76,15 @@ def create_key(
 
 
 def authenticate(token: str) -> ApiKey:
-    """Return the active key with this plain text, with its project. Raise AuthInvalid or AuthRevoked."""
+    """Return the active key with this plain text, with its project. Raises `AuthInvalid` or `AuthRevoked`.
+
+    Stores the time of use, and remembers the project as the sender of the request (agentops.base.fair_shares).
+    """
     if not PATTERN.fullmatch(token) or not _checksum_fits(token):
         raise AuthInvalid
     prefix = token.rpartition("_")[0]
     key = _by_prefix(prefix)
-    # Compare even without a key, so that an unknown prefix and a wrong secret take the same time.
-    matches = compare_digest(_digest(token), bytes(key.sha256) if key else NOBODY)
+    matches = compare_digest(_digest(token), bytes(key.sha256) if key else UNKNOWN_DIGEST)
     if key is None or not matches:
         raise AuthInvalid
     now = database_clock.now()
@@ -97,7 +100,7 @@ def authenticate(token: str) -> ApiKey:
 def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
     """Revoke a key with effect from the next request. Revoking it again changes nothing."""
     with transaction.atomic():
-        # Conditional, so that only one concurrent call writes the time and the audit entry.
+        # The condition makes only one of several concurrent calls write the time and the audit entry.
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=database_clock.now())
         key.refresh_from_db(fields=["revoked_at"])
         if revoked:
@@ -111,18 +114,19 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
 
     The new key gets the full lifetime of the original, even if the old key is in its overlap period.
 
-    Raise `key_not_active` if the key is revoked or expired, `invalid_expiry` for a negative overlap.
+    Raises `Conflict` (`key_not_active`) if the key is revoked or expired, and `Invalid` (`invalid_expiry`) for a
+    negative overlap.
     """
     if overlap < timedelta(0):
         raise Invalid("the overlap must not be negative", code="invalid_expiry")
     now = database_clock.now()
     with transaction.atomic():
-        # Locked against concurrent revocation and rotation.
+        # Locked, so that the key is not revoked or rotated concurrently.
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
         if old.state(now) is not KeyState.ACTIVE:
             raise Conflict("the API key is revoked or expired: create a new one", code="key_not_active")
-        expiry = _expiry_before_rotation(old)
-        expires_at = now + min(expiry - old.created_at, LATEST - now) if expiry else None
+        original_expiry = _expiry_before_rotation(old)
+        expires_at = now + min(original_expiry - old.created_at, LATEST - now) if original_expiry else None
         new = _create(old.project, old.name, old.scopes, expires_at, actor)
         before = _audit_values(old)
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
@@ -133,7 +137,7 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
 
 
 def key_of(project: Project, key_id: UUID) -> ApiKey:
-    """Return a key of a project, with the project. Raise KeyNotFound."""
+    """Return a key of a project, with the project. Raises `KeyNotFound`."""
     key = ApiKey.objects.select_related("project").filter(project=project, pk=key_id).first()
     if key is None:
         raise KeyNotFound
@@ -141,11 +145,14 @@ def key_of(project: Project, key_id: UUID) -> ApiKey:
 
 
 def find_key(prefix: str) -> ApiKey:
-    """Return the only key of all projects whose prefix begins with `prefix`. Raise KeyNotFound or `ambiguous_key`."""
+    """Return the only key of any project whose prefix begins with `prefix`.
+
+    Raises `KeyNotFound`, or `Conflict` (`ambiguous_key`) if there are several.
+    """
     if not PREFIX_PATTERN.fullmatch(prefix):
         raise KeyNotFound
     candidates = ApiKey.objects.select_related("project").filter(Q(prefix=prefix) | Q(prefix__startswith=prefix))
-    # LIKE is case-insensitive on SQLite.
+    # On SQLite, LIKE ignores case.
     matching = [key for key in candidates if key.prefix.startswith(prefix)]
     if not matching:
         raise KeyNotFound
@@ -155,6 +162,7 @@ def find_key(prefix: str) -> ApiKey:
 
 
 def _create(project: Project, name: str, scopes: list[str], expires_at: datetime | None, actor: Actor) -> NewKey:
+    """Generate a key and store its digest. The values are valid."""
     env = "test" if settings.AGENTOPS_TESTING else "live"
     prefix = f"aok_{env}_{''.join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))}"
     body = f"{prefix}_{_base62(secrets.token_bytes(SECRET_BYTES), SECRET_LENGTH)}"
@@ -172,17 +180,20 @@ def _create(project: Project, name: str, scopes: list[str], expires_at: datetime
 
 
 def _by_prefix(prefix: str) -> ApiKey | None:
-    """Return the key with its project. Every request with a key asks for it: the ORM would compile the query anew."""
-    found = select_joined((ApiKey, Project), f"{_TABLES} WHERE prefix = %s", [prefix])
-    if not found:
+    """Return the key with its project, or None.
+
+    This is SQL, because every request with a key executes it, and Django would take longer to build the query.
+    """
+    rows = select_joined((ApiKey, Project), f"{_TABLES} WHERE prefix = %s", [prefix])
+    if not rows:
         return None
-    key, project = cast("tuple[ApiKey, Project]", found[0])
+    key, project = cast("tuple[ApiKey, Project]", rows[0])
     key.project = project
     return key
 
 
 def _expiry_before_rotation(key: ApiKey) -> datetime | None:
-    """Return the expiry that a key was created with. Its first rotation may have replaced it."""
+    """Return the expiry that a key was created with, from the audit entry of the first rotation, which replaced it."""
     rotations = AuditEntry.objects.filter(project=key.project_id, action=AuditAction.KEY_ROTATED)
     rotations = rotations.filter(before__prefix=key.prefix)
     first = rotations.order_by("created_at").values_list("before", flat=True).first()
@@ -192,11 +203,11 @@ def _expiry_before_rotation(key: ApiKey) -> datetime | None:
 
 
 def _touch(key: ApiKey, now: datetime) -> None:
-    """Store the time of use, at most once a minute. A database error does not fail the request."""
+    """Store the time of use, at most once per TOUCH_EVERY. A database error does not fail the request."""
     if key.last_used_at is not None and now - key.last_used_at < TOUCH_EVERY:
         return
     try:
-        # A savepoint: on PostgreSQL a failed statement would abort the caller's transaction.
+        # With a savepoint, because on PostgreSQL a failed statement would abort the caller's transaction.
         with transaction.atomic():
             ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
         key.last_used_at = now
@@ -205,7 +216,7 @@ def _touch(key: ApiKey, now: datetime) -> None:
 
 
 def _clean_scopes(scopes: Iterable[str]) -> list[str]:
-    """Return the scopes without duplicates, in the order of the enum."""
+    """Return the scopes without duplicates, in the order of the enum. Raises `Invalid`."""
     selected = set(scopes)
     unknown = sorted(selected - set(Scope.values))
     if unknown or not selected:
@@ -215,7 +226,7 @@ def _clean_scopes(scopes: Iterable[str]) -> list[str]:
 
 
 def _clean_expiry(expires_at: datetime | None) -> datetime | None:
-    """Return the expiry in UTC: PostgreSQL rejects offsets of 16 hours and more."""
+    """Return the expiry in UTC, because PostgreSQL rejects offsets of 16 hours and more. Raises `Invalid`."""
     if expires_at is None:
         return None
     try:
@@ -236,7 +247,7 @@ def _checksum_fits(plain: str) -> bool:
 
 
 def checksum(body: str) -> str:
-    """Return the last six characters of a key, computed from those before them: scanners recognize keys by it."""
+    """Return the last six characters of a key, computed from all the others. Scanners recognize keys by them."""
     return _base62(zlib.crc32(body.encode("ascii")).to_bytes(4, "big"), CHECKSUM_LENGTH)
 
 
@@ -246,6 +257,7 @@ def _digest(plain: str) -> bytes:
 
 
 def _base62(data: bytes, width: int) -> str:
+    """Return a number in base 62 with `width` digits."""
     number, digits = int.from_bytes(data, "big"), ""
     for _ in range(width):
         number, digit = divmod(number, len(ALPHABET))

@@ -13,19 +13,22 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 
 from agentops.accounts.audit import Actor, AuditAction, name_of, record
-from agentops.accounts.errors import AlreadyMember, InvalidRetention, MemberNotFound
+from agentops.accounts.errors import AlreadyMember, MemberNotFound
 from agentops.accounts.login.addresses import is_email
 from agentops.accounts.models import ApiKey, Membership, Project, Role
 from agentops.accounts.names import MOST_RUNNING, clean_description, clean_name, clean_slug
 from agentops.base import database_clock
 from agentops.base.refusals import Conflict, Invalid
 
-#: 100 years.
+#: About 100 years.
 MAX_RETENTION_DAYS = 36_500
 
 
 def create_project(slug: str, name: str, *, description: str = "", actor: Actor) -> Project:
-    """Create a project without members; a superuser adds the first admin. Raise `slug_taken` or an error of a value."""
+    """Create a project without members; a superuser adds the first admin.
+
+    Raises `Conflict` (`slug_taken`), or `Invalid` for an invalid value.
+    """
     slug, name, description = clean_slug(slug), clean_name(name), clean_description(description)
     with transaction.atomic():
         try:
@@ -40,7 +43,7 @@ def create_project(slug: str, name: str, *, description: str = "", actor: Actor)
 def create_owned_project(
     slug: str, name: str, *, description: str = "", owner: AbstractBaseUser, actor: Actor
 ) -> Project:
-    """Create a project with `owner` as its admin. Raise the same errors as `create_project`."""
+    """Create a project with `owner` as its admin. Raises what `create_project` raises."""
     with transaction.atomic():
         project = create_project(slug, name, description=description, actor=actor)
         add_member(project, owner, Role.ADMIN, actor=actor)
@@ -50,13 +53,12 @@ def create_owned_project(
 def change_project(project: Project, *, actor: Actor, **changes: Any) -> Project:
     """Change `name`, `description`, `exports_telemetry`, `retention_days` or `max_running`.
 
-    `retention_days` are the days that ended runs are kept (None: forever), `max_running` the runs that workers execute
-    at the same time (None: no limit). The slug cannot change. Raise `invalid_name`, `invalid_description`,
-    InvalidRetention or `invalid_max_running`.
+    `retention_days`: how long ended runs are kept; None: forever. `max_running`: how many runs workers execute at the
+    same time; None: no limit. Raises `Invalid` for an invalid value.
     """
     values = {field: _CLEANERS[field](value) for field, value in changes.items()}
     with transaction.atomic():
-        _lock(project)
+        Project.objects.locked(project)
         project.refresh_from_db(fields=list(values))
         before = {field: getattr(project, field) for field in values}
         changed = [field for field in values if before[field] != values[field]]
@@ -83,13 +85,13 @@ def unarchive_project(project: Project, *, actor: Actor) -> Project:
     return _set_archived(project, False, actor)
 
 
-def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) -> None:
+def hide_project(project: Project, *, actor: Actor, row_counts: Mapping[str, int]) -> None:
     """Hide a project for good, in the caller's transaction: all access ends, and its slug becomes free.
 
-    The caller holds a lock on its row, has checked that it may be deleted, and has its rows deleted (runs.upkeep).
-    `found`: row counts for the audit log. The audit entry does not belong to the project, so it is not deleted with it.
+    The caller holds a lock on the project, and has checked that it may be deleted; runs.upkeep deletes its rows.
+    `row_counts` are for the audit entry, which has no project, so that it is not deleted as well.
     """
-    # One by one, because their signals close the open streams of the former members and keys.
+    # Deleting these rows sends signals, by which the open streams of the former members and keys are closed.
     for rows in (Membership.objects.filter(project=project), ApiKey.objects.filter(project=project)):
         rows.delete()
     before = {"slug": project.slug, "name": project.name}
@@ -97,14 +99,14 @@ def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) ->
     project.slug = f"deleted-{project.pk.hex}"
     project.removed_at = database_clock.now()
     project.save(update_fields=["removal", "slug", "removed_at"])
-    record(actor, AuditAction.PROJECT_DELETED, project=None, obj=project, before=before, after=found)
+    record(actor, AuditAction.PROJECT_DELETED, project=None, obj=project, before=before, after=row_counts)
 
 
 def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
-    """Archive or unarchive a project. Repeating it changes nothing."""
+    """Archive or unarchive a project, unless it already is."""
     action = AuditAction.PROJECT_ARCHIVED if is_archived else AuditAction.PROJECT_UNARCHIVED
     with transaction.atomic():
-        # Conditional, so that only one concurrent call writes the audit entry.
+        # The condition makes only one of several concurrent calls write the audit entry.
         rows = Project.objects.filter(pk=project.pk, archived_at__isnull=is_archived)
         if rows.update(archived_at=database_clock.now() if is_archived else None):
             record(actor, action, project=project, obj=project)
@@ -113,10 +115,10 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
 
 
 def find_user(name: str) -> User:
-    """Return the user with this name. Raise MemberNotFound, or `user_is_address` for an e-mail address.
+    """Return the user with this name. Raises `MemberNotFound`, or `Invalid` (`user_is_address`) for an e-mail address.
 
-    E-mail addresses are invited instead: this neither reveals whether an account has the address, nor adds an account
-    that has entered someone else's address.
+    An e-mail address must be invited instead: this neither reveals whether an account has the address, nor adds an
+    account whose user entered an address of another person.
     """
     if is_email(name):
         raise Invalid(f"{name[:64]!r} is an e-mail address: invite it, or enter a username", code="user_is_address")
@@ -124,8 +126,8 @@ def find_user(name: str) -> User:
 
 
 def find_user_by_name(name: str) -> User:
-    """Return the user with this name, which may have the form of an e-mail address. Raise MemberNotFound."""
-    # Databases refuse some other texts.
+    """Return the user with this name, which may have the form of an e-mail address. Raises `MemberNotFound`."""
+    # Databases raise errors for some texts with control characters.
     user = get_user_model().objects.filter(username=name).first() if name.isprintable() else None
     if user is None:
         advice = ": to invite an e-mail address, use `agentops member invite`" if is_email(name) else ""
@@ -134,9 +136,9 @@ def find_user_by_name(name: str) -> User:
 
 
 def user_of(project: Project, username: str) -> User:
-    """Return the member with this user name. Raise MemberNotFound."""
+    """Return the user of the member with this username. Raises `MemberNotFound`."""
     members = Membership.objects.filter(project=project, user__username=username).select_related("user")
-    # PostgreSQL rejects NUL.
+    # PostgreSQL raises an error for NUL.
     membership = members.first() if "\0" not in username else None
     if membership is None:
         raise MemberNotFound
@@ -144,10 +146,10 @@ def user_of(project: Project, username: str) -> User:
 
 
 def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
-    """Add a member. Raise `invalid_role` or AlreadyMember."""
+    """Add a member. Raises `Invalid` (`invalid_role`) or `AlreadyMember`."""
     role = clean_role(role)
     with transaction.atomic():
-        _lock(project)
+        Project.objects.locked(project)
         if Membership.objects.filter(project=project, user_id=user.pk).exists():
             raise AlreadyMember(f"{user.get_username()!r} is already a member: change the role instead")
         membership = Membership.objects.create(project=project, user_id=user.pk, role=role)
@@ -156,10 +158,10 @@ def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Ac
 
 
 def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
-    """Change the role of a member. Raise `invalid_role`, MemberNotFound or `last_admin`."""
+    """Change the role of a member. Raises `Invalid` (`invalid_role`), `MemberNotFound` or `Conflict` (`last_admin`)."""
     role = clean_role(role)
     with transaction.atomic():
-        _lock(project)
+        Project.objects.locked(project)
         membership = _membership(project, user)
         old = membership.role
         if old == role:
@@ -173,9 +175,9 @@ def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: A
 
 
 def remove_member(project: Project, user: AbstractBaseUser, *, actor: Actor) -> None:
-    """Remove a member. Raise MemberNotFound or `last_admin`."""
+    """Remove a member. Raises `MemberNotFound` or `Conflict` (`last_admin`)."""
     with transaction.atomic():
-        _lock(project)
+        Project.objects.locked(project)
         membership = _membership(project, user)
         _keep_an_admin(membership)
         membership.delete()
@@ -183,12 +185,8 @@ def remove_member(project: Project, user: AbstractBaseUser, *, actor: Actor) -> 
         record(actor, AuditAction.MEMBER_REMOVED, project=project, obj=user, before=before)
 
 
-def _lock(project: Project) -> None:
-    """Serialize changes to the members: two admins who remove each other concurrently would leave no admin."""
-    Project.objects.locked(project)
-
-
 def _membership(project: Project, user: AbstractBaseUser) -> Membership:
+    """Return the membership of a user. Raises `MemberNotFound`."""
     membership = Membership.objects.select_related("user").filter(project=project, user_id=user.pk).first()
     if membership is None:
         raise MemberNotFound
@@ -196,7 +194,10 @@ def _membership(project: Project, user: AbstractBaseUser) -> Membership:
 
 
 def _keep_an_admin(membership: Membership) -> None:
-    """Raise `last_admin` for the last active admin. `_lock` must be held."""
+    """Raise `Conflict` (`last_admin`) for the last active admin.
+
+    The caller has locked the project: otherwise, two admins who remove each other concurrently would leave none.
+    """
     if membership.role != Role.ADMIN or not membership.user.is_active:
         return
     admins = Membership.objects.filter(project=membership.project_id, role=Role.ADMIN, user__is_active=True)
@@ -209,20 +210,20 @@ def _keep_an_admin(membership: Membership) -> None:
 
 def _clean_retention(days: int | None) -> int | None:
     if days is not None and not 1 <= days <= MAX_RETENTION_DAYS:
-        raise InvalidRetention(f"retention must be 1 to {MAX_RETENTION_DAYS} days, not {days}")
+        text = f"retention must be 1 to {MAX_RETENTION_DAYS} days, not {days}"
+        raise Invalid(text, code="invalid_retention")
     return days
 
 
 def _clean_max_running(number: int | None) -> int | None:
     if number is not None and not 1 <= number <= MOST_RUNNING:
-        raise Invalid(
-            f"the runs at the same time must be 1 to {MOST_RUNNING}, not {number}", code="invalid_max_running"
-        )
+        text = f"the number of runs at the same time must be 1 to {MOST_RUNNING}, not {number}"
+        raise Invalid(text, code="invalid_max_running")
     return number
 
 
 def clean_role(role: str) -> str:
-    """Return the role. Raise `invalid_role` if it does not exist."""
+    """Return the role. Raises `Invalid` (`invalid_role`) if it does not exist."""
     if role not in Role.values:
         raise Invalid(f"{role[:64]!r} is not a role: choose from {', '.join(Role.values)}", code="invalid_role")
     return Role(role).value

@@ -1,4 +1,4 @@
-"""Validation of slugs and names, and limits of other fields."""
+"""Validation of slugs, names and descriptions, and limits of other fields."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ SLUG = RegexValidator(SLUG_PATTERN, "Use at most 63 lower-case letters, digits a
 NOT_A_UUID = RegexValidator(UUID_PATTERN, "A slug must not be a UUID.", inverse_match=True)
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
-#: The highest limit of runs at the same time, of a project or an agent.
+#: Maximum of `max_running` of a project or an agent.
 MOST_RUNNING = 1_000_000
-# Control characters, lone surrogates, line and paragraph separators: they break terminals, log lines or PostgreSQL.
+#: Unicode categories of control characters, surrogates, and line and paragraph separators. They could disturb a
+#: terminal, split a log line, or be refused by PostgreSQL.
 REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def clean_slug(text: str) -> str:
-    """Return the slug. Raise InvalidSlug if it is not valid."""
+    """Return the slug. Raises `InvalidSlug`."""
     try:
         SLUG(text)
         NOT_A_UUID(text)
@@ -34,7 +35,7 @@ def clean_slug(text: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """Return the name without surrounding spaces. Raise `invalid_name` if it is not valid."""
+    """Return the name without surrounding spaces. Raises `Invalid` (`invalid_name`)."""
     name = text.strip()
     if not name:
         raise Invalid("the name must not be empty", code="invalid_name")
@@ -46,7 +47,7 @@ def clean_name(text: str) -> str:
 
 
 def clean_description(text: str) -> str:
-    """Return the text with plain line breaks. Raise `invalid_description` for control characters and too long texts."""
+    """Return the text with plain line breaks, without surrounding spaces. Raises `Invalid` (`invalid_description`)."""
     description = text.replace("\r\n", "\n").strip()
     if len(description) > MAX_DESCRIPTION:
         raise Invalid(f"a description can have at most {MAX_DESCRIPTION} characters", code="invalid_description")

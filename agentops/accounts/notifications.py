@@ -1,7 +1,4 @@
-"""Notifications of a project: create, list, mark as read and delete.
-
-mailing.py sends them by e-mail later, from a worker.
-"""
+"""Notifications of a project: create, list, mark as read and delete. Workers send them by e-mail (mailing.py)."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ MAX_TEXT = 2000
 RETENTION = timedelta(days=90)
 #: Rows per transaction.
 BATCH_SIZE = 500
-#: The bell counts unread notifications among this number of newest ones, to bound its cost.
-LOOK = 200
+#: The bell counts the unread among this number of newest notifications, to bound its cost.
+MAX_SEARCHED = 200
 #: Maximum count of the bell; more are displayed as "99+".
 MAX_COUNT = 99
-#: SQL, because every page has a bell, and Django takes ten times as long to build this query as to run it.
+#: Written in SQL, because every page has a bell, and Django takes ten times as long to build this query as to run it.
 _UNREAD = """
 SELECT COUNT(*) FROM (SELECT id FROM projects_notification WHERE project_id = %s ORDER BY id DESC LIMIT %s) AS newest
 WHERE NOT EXISTS (
@@ -43,8 +40,8 @@ WHERE NOT EXISTS (
 def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: UUID | None = None) -> Notification:
     """Create a notification in the caller's transaction.
 
-    Title and text are truncated and stripped of control characters. Untrusted parts must be redacted before
-    (agentops.base.redaction.redact). Raise ValueError for an unknown kind.
+    Title and text are truncated and stripped of control characters. The caller masks secrets in them
+    (agentops.base.redaction.redact). Raises ValueError for an unknown kind.
     """
     now = database_clock.now()
     return Notification.objects.create(
@@ -59,15 +56,15 @@ def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: U
 
 
 def inbox(project_id: UUID, user_id: int | None) -> QuerySet[Any]:
-    """Return the notifications, newest first, annotated with `is_read` for this user; None has read nothing."""
-    return Notification.objects.filter(project=project_id).order_by("-pk").annotate(is_read=_with_read_flag(user_id))
+    """Return the notifications, newest first, annotated with `is_read` for this user (False without a user)."""
+    return Notification.objects.filter(project=project_id).order_by("-pk").annotate(is_read=_is_read(user_id))
 
 
 def unread_count(project_id: UUID, user_id: int) -> int:
     """Return the number of unread notifications among the newest, at most MAX_COUNT + 1. One query."""
     project_param = Project._meta.pk.get_db_prep_value(project_id, connection)
     with connection.cursor() as cursor:
-        cursor.execute(_UNREAD, [project_param, LOOK, user_id])
+        cursor.execute(_UNREAD, [project_param, MAX_SEARCHED, user_id])
         count: int = cursor.fetchone()[0]
     return min(count, MAX_COUNT + 1)
 
@@ -82,18 +79,20 @@ def mark_all_read(project_id: UUID, user_id: int, *, up_to: UUID) -> int:
     return _mark(project_id, user_id, pk__lte=up_to)
 
 
-def _mark(project_id: UUID, user_id: int, **which: Any) -> int:
-    unread = Notification.objects.filter(~_with_read_flag(user_id), project=project_id, **which).order_by("pk")
-    marked = 0
-    while some := list(unread.values_list("pk", flat=True)[:BATCH_SIZE]):
+def _mark(project_id: UUID, user_id: int, **condition: Any) -> int:
+    """Mark the notifications that meet a condition as read, in batches, and return how many were unread."""
+    unread = Notification.objects.filter(~_is_read(user_id), project=project_id, **condition).order_by("pk")
+    count = 0
+    while ids := list(unread.values_list("pk", flat=True)[:BATCH_SIZE]):
         with transaction.atomic():
-            marked += _receive(project_id, some, user_id)
-    return marked
+            count += _mark_batch(project_id, ids, user_id)
+    return count
 
 
-def _receive(project_id: UUID, ids: list[UUID], user_id: int) -> int:
+def _mark_batch(project_id: UUID, ids: list[UUID], user_id: int) -> int:
+    """Store that the user has read these notifications, and return how many of them still exist."""
     now = database_clock.now()
-    # Locked, to exclude notifications that are being deleted.
+    # Locked, so that none of them is deleted at the same time.
     locked = Notification.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
     existing = list(locked.values_list("pk", flat=True))
     NotificationReceipt.objects.bulk_create(
@@ -103,12 +102,13 @@ def _receive(project_id: UUID, ids: list[UUID], user_id: int) -> int:
         ),
         ignore_conflicts=True,
     )
-    # Notifications sent by e-mail already have a receipt.
+    # A notification that was sent to the user by e-mail already has a receipt.
     NotificationReceipt.objects.filter(notification__in=existing, user=user_id, read_at=None).update(read_at=now)
     return len(existing)
 
 
-def _with_read_flag(user_id: int | None) -> Exists:
+def _is_read(user_id: int | None) -> Exists:
+    """Return the SQL condition that the user has read a notification."""
     receipts = NotificationReceipt.objects.filter(notification=OuterRef("pk"), user=user_id, read_at__isnull=False)
     return Exists(receipts)
 
@@ -119,9 +119,9 @@ def count_of_runs(run_ids: Iterable[UUID]) -> int:
 
 
 def forget_runs(run_ids: Iterable[UUID]) -> Counter[UUID]:
-    """Delete the notifications of runs that are being deleted, and return their numbers by run."""
+    """Delete the notifications of runs that are being deleted, and return their number by run."""
     with transaction.atomic():
-        # Locked, so that no receipt is added concurrently.
+        # Locked, so that no receipt is added at the same time.
         locked = Notification.objects.select_for_update().filter(run_id__in=list(run_ids)).order_by("pk")
         pairs = list(locked.values_list("pk", "run_id"))
         _delete([pk for pk, _ in pairs])
@@ -129,7 +129,7 @@ def forget_runs(run_ids: Iterable[UUID]) -> Counter[UUID]:
 
 
 def forget_old(at_most: int = BATCH_SIZE) -> int:
-    """Delete expired notifications, oldest first, and return their number. Call it until it returns 0."""
+    """Delete at most `at_most` expired notifications, oldest first, and return how many were deleted."""
     with transaction.atomic():
         expired = Notification.objects.filter(created_at__lt=database_clock.now() - RETENTION).order_by("created_at")
         ids = list(expired.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
@@ -137,6 +137,7 @@ def forget_old(at_most: int = BATCH_SIZE) -> int:
 
 
 def _delete(ids: list[UUID]) -> int:
+    """Delete notifications with their receipts, and return their number."""
     if not ids:
         return 0
     NotificationReceipt.objects.filter(notification__in=ids).delete()
@@ -145,5 +146,6 @@ def _delete(ids: list[UUID]) -> int:
 
 
 def _lines(text: str, limit: int) -> str:
+    """Return a text of several lines without other control characters, truncated."""
     printable = "".join(each if each in "\n\t" or unicodedata.category(each) not in REFUSED else " " for each in text)
     return truncate(printable.strip(), limit)

@@ -1,6 +1,6 @@
-"""Count requests in fixed windows of a minute, which start with the first request of a holder.
+"""Counts requests for rate limits, in windows of a minute. A window starts with the first request of a holder.
 
-Refused requests are not counted, or only until the minute ends: see `Counter.give_back`. With Redis, all processes
+A holder is an API key, a user, an address or a run. Requests above the limit are not counted. With Redis, all processes
 share the counts; without it, each process counts separately.
 """
 
@@ -24,19 +24,20 @@ from agentops.base.database_clock import clock
 
 log = logging.getLogger(__name__)
 PREFIX = "agentops:rate"
-#: A process reports requests to the store in batches of this fraction of the limit. The limit can be exceeded by one
-#: batch per reporting thread; small limits are exact.
+#: A process reports requests to the store in batches of this fraction of the limit. So the limit can be exceeded by a
+#: batch per thread. Batches of small limits have one request, so that these limits are exact.
 BATCH = 0.01
 WINDOW_S = 60
-#: Multiple of the limit that a process allows in its own minute, which can overlap two of the shared ones.
+#: A process allows this multiple of the limit in a minute. A minute of the process can overlap two shared windows.
 OWN_SHARE = 2
-#: Seconds after which the store is queried again.
+#: Seconds for which the state of the store is assumed to be known.
 FRESH_S = 1.0
 #: Seconds for which each process counts separately after a failure of Redis.
 DOWN_S = 5.0
+#: Seconds to wait for Redis.
 TIMEOUT_S = 0.3
-#: Number of windows in memory above which expired ones are removed.
-MANY = 10_000
+#: If there are more windows in memory, expired ones are removed.
+MAX_WINDOWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +55,30 @@ class Standing:
 
 @dataclass(slots=True)
 class _Window:
-    """The state of a holder's window in this process."""
+    """What this process knows about the window of a holder. Times are by `clock`."""
 
+    #: The state of the store at `queried_at`.
     remaining: int = 0
     ends_at: float = 0.0
     queried_at: float = 0.0
-    #: Requests not reported to the store yet.
+    #: Requests that were not reported to the store yet.
     pending: int = 0
-    #: Requests being reported by other threads.
+    #: Requests that threads are reporting now.
     reporting: int = 0
-    #: Requests of the current minute of this process, and when it ends.
+    #: Requests in the current minute of this process.
     own: int = 0
+    #: The end of this minute.
     own_ends_at: float = 0.0
 
 
 class Counter:
-    """Count requests in batches in Redis; without Redis, or while it is not available, in this process."""
+    """Counts requests in Redis, in batches; without Redis, or while it is not available, in this process."""
 
     def __init__(self, url: str = "") -> None:
         self._limiter = FixedWindowRateLimiter(store_of(url) if url else MemoryStorage())
-        # In memory, a thread may start the timer of a concurrent one: RuntimeError, once in thousands of requests.
-        self._one_by_one: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
+        # Calls of MemoryStorage must not overlap: it sometimes starts a timer twice, which raises RuntimeError.
+        self._storage_lock: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
+        #: The counter of this process alone, used while Redis is not available.
         self._alone = Counter() if url else self
         self._down_until = 0.0
         self._windows: dict[str, _Window] = {}
@@ -82,7 +86,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def take(self, limit: int, holder: str, cost: int = 1) -> Standing:
-        """Count a request, or `cost` requests or events, and return the holder's standing."""
+        """Count a request, or several (`cost`), of a holder, and return the holder's standing."""
         if clock() < self._down_until:
             return self._alone.take(limit, holder, cost)
         item, window = _per_minute(limit), self._window(holder)
@@ -94,7 +98,7 @@ class Counter:
             batch, window.pending = window.pending, 0
             window.reporting += batch
         try:
-            with self._one_by_one:
+            with self._storage_lock:
                 standing = _count_in_store(self._limiter, item, holder, batch, cost)
         except StorageError as error:
             log.warning(
@@ -107,19 +111,18 @@ class Counter:
             window.reporting -= batch
             if standing is not None:
                 now = clock()
-                # Responses may arrive out of order: use the lower one.
-                earlier = window.remaining if now < window.ends_at else standing.remaining
-                window.remaining = min(earlier, standing.remaining)
+                # Answers to several threads may arrive out of order: the lowest of them is the newest.
+                known = window.remaining if now < window.ends_at else standing.remaining
+                window.remaining = min(known, standing.remaining)
                 window.ends_at, window.queried_at = now + standing.reset_s, now
                 if standing.exceeded:
                     window.own -= cost
         return self._alone.take(limit, holder, cost) if standing is None else standing
 
     def give_back(self, holder: str, cost: int, ends_at: float) -> None:
-        """Take back a counted cost, because it was refused for another reason. The next report to the store omits it.
+        """Uncount requests that were counted and then refused for another reason. The next report omits them.
 
-        `ends_at`: the end of the window in which it was counted, by `clock`. After that, it would be a credit in the
-        next.
+        `ends_at`: the end of the window in which they were counted, by `clock`. After that time nothing is changed.
         """
         if clock() >= ends_at:
             return
@@ -130,16 +133,20 @@ class Counter:
             window.own -= cost
 
     def _window(self, holder: str) -> _Window:
+        """Return the window of a holder, which is created if this process has none."""
         now = clock()
         with self._lock:
-            if len(self._windows) > MANY and now > self._tidied_at + FRESH_S:
-                self._windows = {name: one for name, one in self._windows.items() if one.ends_at > now}
+            if len(self._windows) > MAX_WINDOWS and now > self._tidied_at + FRESH_S:
+                self._windows = {name: window for name, window in self._windows.items() if window.ends_at > now}
                 self._tidied_at = now
             return self._windows.setdefault(holder, _Window())
 
 
 def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
-    """Count requests in this process, and refuse far too many: clients with access to Redis can delete its counters."""
+    """Count requests in this process. Return a standing only if there are far too many.
+
+    This limits a client that can delete the counters in Redis.
+    """
     now = clock()
     if now >= window.own_ends_at:
         window.own, window.own_ends_at = 0, now + WINDOW_S
@@ -150,9 +157,9 @@ def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
 
 
 def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing | None:
-    """Count requests and return the standing from local state; None if the store must be queried."""
+    """Add requests to the pending ones. Return the standing if this process knows it; None if it must ask the store."""
     now = clock()
-    # Unreported requests of an expired window are dropped.
+    # Pending requests of an expired window are dropped.
     window.pending = window.pending + cost if now < window.ends_at else cost
     remaining = window.remaining - window.reporting - window.pending
     is_fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
@@ -162,7 +169,7 @@ def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing 
 
 
 def store_of(url: str) -> Storage:
-    """Return the counters in the Redis at `url`. A failure raises StorageError."""
+    """Return the counters in the Redis at `url`. Its methods raise StorageError if Redis fails."""
     options: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
     storage = storage_from_string(url, wrap_exceptions=True, key_prefix=PREFIX, **options)
     assert isinstance(storage, Storage)  # not the asynchronous kind
@@ -172,17 +179,21 @@ def store_of(url: str) -> Storage:
 def _count_in_store(
     limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int, cost: int
 ) -> Standing:
-    """Count requests, the last of which costs `cost`. If that exceeds the limit, count only the others."""
+    """Report the number `requests` to the store, and return the standing.
+
+    The number ends with a request that was not decided yet, and that counts as `cost`. If the limit is exceeded, this
+    request is refused, and only the others are counted.
+    """
     try:
         allowed = limiter.test(item, holder, cost=requests)
-    except ValueError as error:  # no number: no process of the site has written it
+    except ValueError as error:  # the stored value is not a number, so another program wrote it
         raise StorageError(error) from error
     if counted := requests if allowed else requests - cost:
         allowed = limiter.hit(item, holder, cost=counted) and allowed
     ends_at, remaining = limiter.get_window_stats(item, holder)
     left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
     if not allowed and not 0 < left_s <= WINDOW_S:
-        # It would outlast its minute, so no process of the site wrote it.
+        # The window is longer than a minute, so another program wrote it.
         limiter.clear(item, holder)
     return Standing(item.amount, remaining, min(WINDOW_S, max(1, ceil(left_s))), exceeded=not allowed)
 

@@ -1,6 +1,6 @@
-"""Rate limits of the API per API key, user and IP address, and their response headers.
+"""Rate limits of the API for each API key, user, address and run, and their response headers.
 
-The requests are counted in agentops.accounts.rate_counter.
+agentops.accounts.rate_counter counts the requests.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from agentops.base.refusals import Refusal
 if TYPE_CHECKING:
     from agentops.accounts.rate_counter import Counter, Standing
 
-#: Seconds by which the end of a window may be too late: it is rounded up by the store and by each process.
-ROUNDED_S = 2
+#: Maximum seconds by which the reported end of a window is too late: the store and each process round it up.
+ROUNDING_S = 2
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
 
 
@@ -40,9 +40,10 @@ class RateLimited(Refusal):
 
 
 def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> Standing | None:
-    """Count a request of `holder`, or `cost` requests or events. Raise RateLimited above `limit` per minute.
+    """Count a request of a holder, or several (`cost`), and return the standing. Raises `RateLimited` above the limit.
 
-    A limit of 0 means unlimited. Return the standing if there is a limit.
+    `limit` is per minute; if it is 0, nothing is counted, and the result is None. Of several standings, the request
+    keeps the one with the fewest remaining requests, for the headers of the response.
     """
     if not limit:
         return None
@@ -56,12 +57,12 @@ def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int
 
 
 def count_address(request: HttpRequest) -> None:
-    """Count a request by the network of its client. Raise RateLimited."""
+    """Count a request for the network of its client. Raises `RateLimited`."""
     count(request, "address", network_of_client(request), settings.AGENTOPS_RATE_ADDRESS)
 
 
 def count_principal(request: HttpRequest, principal: Principal) -> None:
-    """Count a request of an API key or a user. Raise RateLimited."""
+    """Count a request of an API key or a user. Raises `RateLimited`."""
     if principal.key_id is not None:
         count(request, "key", principal.key_id.hex, settings.AGENTOPS_RATE_KEY)
     elif principal.user_id is not None:
@@ -69,21 +70,21 @@ def count_principal(request: HttpRequest, principal: Principal) -> None:
 
 
 def count_ingest(request: HttpRequest, principal: Principal) -> None:
-    """Count an ingest request of an API key, or of the runner secrets. Raise RateLimited."""
+    """Count a request that sends events, of an API key or of all runner secrets together. Raises `RateLimited`."""
     holder = principal.key_id.hex if principal.key_id is not None else principal.actor
     count(request, "ingest", holder, settings.AGENTOPS_RATE_INGEST)
 
 
 def count_run_events(request: HttpRequest, run: str, events: int) -> None:
-    """Count events of a run. Raise RateLimited."""
+    """Count events of a run, identified by any text. Raises `RateLimited`."""
     standing = count(request, "events", run, settings.AGENTOPS_RATE_RUN_EVENTS, cost=events)
     if standing is not None:
         ends: dict[str, float] = request.__dict__.setdefault("event_windows", {})
-        ends[run] = clock() + standing.reset_s - ROUNDED_S
+        ends[run] = clock() + standing.reset_s - ROUNDING_S
 
 
 def give_back_run_events(request: HttpRequest, run: str, events: int) -> None:
-    """Take back refused events of a run that this request has counted, until their minute ends."""
+    """Uncount events of a run that this request has counted and then refused, unless their window has ended."""
     ends_at = request.__dict__.get("event_windows", {}).get(run)
     if ends_at is not None:
         counter_of(settings.REDIS_URL).give_back(f"events:{run}", events, ends_at)

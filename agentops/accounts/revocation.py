@@ -1,7 +1,8 @@
 """Signals changed permissions, so that open streams are checked at once.
 
-Based on model signals, so it covers pages, API, administration, command line and cascades. QuerySet.update() of users
-or sessions sends no signal; the periodic check of open streams (timeline.live.access_watch) covers it.
+This is based on signals of models, which pages, the API, the administration, commands and cascades send. Only a
+QuerySet.update() of users or sessions sends none: the periodic check of open streams (timeline.live.access_watch)
+detects such a change.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from django.dispatch import Signal
 from agentops.accounts.access import holder_of_key, holder_of_user
 from agentops.accounts.models import ApiKey, Membership, keys_changed, memberships_changed
 from agentops.base import database_clock
-from agentops.base.database.after_commit import after_commit
+from agentops.base.database.statements import after_commit
 
-#: Sent after the commit with `holder`: see access.holder_of_key and access.holder_of_user.
+#: Sent after the commit, with the `holder` of the permissions (access.holder_of_key, access.holder_of_user).
 rights_changed = Signal()
 #: Columns that do not affect permissions.
 UNRELATED_COLUMNS = frozenset({"last_login", "last_used_at"})
@@ -34,13 +35,22 @@ def _send(holder: str) -> None:
     rights_changed.send_robust(sender=None, holder=holder)
 
 
-def _key_deleted(instance: ApiKey, **_: Any) -> None:
-    announce(holder_of_key(instance.pk))
+def _holder_of(row: Any) -> str:
+    """Return the holder of the permissions that an API key, a membership or a user gives."""
+    if isinstance(row, ApiKey):
+        return holder_of_key(row.pk)
+    return holder_of_user(row.user_id if isinstance(row, Membership) else row.pk)
 
 
-def _key_saved(instance: ApiKey, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
-    if not created and not _is_unrelated(update_fields):
-        announce(holder_of_key(instance.pk))
+def _deleted(instance: Any, **_: Any) -> None:
+    announce(_holder_of(instance))
+
+
+def _saved(instance: Any, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
+    """Announce a changed row, for example of a demoted user, or one with a new password."""
+    is_unrelated = update_fields is not None and UNRELATED_COLUMNS.issuperset(update_fields)
+    if not created and not is_unrelated:
+        announce(_holder_of(instance))
 
 
 def _keys_updated(ids: Iterable[Any], **_: Any) -> None:
@@ -48,28 +58,9 @@ def _keys_updated(ids: Iterable[Any], **_: Any) -> None:
         announce(holder_of_key(key_id))
 
 
-def _member_deleted(instance: Membership, **_: Any) -> None:
-    announce(holder_of_user(instance.user_id))
-
-
-def _member_saved(instance: Membership, *, created: bool, **_: Any) -> None:
-    if not created:
-        announce(holder_of_user(instance.user_id))
-
-
 def _members_updated(ids: Iterable[Any], **_: Any) -> None:
     for user_id in set(ids):
         announce(holder_of_user(user_id))
-
-
-def _person_deleted(instance: Any, **_: Any) -> None:
-    announce(holder_of_user(instance.pk))
-
-
-def _person_saved(instance: Any, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
-    """Announce a deactivated or demoted user, or a changed password."""
-    if not created and not _is_unrelated(update_fields):
-        announce(holder_of_user(instance.pk))
 
 
 def _session_deleted(instance: Session, **_: Any) -> None:
@@ -81,22 +72,11 @@ def _session_deleted(instance: Session, **_: Any) -> None:
         announce(holder_of_user(user_id))
 
 
-def _is_unrelated(update_fields: Iterable[str] | None) -> bool:
-    return update_fields is not None and UNRELATED_COLUMNS.issuperset(update_fields)
-
-
 def watch_rows() -> None:
     """Connect the signal receivers. Called once at startup."""
-    people = get_user_model()
-    for signal, model, receiver in (
-        (post_save, ApiKey, _key_saved),
-        (post_delete, ApiKey, _key_deleted),
-        (post_save, Membership, _member_saved),
-        (post_delete, Membership, _member_deleted),
-        (post_save, people, _person_saved),
-        (post_delete, people, _person_deleted),
-        (post_delete, Session, _session_deleted),
-    ):
-        signal.connect(receiver, sender=model, dispatch_uid=f"agentops.revocation.{receiver.__name__}")
+    for model in (ApiKey, Membership, get_user_model()):
+        post_save.connect(_saved, sender=model, dispatch_uid="agentops.revocation.saved")
+        post_delete.connect(_deleted, sender=model, dispatch_uid="agentops.revocation.deleted")
+    post_delete.connect(_session_deleted, sender=Session, dispatch_uid="agentops.revocation.session_deleted")
     keys_changed.connect(_keys_updated, dispatch_uid="agentops.revocation.keys")
     memberships_changed.connect(_members_updated, dispatch_uid="agentops.revocation.members")

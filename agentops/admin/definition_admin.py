@@ -1,6 +1,6 @@
-"""Administration of what projects define, and what follows from it: agents, flows, schedules, sinks, alerts, notes.
+"""Administration of agents, flows, schedules, sinks, alerts, notes, saved views and share links.
 
-All of it is changed on the pages of the site. Times, time zone and state of a schedule can also be edited as a periodic
+They are changed on the pages of the site. The times, time zone and state of a schedule can also be edited as a periodic
 task of django-celery-beat.
 """
 
@@ -9,36 +9,17 @@ from __future__ import annotations
 from django.contrib import admin
 
 from agentops.admin.read_only import PROJECT, ReadOnlyAdmin
-from runs.models import (
-    Agent,
-    AgentVersion,
-    Alert,
-    AlertDelivery,
-    AlertFinding,
-    AlertMute,
-    AlertRule,
-    Delivery,
-    Flow,
-    FlowRun,
-    FlowVisit,
-    RunNote,
-    SavedView,
-    Schedule,
-    ScheduleStart,
-    ShareLink,
-    Sink,
-    SinkCursor,
-)
+from runs import models
 
 
-@admin.register(Agent)
+@admin.register(models.Agent)
 class AgentAdmin(ReadOnlyAdmin):
     list_display = ("slug", "project", "provider", "model", "max_steps", "version", "updated_at")
     search_fields = ("slug", "model")
     site_page = ("runs:agent", "project.slug", "slug")
 
 
-@admin.register(AgentVersion)
+@admin.register(models.AgentVersion)
 class AgentVersionAdmin(ReadOnlyAdmin):
     list_display = ("number", "agent", "changed", "created_by", "created_at")
     list_filter = ()
@@ -48,14 +29,14 @@ class AgentVersionAdmin(ReadOnlyAdmin):
     site_page = ("runs:agent-version", "agent.project.slug", "agent.slug", "number")
 
 
-@admin.register(Flow)
+@admin.register(models.Flow)
 class FlowAdmin(ReadOnlyAdmin):
     list_display = ("slug", "project", "title", "version", "updated_at")
     search_fields = ("slug", "title")
     site_page = ("runs:flow", "project.slug", "slug")
 
 
-@admin.register(FlowRun)
+@admin.register(models.FlowRun)
 class FlowRunAdmin(ReadOnlyAdmin):
     list_display = ("pk", "flow", "project", "status", "status_reason", "created_at", "completed_at")
     list_filter = (PROJECT, "status")
@@ -64,7 +45,7 @@ class FlowRunAdmin(ReadOnlyAdmin):
     site_page = ("runs:flow-run", "pk")
 
 
-@admin.register(FlowVisit)
+@admin.register(models.FlowVisit)
 class FlowVisitAdmin(ReadOnlyAdmin):
     list_display = ("key", "flow_run", "kind", "session", "started_at", "ended_at")
     list_filter = ()
@@ -73,14 +54,14 @@ class FlowVisitAdmin(ReadOnlyAdmin):
     site_page = ("runs:flow-run", "flow_run_id")
 
 
-@admin.register(Schedule)
+@admin.register(models.Schedule)
 class ScheduleAdmin(ReadOnlyAdmin):
     list_display = ("name", "project", "agent", "flow", "overlap", "handled_until", "created_at")
     search_fields = ("name", "agent", "flow")
     site_page = ("runs:schedule", "project.slug", "pk")
 
 
-@admin.register(ScheduleStart)
+@admin.register(models.ScheduleStart)
 class ScheduleStartAdmin(ReadOnlyAdmin):
     list_display = ("outcome", "schedule", "due_at", "count", "detail", "run_id", "flow_run_id", "decided_at")
     list_filter = ("outcome",)
@@ -89,7 +70,7 @@ class ScheduleStartAdmin(ReadOnlyAdmin):
     project_path = "schedule__project"
 
 
-@admin.register(Sink)
+@admin.register(models.Sink)
 class SinkAdmin(ReadOnlyAdmin):
     """Sinks and webhooks. Their secrets are encrypted, and not shown."""
 
@@ -100,7 +81,7 @@ class SinkAdmin(ReadOnlyAdmin):
     site_page = ("runs:sink", "project.slug", "pk")
 
 
-@admin.register(SinkCursor)
+@admin.register(models.SinkCursor)
 class SinkCursorAdmin(ReadOnlyAdmin):
     list_display = ("event_id", "sink", "failures", "last_error", "last_success_at", "due_at", "sent_events")
     list_filter = ()
@@ -109,7 +90,7 @@ class SinkCursorAdmin(ReadOnlyAdmin):
     project_path = "sink__project"
 
 
-@admin.register(Delivery)
+@admin.register(models.Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
     list_display = ("message_id", "event_type", "state", "attempts", "status_code", "error", "sink", "created_at")
     list_filter = (PROJECT, "state")
@@ -118,7 +99,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     site_page = ("runs:sink", "project.slug", "sink_id")
 
 
-@admin.register(AlertRule)
+@admin.register(models.AlertRule)
 class AlertRuleAdmin(ReadOnlyAdmin):
     """Alert rules. The addresses of their webhooks are encrypted, and not shown."""
 
@@ -128,7 +109,7 @@ class AlertRuleAdmin(ReadOnlyAdmin):
     site_page = ("runs:alert-rules", "project.slug")
 
 
-@admin.register(Alert)
+@admin.register(models.Alert)
 class AlertAdmin(ReadOnlyAdmin):
     list_display = ("opened_at", "rule", "project", "agent", "count", "announced_at", "closed_at")
     list_select_related = ("rule", "project")
@@ -136,14 +117,14 @@ class AlertAdmin(ReadOnlyAdmin):
     site_page = ("runs:alerts", "project.slug")
 
 
-@admin.register(AlertFinding)
+@admin.register(models.AlertFinding)
 class AlertFindingAdmin(ReadOnlyAdmin):
     list_display = ("found_at", "alert", "run", "flow_run", "detail", "ended_at", "is_silent")
     search_fields = ("detail",)
     site_page = ("runs:alerts", "project.slug")
 
 
-@admin.register(AlertMute)
+@admin.register(models.AlertMute)
 class AlertMuteAdmin(ReadOnlyAdmin):
     list_display = ("until", "rule", "run", "agent", "project", "created_by", "created_at")
     list_select_related = ("rule", "project")
@@ -151,7 +132,7 @@ class AlertMuteAdmin(ReadOnlyAdmin):
     site_page = ("runs:alerts", "project.slug")
 
 
-@admin.register(AlertDelivery)
+@admin.register(models.AlertDelivery)
 class AlertDeliveryAdmin(ReadOnlyAdmin):
     list_display = ("channel", "message", "state", "attempts", "status_code", "error", "project", "sent_at")
     list_filter = (PROJECT, "state")
@@ -159,14 +140,14 @@ class AlertDeliveryAdmin(ReadOnlyAdmin):
     site_page = ("runs:alert-rules", "project.slug")
 
 
-@admin.register(RunNote)
+@admin.register(models.RunNote)
 class RunNoteAdmin(ReadOnlyAdmin):
     list_display = ("author", "text", "run", "project", "created_at", "edited_at")
     search_fields = ("author",)
     site_page = ("runs:detail", "run_id")
 
 
-@admin.register(SavedView)
+@admin.register(models.SavedView)
 class SavedViewAdmin(ReadOnlyAdmin):
     list_display = ("name", "query", "project", "owner", "is_shared", "is_default", "created_at")
     list_select_related = ("project", "owner")
@@ -174,7 +155,7 @@ class SavedViewAdmin(ReadOnlyAdmin):
     site_page = ("runs:list", "project.slug")
 
 
-@admin.register(ShareLink)
+@admin.register(models.ShareLink)
 class ShareLinkAdmin(ReadOnlyAdmin):
     """Share links, without the links themselves."""
 

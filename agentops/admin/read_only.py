@@ -1,6 +1,6 @@
-"""The base of almost all model admins: read-only, with texts legible and redacted, at a cost that does not grow.
+"""The base class of almost all model admins: read-only, with secrets masked, and with lists of bounded cost.
 
-A page of an object shows all of its fields but the hidden ones, and links to lists of the rows that belong to it.
+The page of a row shows all fields except hidden ones, and links to lists of the rows that refer to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from agentops.accounts.access import Principal
-from agentops.accounts.management.base import printable
+from agentops.accounts.command_base import printable
 from agentops.accounts.models import Door, Project
 from agentops.accounts.requests import principal_of
 from timeline.display import clean, clip, format_json
@@ -52,44 +52,48 @@ if TYPE_CHECKING:
 else:
     _ModelAdmin, _Paginator = admin.ModelAdmin, Paginator
 
-#: Rows that a list counts, and pages through.
+#: Maximum rows of a list, over all of its pages.
 MAX_ROWS = 10_000
-#: Characters of a text in a list, and bytes of a text on the page of its row.
-MAX_LINE, MAX_TEXT = 120, 64 * 1024
+#: Maximum characters of a text in a list.
+MAX_LINE = 120
+#: Maximum bytes of a text on the page of its row.
+MAX_TEXT = 64 * 1024
+#: Maximum projects in the menu of the filter by project.
 MAX_PROJECTS = 200
+#: Displayed for an empty value.
 NOTHING = "–"
 #: Columns of unlimited size, which lists do not load.
 LARGE = (JSONField, TextField, BinaryField)
 #: The prefix of an API key, alone or as an actor. It is not secret, but the redactor would mask it like a whole key.
-KEY_NAME = re.compile(r"(?:key:)?aok_(?:live|test)_[0-9A-Za-z]{12}")
-#: Columns beside the primary key that are searched for a whole ID; they have an index where the table is large.
+KEY_PREFIX = re.compile(r"(?:key:)?aok_(?:live|test)_[0-9A-Za-z]{12}")
+#: Columns that are searched for an ID, in addition to the primary key. Large tables have an index for them.
 RUN_IDS = {"run_id", "log_id", "flow_run_id"}
-#: As `search_fields`: only IDs can be searched.
+#: The value of `search_fields` if only IDs can be searched.
 IDS_ONLY = ("pk",)
 
 
 def principal_in_admin(request: HttpRequest) -> Principal:
-    """Return the user of the request, for actions and the audit log."""
+    """Return the user of the request as the actor of an action, with the administration as the door."""
     return replace(principal_of(request), door=Door.ADMIN)
 
 
 def line(text: str) -> str:
-    """Return a text on one line, legible, redacted and cut."""
+    """Return a text as one line, masked, and cut to `MAX_LINE` characters."""
     cleaned = printable(clean(text[: MAX_LINE * 8])).strip()
     return cleaned if len(cleaned) <= MAX_LINE else f"{cleaned[: MAX_LINE - 1]}…"
 
 
 def passage(text: str) -> str:
-    """Return a text legible, redacted, and cut with a note if it is very long."""
+    """Return a text masked, and cut to `MAX_TEXT` bytes with a note that says so."""
     clipped = clip(text, MAX_TEXT)
     note = f"\n… (the first {MAX_TEXT:,} of {clipped.whole:,} bytes)" if clipped.whole else ""
     return clipped.text + note
 
 
 def mask(row: Model, show: Callable[[str], str]) -> None:
-    """Replace the texts of a row, and of rows loaded with it, by what may be shown. Such a row is never saved."""
+    """Replace the texts of a row, and of related rows loaded with it, by `show(text)`. The row must not be saved."""
     for name, value in list(vars(row).items()):
-        if isinstance(value, str) and name != row._meta.pk.attname and not KEY_NAME.fullmatch(value):
+        if isinstance(value, str) and name != row._meta.pk.attname and not KEY_PREFIX.fullmatch(value):
             setattr(row, name, show(value))
     for field in row._meta.concrete_fields:
         if isinstance(field, ForeignKey) and field.is_cached(row) and (related := getattr(row, field.name)) is not None:
@@ -107,7 +111,7 @@ def _time(field: Field[Any, Any], row: Model) -> str:
 
 
 def _link(field: ForeignKey[Any, Any], row: Model) -> SafeString | str:
-    """Return a link to the related object, with its name if it is loaded, and otherwise with its ID."""
+    """Return a link to the related row. Its text is the row's name if the row is loaded, and otherwise its ID."""
     key = getattr(row, field.attname)
     other: Any = field.related_model
     if key is None:
@@ -126,7 +130,10 @@ _RENDERERS: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = (
 
 
 def _cell(field: Field[Any, Any]) -> Any:
-    """Return what shows a field: a function for JSON values, times and relations; its name, for Django, otherwise."""
+    """Return what Django's lists of fields contain for a field: usually its name.
+
+    For a JSON value, a time or a relation, it is a function that renders the value.
+    """
     render = next((render for kind, render in _RENDERERS if isinstance(field, kind)), None)
     if render is None:
         return field.name
@@ -140,11 +147,12 @@ def _cell(field: Field[Any, Any]) -> Any:
 
 
 def _page(model: Any) -> str:
+    """Return the common part of the URL names of a model's admin pages."""
     return f"{model._meta.app_label}_{model._meta.model_name}"
 
 
 class BoundedPaginator(_Paginator):
-    """Pages of the first MAX_ROWS rows: a table is never counted whole."""
+    """Pages of the first MAX_ROWS rows. Counting a whole table would take too long."""
 
     @cached_property
     def count(self) -> int:
@@ -156,10 +164,11 @@ class MaskedList(ChangeList):
     """A change list without large columns, and with masked texts."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        listed: Any = self.model_admin
-        return super().get_queryset(request, exclude_parameters).defer(*listed.unlisted)
+        model_admin: Any = self.model_admin
+        return super().get_queryset(request, exclude_parameters).defer(*model_admin.deferred_columns)
 
     def get_results(self, request: HttpRequest) -> None:
+        """Load the rows of the page, and mask their texts."""
         try:
             super().get_results(request)
             rows = list(self.result_list)
@@ -181,15 +190,15 @@ PROJECT = ("project", ProjectFilter)
 
 
 class ReadOnlyAdmin(_ModelAdmin):
-    """A model admin that shows rows."""
+    """A model admin that shows rows, and cannot add, change or delete them. Subclasses may have actions."""
 
-    #: Singular and plural name, if they differ from Django's. In the model they would need a migration.
+    #: Singular and plural name, if they differ from Django's. As options of the model they would need a migration.
     names: ClassVar[tuple[str, str] | None] = None
     #: The lookup from a row to its project; empty for projects and for tables of the whole site.
     project_path: ClassVar[str] = "project"
     #: Fields that no page shows.
     hidden: ClassVar[tuple[str, ...]] = ()
-    #: The page of the site on which the row can be seen or changed: name of the URL, attributes that are its arguments.
+    #: The page of the site that shows the row: the URL's name, and the attributes of the row that are its arguments.
     site_page: ClassVar[tuple[str, ...]] = ()
 
     list_per_page = 50
@@ -210,23 +219,23 @@ class ReadOnlyAdmin(_ModelAdmin):
         uuids = [field for field in columns.values() if isinstance(field, UUIDField)]
         self.id_columns = {field.attname for field in uuids if field.primary_key}
         self.id_columns |= RUN_IDS & {field.attname for field in columns.values()}
-        self.unlisted = [*_large(model, besides=self.list_display)]
+        self.deferred_columns = [*_large_columns(model, exclude=self.list_display)]
         for name in self.list_select_related:
             other: Any = columns[name].related_model
-            self.unlisted += [f"{name}__{large}" for large in _large(other)]
+            self.deferred_columns += [f"{name}__{column}" for column in _large_columns(other)]
         cells = {name: _cell(field) for name, field in columns.items()}
         self.list_display = [cells.get(str(name), name) for name in self.list_display]
-        shown = [name for name, field in columns.items() if not isinstance(field, BinaryField)]
-        self.shown = ("related_rows", *(cells[name] for name in shown if name not in self.hidden))
+        readable = [name for name, field in columns.items() if not isinstance(field, BinaryField)]
+        self.displayed_fields = ("related_rows", *(cells[name] for name in readable if name not in self.hidden))
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.shown
+        return self.displayed_fields
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.shown
+        return self.displayed_fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows, without those of projects that are being deleted."""
+        """Return the rows, except rows of projects that are being deleted."""
         rows = super().get_queryset(request)
         if self.list_select_related:  # without names, Django would load everything
             rows = rows.select_related(*self.list_select_related)
@@ -244,7 +253,7 @@ class ReadOnlyAdmin(_ModelAdmin):
         return MaskedList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Search for an ID by equality, which uses an index, and for any other text as Django does."""
+        """Search the ID columns if the text is a UUID, which uses an index; otherwise search as Django does."""
         try:
             conditions = [Q(**{name: UUID(search_term.strip())}) for name in self.id_columns]
         except ValueError:
@@ -260,7 +269,7 @@ class ReadOnlyAdmin(_ModelAdmin):
         try:
             return super().response_action(*args, **kwargs)
         except ValidationError as error:
-            raise SuspiciousOperation("the form names a row by something that is no ID") from error
+            raise SuspiciousOperation("a selected row has an invalid ID") from error
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return False
@@ -276,7 +285,7 @@ class ReadOnlyAdmin(_ModelAdmin):
         if not self.site_page:
             return None
         page, *arguments = self.site_page
-        # A sink of the whole site has no project, and a masked name is part of no URL.
+        # There is no URL for a sink of the whole site, which has no project, and for a name that is masked.
         with suppress(AttributeError, NoReverseMatch):
             return reverse(page, args=[attrgetter(path)(obj) for path in arguments])
         return None
@@ -296,7 +305,10 @@ class ReadOnlyAdmin(_ModelAdmin):
         return format_html_join(", ", '<a href="{}?{}={}">{} ({})</a>', links) or NOTHING
 
     def _references(self) -> Iterator[tuple[Any, str, str]]:
-        """Yield the registered models that refer to this one, with the field and its name; also by a shared key."""
+        """Yield each registered model that refers to this one, with the name and the label of its field.
+
+        If the primary key of this model is a relation, models that refer to its target are included.
+        """
         parent: Any = self.opts.pk.related_model
         shared = [relation for relation in parent._meta.related_objects if not relation.one_to_one] if parent else []
         for relation in (*self.opts.related_objects, *shared):
@@ -305,10 +317,10 @@ class ReadOnlyAdmin(_ModelAdmin):
                 yield model, relation.field.name, str(relation.field.verbose_name)
 
 
-def _large(model: Any, besides: Sequence[Any] = ()) -> Iterator[str]:
-    """Yield the columns of unlimited size."""
+def _large_columns(model: Any, exclude: Sequence[Any] = ()) -> Iterator[str]:
+    """Yield the names of the columns of unlimited size."""
     for field in model._meta.concrete_fields:
-        if isinstance(field, LARGE) and field.name not in besides:
+        if isinstance(field, LARGE) and field.name not in exclude:
             yield field.name
 
 

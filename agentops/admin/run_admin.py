@@ -21,13 +21,16 @@ from runs.actions import run_actions
 from runs.external import recorded_ends
 from runs.lifecycle import children
 from runs.models import AgentRun
+from runs.queries.run_lists.filter_conditions import from_source
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from timeline.display import total_cost
 
-#: Runs of one action, and of a check, which executes about 50 queries for each.
-MAX_RUNS, MAX_CHECKED = 50, 10
-#: Seconds in which the page checks all runs; the command has no limit.
+#: Maximum runs of one action.
+MAX_RUNS = 50
+#: Maximum runs of a check, which executes about 50 queries for each.
+MAX_CHECKED = 10
+#: Maximum seconds for the check of all runs on the page. The command has no limit.
 WITHIN_S = 10.0
 
 Act = Callable[[Principal, AgentRun], None]
@@ -37,13 +40,26 @@ class Skipped(Exception):
     """The run already has the requested status."""
 
 
+class SourceFilter(admin.SimpleListFilter):
+    """A filter by the source as people see it, which tells remote runs from native ones."""
+
+    title, parameter_name = "source", "source"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [(name, name) for name in AgentRun.SOURCES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        name = self.value()
+        return queryset.filter(from_source(name)) if name in AgentRun.SOURCES else queryset
+
+
 @admin.register(AgentRun)
 class AgentRunAdmin(ReadOnlyAdmin):
-    """Runs. The actions are those of the pages of the site, with their checks and audit entries."""
+    """Runs. The actions have the same checks and audit entries as on the pages of the site."""
 
     names = ("run", "runs")
-    list_display = ("name", "status", "status_reason", "project", "steps", "source", "cost", "created_at", "pk")
-    list_filter = (PROJECT, "status", "source", "run_kind")
+    list_display = ("name", "status", "status_reason", "project", "steps", "origin", "cost", "created_at", "pk")
+    list_filter = (PROJECT, "status", SourceFilter, "run_kind")
     search_fields = ("title", "external_id")
     site_page = ("runs:detail", "pk")
     actions = ("resume", "pause", "stop", "check_records")
@@ -56,8 +72,13 @@ class AgentRunAdmin(ReadOnlyAdmin):
 
     @admin.display(description="steps")
     def steps(self, run: AgentRun) -> str:
-        """Return the number of steps, and their limit."""
+        """Return the number of steps and its limit."""
         return f"{run.step_count} of {run.step_base + run.max_steps}"
+
+    @admin.display(description="source")
+    def origin(self, run: AgentRun) -> str:
+        """Return the source as people see it."""
+        return run.source_name
 
     @admin.display(description="cost")
     def cost(self, run: AgentRun) -> str:
@@ -94,7 +115,7 @@ class AgentRunAdmin(ReadOnlyAdmin):
             for violation in violations:
                 level = messages.WARNING if violation.warning_only else messages.ERROR
                 where = ", ".join(violation.ids[:5])
-                text = f"{run.pk}: {violation.invariant} violated: {violation.says} ({where})"
+                text = f"{run.pk}: {violation.invariant} violated: {violation.description} ({where})"
                 messages.add_message(request, level, text)
         if len(runs) > MAX_CHECKED:
             messages.warning(request, f"Checked {MAX_CHECKED} runs. Run agentops check_invariants to check all.")
@@ -102,13 +123,16 @@ class AgentRunAdmin(ReadOnlyAdmin):
     def _act_if_confirmed(
         self, request: HttpRequest, runs: list[AgentRun], act: Act, to: RunStatus
     ) -> HttpResponse | None:
-        """Act on the runs if the user has confirmed it; otherwise show the effect on them and on their child runs."""
+        """Call `act` for the runs if the user has confirmed it, and return None.
+
+        Otherwise return a page that lists the runs, and the child runs that will change with them.
+        """
         verb, run_ids = act.__name__, [run.pk for run in runs]
         if not runs or "sure" in request.POST:
             act_on_each(request, runs, act, done=f"{verb.capitalize()} requested")
             return None
-        along = children.taken_along(run_ids, to)
-        along += children.recorded_below(run_ids) if to is RunStatus.STOPPED else []
+        child_runs = children.taken_along(run_ids, to)
+        child_runs += children.recorded_below(run_ids) if to is RunStatus.STOPPED else []
         context = {
             **self.admin_site.each_context(request),
             "title": f"{verb.capitalize()} these runs?",
@@ -116,14 +140,14 @@ class AgentRunAdmin(ReadOnlyAdmin):
             "verb": verb,
             "done": to.value,
             "runs": [(run.pk, line(run.title), run.status) for run in runs],
-            "along": [(run.pk, line(run.title), run.status) for run in along],
+            "child_runs": [(run.pk, line(run.title), run.status) for run in child_runs],
             "back": request.get_full_path(),
         }
         return TemplateResponse(request, "admin/runs/agentrun/confirm.html", context)
 
 
 def _selected(request: HttpRequest, rows: QuerySet[AgentRun]) -> list[AgentRun]:
-    """Return the selected runs, and none, with a message, if all runs of a long list are selected."""
+    """Return the selected runs. If there are more than `MAX_RUNS`, return none, and show a message."""
     runs = list(rows[: MAX_RUNS + 1])
     if len(runs) <= MAX_RUNS:
         return runs
@@ -132,7 +156,10 @@ def _selected(request: HttpRequest, rows: QuerySet[AgentRun]) -> list[AgentRun]:
 
 
 def act_on_each(request: HttpRequest, runs: Iterable[AgentRun], act: Act, *, done: str) -> None:
-    """Call `act` for each run, and report the results. A refusal does not affect the other runs."""
+    """Call `act` for each run, and show messages about the results. A refusal does not affect the other runs.
+
+    `done` begins the message about the runs that were changed, such as "Resumed".
+    """
     principal, count, skipped = principal_in_admin(request), 0, []
     for run in runs:
         try:
@@ -148,20 +175,20 @@ def act_on_each(request: HttpRequest, runs: Iterable[AgentRun], act: Act, *, don
 
 
 def resume(principal: Principal, run: AgentRun) -> None:
-    """Resume a run. Raise Skipped if it was resumed before."""
+    """Resume a run. Raises `Skipped` if it was resumed before."""
     result = run_actions.resume(principal, run)
     if result.is_existing:
         raise Skipped(f"already resumed, continued by {result.run.pk}")
 
 
 def pause(principal: Principal, run: AgentRun) -> None:
-    """Pause a run. Raise Skipped if it is paused."""
+    """Pause a run. Raises `Skipped` if it is paused."""
     if run_actions.pause(principal, run).status_before is RunStatus.PAUSED:
         raise Skipped("already paused")
 
 
 def stop(principal: Principal, run: AgentRun) -> None:
-    """Stop a run, or its recording. Raise Skipped if it is stopped."""
+    """Stop a run, or the recording of an external run. Raises `Skipped` if it is stopped."""
     if recorded_ends.stop(principal, run).status_before is RunStatus.STOPPED:
         raise Skipped("already stopped")
 
@@ -170,14 +197,14 @@ def stop(principal: Principal, run: AgentRun) -> None:
 def check_all(request: HttpRequest, site: AdminSite, opts: Any) -> HttpResponse:
     """Check the invariants of all projects, as far as the time limit allows. Read-only."""
     report = invariants.check_within(within_s=WITHIN_S)
-    statements = len(invariants.INVARIANTS)
+    count = len(invariants.INVARIANTS)
     context = {
         **site.each_context(request),
         "title": "Invariant check",
         "opts": opts,
         "violations": report.violations,
-        "statements": statements,
-        "checked": statements - len(report.unchecked),
+        "invariants": count,
+        "checked": count - len(report.unchecked),
         "unchecked": report.unchecked,
         "within_s": WITHIN_S,
     }

@@ -1,6 +1,6 @@
-"""Catalogues of parts by name: built-in parts, and parts that packages and modules add to this site.
+"""Catalogues of parts by name, such as tools: the built-in ones, and the ones added by extensions.
 
-Added parts are found by entry point, or in modules that a setting names.
+An extension is an entry point of an installed package, or a module that a setting names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from inspect import getdoc
@@ -22,7 +22,7 @@ from django.utils.module_loading import import_string
 
 T = TypeVar("T")
 
-#: The source of agentops' built-in parts.
+#: The source of built-in parts, in lists.
 BUILT_IN = "built in"
 
 logger = logging.getLogger(__name__)
@@ -39,12 +39,13 @@ class ExtensionFailed(Exception):
 
 @dataclass(frozen=True)
 class Extension:
-    """An installed extension that is not loaded yet."""
+    """An extension that may not be loaded yet."""
 
     #: The name of the entry point, or of the module.
     name: str
-    #: Its source, for messages.
+    #: For messages: the entry point and its package, or the module and the setting that names it.
     source: str
+    #: Imports the extension.
     read: Callable[[], object]
 
     def load(self) -> object:
@@ -61,29 +62,31 @@ class Extension:
 def installed(group: str, modules: Sequence[str], setting: str) -> list[Extension]:
     """Return the extensions of a group of entry points, by name, and then the modules that `setting` names."""
     entries = sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value))
-    found = [Extension(entry.name, _source(entry), entry.load) for entry in entries]
-    return [*found, *(Extension(name, f"module {name!r} of {setting}", _importer(name)) for name in modules)]
+    extensions = [Extension(entry.name, _source(entry), entry.load) for entry in entries]
+    return extensions + [
+        Extension(name, f"module {name!r} of {setting}", partial(import_module, name)) for name in modules
+    ]
 
 
 def build(extension: Extension, factory: object, members: Sequence[str]) -> object:
     """Call the class or function that an extension names, and return the result. Raises `ExtensionFailed`.
 
-    `members` are the attributes that the result must have.
+    `members`: the attributes that the result must have.
     """
     if not callable(factory):
         raise ExtensionFailed(extension.source, f"names a {type(factory).__name__}; expected a class or a function")
     try:
-        made = factory()
+        part = factory()
     except Exception as error:
         raise ExtensionFailed(extension.source, f"{factory!r} failed: {type(error).__name__}: {error}") from error
-    missing = [member for member in members if not hasattr(made, member)]
+    missing = [member for member in members if not hasattr(part, member)]
     if missing:
-        raise ExtensionFailed(extension.source, f"{type(made).__name__} lacks {', '.join(missing)}")
-    return made
+        raise ExtensionFailed(extension.source, f"{type(part).__name__} lacks {', '.join(missing)}")
+    return part
 
 
 def members_of(value: object) -> list[object]:
-    """Return the public members of a module in the order of their definition, each once. Not a module: the object."""
+    """Return the public members of a module, in the order of their definition; of any other value, the value itself."""
     if not isinstance(value, ModuleType):
         return [value]
     members = [member for name, member in vars(value).items() if not name.startswith("_")]
@@ -91,7 +94,7 @@ def members_of(value: object) -> list[object]:
 
 
 class CatalogueEntry(Generic[T]):
-    """A part by its name, and its source. A built-in part is made when it is first used."""
+    """A part with its name and source. `make` makes the part when it is first used."""
 
     def __init__(self, name: str, make: Callable[[], T], source: str = BUILT_IN) -> None:
         self.name = name
@@ -104,30 +107,31 @@ class CatalogueEntry(Generic[T]):
 
 
 class Catalogue(ABC, Generic[T]):
-    """The parts of one kind by name. Added parts are loaded when a name is needed that is not built in.
+    """The parts of one kind by name. Extensions are loaded when a name is needed that is not built in.
 
-    A faulty extension never stops the site: it is logged, kept in `faults` and left out. Names are unique.
+    An extension that cannot be used does not stop the site: it is logged, omitted, and reported by `faults`.
     """
 
-    #: In messages and lists.
+    #: The kind in messages and lists.
     kind: ClassVar[str]
-    #: The group of entry points, and the setting that names modules.
+    #: The group of entry points.
     group: ClassVar[str]
+    #: The setting that names modules.
     setting: ClassVar[str]
-    #: Whether an added part may have the name of a built-in one, and then replaces it.
+    #: Whether an added part replaces the built-in part of the same name. Otherwise the added part is refused.
     may_replace: ClassVar[bool] = False
 
     def __init__(self, built_in: Mapping[str, Callable[[], T]]) -> None:
-        """`built_in` makes the built-in parts."""
+        """Prepare a catalogue. `built_in`: for each built-in part, a function that makes it."""
         self._built_in = {name: CatalogueEntry(name, make) for name, make in built_in.items()}
         self._added: dict[str, CatalogueEntry[T]] = {}
-        #: The name of an extension, and its fault.
+        #: Names of extensions, each with a fault.
         self._faults: list[tuple[str, ExtensionFailed]] = []
         self._is_loaded = False
-        # Reentrant, because a module that is loaded may read the catalogue.
+        # Re-entrant, because a module that is being loaded may read the catalogue.
         self._loading = threading.RLock()
 
-    # --- What a kind defines ---
+    # --- What a subclass defines ---
 
     def modules(self) -> Sequence[str]:
         """Return the modules that the setting names."""
@@ -136,25 +140,28 @@ class Catalogue(ABC, Generic[T]):
 
     @abstractmethod
     def candidates(self, extension: Extension, value: object) -> Iterable[Any]:
-        """Return what `make` turns into parts, from the loaded object of an extension. Raises `ExtensionFailed`."""
+        """Return the objects of a loaded extension that `make` turns into parts. Raises `ExtensionFailed`.
+
+        `value`: the module or object that was loaded.
+        """
 
     @abstractmethod
     def make(self, extension: Extension, candidate: Any) -> tuple[str, T]:
         """Return the name and the part of a candidate. Raises `ExtensionFailed`."""
 
     def check_name(self, name: str) -> None:
-        """Raise ValueError if a part cannot be added under this name."""
+        """Raise `ValueError` if a part cannot be added under this name."""
         if name in self._added or (name in self._built_in and not self.may_replace):
             raise ValueError(f"the {self.kind} {name!r} exists already")
 
     def describe(self, entry: CatalogueEntry[T]) -> str:
-        """Return a text about a part for lists, of which the first line is shown."""
+        """Return a text about a part. Lists show its first line."""
         return getdoc(entry.part) or ""
 
-    # --- Reading and changing it ---
+    # --- Reading and changing the catalogue ---
 
     def add(self, name: str, make: Callable[[], T]) -> None:
-        """Add a built-in part. Raises ValueError for an invalid or taken name."""
+        """Add a built-in part. Raises `ValueError` for an invalid name, or one that exists."""
         self.check_name(name)
         self._built_in[name] = CatalogueEntry(name, make)
 
@@ -173,34 +180,35 @@ class Catalogue(ABC, Generic[T]):
         return [entry for _, entry in sorted(self.all().items())]
 
     def all(self) -> dict[str, CatalogueEntry[T]]:
-        """Return all parts by name: added ones first, each in order."""
+        """Return all parts by name, after loading the extensions: first the added ones, then the built-in ones."""
         with self._loading:
             if not self._is_loaded:
                 self._is_loaded = True
                 for extension in installed(self.group, self.modules(), self.setting):
                     self._add_parts_of(extension)
-            return {**self._added, **{n: entry for n, entry in self._built_in.items() if n not in self._added}}
+            return {**self._added, **{name: part for name, part in self._built_in.items() if name not in self._added}}
 
     def faults(self) -> list[ExtensionFailed]:
-        """Return why extensions, or parts of them, cannot be used."""
+        """Return the reasons for which extensions, or parts of them, cannot be used."""
         self.all()
         return [fault for _, fault in self._faults]
 
     def fault_of(self, extension: str) -> ExtensionFailed | None:
-        """Return the first fault of the extension of this name."""
+        """Return the first fault of the extension with this name; None without one."""
         self.all()
         return next((fault for name, fault in self._faults if name == extension), None)
 
     def forget(self) -> None:
-        """Search for added parts again at the next use."""
+        """Remove the added parts. The next use loads the extensions again."""
         with self._loading:
             self._added, self._faults, self._is_loaded = {}, [], False
 
     def _add_parts_of(self, extension: Extension) -> None:
+        """Load an extension, and add its parts. Faults are stored, not raised."""
         try:
             candidates = list(self.candidates(extension, extension.load()))
         except ExtensionFailed as fault:
-            self._note(extension, fault)
+            self._add_fault(extension, fault)
             return
         for candidate in candidates:
             try:
@@ -208,11 +216,11 @@ class Catalogue(ABC, Generic[T]):
                 self.check_name(name)
                 self._added[name] = CatalogueEntry(name, ready(part), extension.source)
             except ExtensionFailed as fault:
-                self._note(extension, fault)
+                self._add_fault(extension, fault)
             except ValueError as error:
-                self._note(extension, ExtensionFailed(extension.source, str(error)))
+                self._add_fault(extension, ExtensionFailed(extension.source, str(error)))
 
-    def _note(self, extension: Extension, fault: ExtensionFailed) -> None:
+    def _add_fault(self, extension: Extension, fault: ExtensionFailed) -> None:
         logger.error("An extension is left out. %s", fault)
         self._faults.append((extension.name, fault))
 
@@ -223,16 +231,12 @@ def ready(part: T) -> Callable[[], T]:
 
 
 def imported(path: str) -> Callable[[], Any]:
-    """Return a function that imports a class by its dotted path, and makes an object of it."""
+    """Return a function that imports a class by its dotted path, and returns an instance of it."""
 
     def make() -> Any:
         return import_string(path)()
 
     return make
-
-
-def _importer(module: str) -> Callable[[], object]:
-    return lambda: import_module(module)
 
 
 def _source(entry: EntryPoint) -> str:

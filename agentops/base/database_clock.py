@@ -1,4 +1,4 @@
-"""The time by the database's clock, in SQL and in Python. All processes agree on it, whatever their own clocks say."""
+"""The time of the database's clock, in SQL and in Python, so that all processes have the same time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 else:
     _DateTimeField = DateTimeField
 
-#: Django writes a time without a fraction as "12:00:05", and others with six digits.
+#: The time as Django stores it: without a fraction as "12:00:05", otherwise with six digits.
 _SQLITE_FORM = "REPLACE(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'now') || '000', '.000000', '')"
 _READ_CLOCK = {"postgresql": "SELECT CLOCK_TIMESTAMP()", "sqlite": "SELECT STRFTIME('%Y-%m-%d %H:%M:%f', 'now')"}
-#: Seconds after which a new connection measures the clock again.
+#: Seconds for which a measurement is used. After that, the next new connection measures the clock again.
 FRESH_S = 60.0
-#: The database's time, and the value of `clock()` at which it was read; None until a connection was opened.
+#: The database's time, and the value of `clock()` at that time; None before the first measurement.
 measured: tuple[datetime, float] | None = None
 
 
 class Now(functions.Now):
-    """The current time.
+    """The current time of the database, on SQLite in the format in which Django stores times.
 
-    On SQLite, Django's own function writes three digits ("12:00:05.000"). SQLite compares times as text: read and sent
-    again, such a time would not equal itself, and a search that continues after it would return it again.
+    Django's own function writes three digits ("12:00:05.000"). SQLite compares times as text: if Django reads and sends
+    such a time, it does not equal the stored one, and a search that continues after it would find it again.
     """
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **extra: Any) -> Any:
@@ -38,20 +38,19 @@ class Now(functions.Now):
 
 
 def clock() -> float:
-    """Return seconds that also pass while the process, or the whole machine, is suspended, and never go back."""
+    """Return seconds that never go back, and that also pass while the process or the whole machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def now() -> datetime:
-    """Return the current time of the database's clock, from this process's last measurement. Sends no query.
+    """Return the current time of the database's clock, computed from the last measurement without a query.
 
-    It differs from the database's own answer by at most half the time of a query. Before the first connection, it is
-    the time of this machine.
+    The error is at most half the time of a query. Before the first measurement, it is the time of this machine.
     """
     if measured is None:
         return datetime.now(UTC)  # noqa: TID251 - the one place
-    at, read = measured
-    return at + timedelta(seconds=clock() - read)
+    measured_time, measured_at = measured
+    return measured_time + timedelta(seconds=clock() - measured_at)
 
 
 def timestamp() -> float:
@@ -60,17 +59,17 @@ def timestamp() -> float:
 
 
 def seconds_between(since: datetime, until: datetime) -> float:
-    """Return the seconds of a period, or 0 if it ends before it begins: its times may come from two measurements."""
+    """Return the seconds of a period; 0 if it ends before it begins, which happens with times of two measurements."""
     return max((until - since).total_seconds(), 0.0)
 
 
 def milliseconds_between(since: datetime, until: datetime) -> int:
-    """Return the milliseconds of a period, or 0 if it ends before it begins."""
+    """Return the milliseconds of a period; 0 if it ends before it begins."""
     return round(seconds_between(since, until) * 1000)
 
 
 def measure(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Measure the database's clock on a new connection, once a minute. Receiver of `connection_created`."""
+    """Measure the database's clock on a new connection, at most once a minute. Receiver of `connection_created`."""
     global measured
     before = clock()
     if measured is not None and before - measured[1] < FRESH_S:
@@ -85,7 +84,7 @@ def measure(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
 
 
 class StampField(_DateTimeField):
-    """A `DateTimeField` whose `auto_now` and `auto_now_add` use the database's clock. Migrations see a plain one."""
+    """A `DateTimeField` whose `auto_now` and `auto_now_add` use the database's clock; in migrations a plain one."""
 
     def pre_save(self, model_instance: Model, add: bool) -> Any:
         if self.auto_now or (self.auto_now_add and add):

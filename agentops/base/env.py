@@ -1,4 +1,4 @@
-"""Strict readers of environment variables. An invalid value prevents the start; the error names only the variable."""
+"""Strict readers of environment variables. An invalid value prevents the start; the error does not show the value."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 PREFIX = "AGENTOPS_"
 MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev")
+#: Characters of the column that names the provider of an account.
+MAX_ISSUER = 200
 MODEL_KEY = re.compile(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*_(KEY|TOKEN)")
 INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
@@ -34,10 +36,14 @@ class BadSetting(ImproperlyConfigured):
 class HiddenPart(Enum):
     """Which part of the value of a variable is secret."""
 
-    TEXT = auto()  # all of it
-    LIST = auto()  # separated by commas
-    HEADERS = auto()  # values of NAME=VALUE, separated by commas
-    URL = auto()  # the password: the rest occurs in ordinary texts
+    #: The whole value.
+    TEXT = auto()
+    #: Each item of a list with commas.
+    LIST = auto()
+    #: The values of a list of NAME=VALUE with commas.
+    HEADERS = auto()
+    #: The password in a URL.
+    URL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,10 @@ class Reader:
     def read(
         self, name: str, default: T, parse: Callable[[str], T], expected: str, secret: HiddenPart | None = None
     ) -> T:
-        """Return the parsed value of `name`, or `default` if unset or empty. A `ValueError` becomes `BadSetting`."""
+        """Return the parsed value of `name`; `default` if it is unset or empty. Raises `BadSetting`.
+
+        `parse` raises `ValueError` for an invalid value. `expected` says in the message what the value must be.
+        """
         self.registered[name] = Setting(as_text(default), expected, secret)
         raw = os.environ.get(name, "")
         if not raw:
@@ -80,7 +89,7 @@ class Reader:
 
     def integer(self, name: str, default: int, *, low: int, high: int) -> int:
         def parse(raw: str) -> int:
-            # int() also takes "1_000", " 12 " and other scripts' digits.
+            # int() also accepts "1_000", " 12 " and digits of other scripts.
             if not INTEGER.fullmatch(raw) or not low <= int(raw) <= high:
                 raise ValueError
             return int(raw)
@@ -99,9 +108,9 @@ class Reader:
         return self.read(name, default, split, "a comma list")
 
     def model_keys(self, name: str) -> list[str]:
-        """Return servers of models, each with the variable that holds its key.
+        """Return `HOST=VARIABLE` for servers of models. The variable holds the key of the server.
 
-        Variables with such names are hidden from child processes, and their values from texts: see runs.environment.
+        runs.environment hides variables with such names from child processes, and masks their values in texts.
         """
         return self._list(name, MODEL_KEY.fullmatch, "a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
 
@@ -111,12 +120,12 @@ class Reader:
         return self._list(name, lambda secret: len(secret) >= at_least, expected, HiddenPart.LIST)
 
     def directories(self, name: str) -> list[str]:
-        """Return existing directories by their absolute paths. Kernel directories, such as /proc, are refused."""
+        """Return absolute paths of existing directories. Kernel directories, such as /proc, are refused."""
 
-        def is_usable(place: str) -> bool:
-            path = Path(os.path.realpath(place))
+        def is_usable(text: str) -> bool:
+            path = Path(os.path.realpath(text))
             is_of_kernel = any(path.is_relative_to(kernel) for kernel in KERNEL_DIRECTORIES)
-            return Path(place).is_absolute() and path.is_dir() and not is_of_kernel
+            return Path(text).is_absolute() and path.is_dir() and not is_of_kernel
 
         expected = "a comma list of absolute paths of directories that exist, none in /proc, /sys or /dev"
         return self._list(name, is_usable, expected)
@@ -130,7 +139,7 @@ class Reader:
         return [int(port) for port in ports]
 
     def headers(self, name: str) -> dict[str, str]:
-        """Return headers in the format of OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS."""
+        """Return headers by name. The format is the one of OpenTelemetry's OTEL_EXPORTER_OTLP_HEADERS."""
 
         def parse(raw: str) -> dict[str, str]:
             headers = dict(part.split("=", 1) for part in split(raw))
@@ -171,6 +180,18 @@ class Reader:
         url = self._valid_text(name, is_valid, "an http:// or https:// address without a path")
         return urlsplit(url.removesuffix("/")).geturl()
 
+    def issuer(self, name: str) -> str:
+        """Return the address of an OpenID provider, without a slash at its end."""
+
+        def is_valid(raw: str) -> bool:
+            parts = urlsplit(raw)
+            is_local = parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}
+            is_plain = not (parts.query or parts.fragment or parts.username) and len(raw) <= MAX_ISSUER
+            return bool(parts.hostname) and (parts.scheme == "https" or is_local) and is_plain
+
+        expected = f"an https:// address of at most {MAX_ISSUER} characters, or one of this machine with http://"
+        return self._valid_text(name, is_valid, expected).rstrip("/")
+
     def address(self, name: str) -> str:
         def is_valid(raw: str) -> bool:
             validate_email(parseaddr(raw)[1])
@@ -199,6 +220,8 @@ class Reader:
     def _valid_text(
         self, name: str, is_valid: Callable[[str], bool], expected: str, secret: HiddenPart | None = None
     ) -> str:
+        """Return a text. `is_valid` returns False, or raises `ValueError`, for an invalid one."""
+
         def parse(raw: str) -> str:
             if not is_valid(raw):
                 raise ValueError
@@ -209,6 +232,8 @@ class Reader:
     def _list(
         self, name: str, is_valid: Callable[[str], object], expected: str, secret: HiddenPart | None = None
     ) -> list[str]:
+        """Return the items of a comma list. `is_valid` returns False, or raises `ValueError`, for an invalid item."""
+
         def parse(raw: str) -> list[str]:
             parts = split(raw)
             if not all(map(is_valid, parts)):
@@ -218,7 +243,7 @@ class Reader:
         return self.read(name, [], parse, expected, secret)
 
     def require(self, holds: object, text: str) -> None:
-        """Raise `BadSetting` with this text unless the condition for several variables holds."""
+        """Raise `BadSetting` with `text` unless a condition for several variables holds."""
         if not holds:
             raise BadSetting(text)
 

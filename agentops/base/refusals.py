@@ -1,9 +1,9 @@
-"""Refusals: the answers to requests that are not carried out, for every entry point.
+"""Refusals: exceptions for requests that are not carried out, whatever their entry point.
 
 Each entry point turns a `Refusal` into its own kind of answer in one place: the API and pages in
-agentops.base.http.middleware, commands in agentops.accounts.management.base, the administration in its actions. The MCP
-server and AG-UI pass on the answers of the API. A subclass exists where its type is caught, or its code is used in
-several places; any other refusal is one of the general classes, with its `code`.
+agentops.base.http.middleware, commands in agentops.accounts.command_base, the administration in its actions. The MCP
+server and AG-UI pass on the answers of the API. A refusal has a separate class if code catches the class, or if its
+code is used in several places. All others are instances of the general classes, with a `code`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
-#: Entries of `errors`; more would not help to correct the request.
+#: Maximum entries of `errors`; more would not help to correct the request.
 MAX_FAULTS = 20
 
 
@@ -33,8 +33,8 @@ class Fault:
 class Refusal(Exception):
     """A request is refused. The text is for users; `code` is stable, and `status` is an HTTP status.
 
-    `data` are further members of the answer, such as the status of the run. `data["pointer"]` is the JSON pointer of
-    the only invalid value.
+    `data` are further members of the answer, such as the status of the run. `data["pointer"]` is the JSON pointer to
+    the invalid value, if there is only one.
     """
 
     code: str = "bad_request"
@@ -70,7 +70,7 @@ class Refusal(Exception):
 
 
 class NotFound(Refusal):
-    """The object does not exist or is not visible; the refusal is the same, so that callers cannot distinguish them."""
+    """The object does not exist, or is not visible: callers must not be able to distinguish the two."""
 
     code = "not_found"
     status = 404
@@ -86,7 +86,7 @@ class Forbidden(Refusal):
 
 
 class Conflict(Refusal):
-    """The current state does not allow it."""
+    """The current state does not allow the action."""
 
     code = "conflict"
     status = 409

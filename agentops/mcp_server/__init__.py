@@ -1,1 +1,1 @@
-"""An MCP server that uses the site's own API. Programs such as coding agents read runs, and control them if allowed."""
+"""An MCP server, with which programs such as coding agents read and control runs. It uses the site's HTTP API."""

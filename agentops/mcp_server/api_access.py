@@ -1,6 +1,6 @@
-"""Access of the tools to the API: over HTTP to another site, through this process's web application, or as the system.
+"""Access of the tools to the API: over HTTP to another site, through this process's web application, or as an operator.
 
-Every tool consists of a few API requests, so the API's permissions, redaction, limits and audit apply.
+Tools only send API requests, so the permissions, redaction, limits and audit of the API apply.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from django.http import HttpResponse
 from django.urls import resolve
 
 from agentops.accounts.access import SYSTEM
-from agentops.accounts.management.base import operator
+from agentops.accounts.command_base import operator
 from agentops.accounts.models import Door
 from agentops.base.http.middleware import Refusals
 from agentops.base.redaction import project_scope
 
 TIMEOUT_S = 30
-#: Headers of a client's request that its tools' requests repeat. The last one only exists if a configured proxy sent
-#: it: without it, an HTTPS-only site redirects.
-KEPT = (b"authorization", b"host", b"x-forwarded-proto")
+#: Headers of a client's request that the API requests of a tool repeat. Without the last one, which a proxy sets, an
+#: HTTPS-only site would redirect.
+RELAYED_HEADERS = (b"authorization", b"host", b"x-forwarded-proto")
 JSON = "application/json"
 Query = Mapping[str, str | int | Sequence[str] | None]
 
 
 class ApiRefusal(Exception):
-    """The API refused a request, or is unreachable. `facts` are the members of its problem details."""
+    """The API refused a request, or is unreachable. `facts` are further members of the problem details."""
 
     def __init__(self, code: str, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -70,20 +70,20 @@ class Api(Protocol):
     """The API of a site."""
 
     async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
-        """Send a request to a path with its query."""
+        """Send a request, and return the response. `target`: the path with the query."""
 
 
-async def ask(api: Api, path: str, query: Query | None = None) -> Any:
-    """Return the JSON of a GET. Parameters without a value are omitted."""
+async def get(api: Api, path: str, query: Query | None = None) -> Any:
+    """Send a GET, and return the JSON of the response. Empty parameters are omitted. Raises `ApiRefusal`."""
     pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
     text = urlencode(pairs, doseq=True)
     return (await api.send("GET", f"/api/{quote(path)}" + (f"?{text}" if text else ""), b"")).document()
 
 
-async def act(api: Api, path: str, body: Mapping[str, Any]) -> Any:
-    """Return the JSON of a POST. Fields without a value are omitted."""
-    given = {name: value for name, value in body.items() if value is not None}
-    return (await api.send("POST", f"/api/{quote(path)}", json.dumps(given).encode())).document()
+async def post(api: Api, path: str, body: Mapping[str, Any]) -> Any:
+    """Send a POST, and return the JSON of the response. Fields that are None are omitted. Raises `ApiRefusal`."""
+    fields = {name: value for name, value in body.items() if value is not None}
+    return (await api.send("POST", f"/api/{quote(path)}", json.dumps(fields).encode())).document()
 
 
 class SiteApi:
@@ -109,18 +109,20 @@ class SiteApi:
 
 @dataclass
 class LocalApi:
-    """The local database, as used by commands: a user who can read it has full access."""
+    """The API of this machine's database, without a key: an operator has full access, as with commands."""
 
     #: One thread, which keeps one connection to the database.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="mcp"))
 
     async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
-        answer = copy_context().run
+        # In a thread, because views are synchronous.
+        context = copy_context()
         return await asyncio.get_running_loop().run_in_executor(
-            self._thread, answer, self._answer, method, target, body
+            self._thread, context.run, self._answer, method, target, body
         )
 
     def _answer(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        """Call the view of a path, and return its response."""
         close_old_connections()
         project_scope.clear()
         path, _, query = target.partition("?")
@@ -137,24 +139,19 @@ class LocalApi:
                 "wsgi.input": BytesIO(body),
             }
         )
-        # Read by DRF's requests: the caller is known, so no credential is checked.
+        # Django REST framework takes this as the authenticated caller, and checks no credential.
         request._force_auth_user = replace(SYSTEM, actor=operator(), door=Door.COMMAND)  # type: ignore[attr-defined]
         match = resolve(path)
         request.resolver_match = match
-        response = self._refusals(request, lambda: match.func(request, *match.args, **match.kwargs))
-        return ApiAnswer(response.status_code, response.content)
-
-    def _refusals(self, request: WSGIRequest, view: Callable[[], Any]) -> HttpResponse:
-        """Return the response of a view, or of its refusal, without the middleware for network requests."""
+        # The view is called without the middleware, except for the one that turns refusals into responses.
         try:
-            response = view()
-            rendered: HttpResponse = response.render() if hasattr(response, "render") else response
-            return rendered
+            response = match.func(request, *match.args, **match.kwargs)
+            response = response.render() if hasattr(response, "render") else response
         except Exception as error:
-            refused = Refusals(lambda _: HttpResponse()).process_exception(request, error)
-            if refused is None:
+            response = Refusals(lambda _: HttpResponse()).process_exception(request, error)
+            if response is None:
                 raise
-            return refused
+        return ApiAnswer(response.status_code, response.content)
 
 
 @dataclass
@@ -166,9 +163,9 @@ class RelayedApi:
 
     async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         path, _, query = target.partition("?")
-        kept = [(name, value) for name, value in self.scope["headers"] if name in KEPT]
+        relayed = [(name, value) for name, value in self.scope["headers"] if name in RELAYED_HEADERS]
         length = str(len(body)).encode()
-        headers = [*kept, (b"accept", JSON.encode()), (b"content-type", JSON.encode()), (b"content-length", length)]
+        headers = [*relayed, (b"accept", JSON.encode()), (b"content-type", JSON.encode()), (b"content-length", length)]
         scope = {
             **self.scope,
             "method": method,
@@ -177,13 +174,14 @@ class RelayedApi:
             "query_string": query.encode(),
             "headers": headers,
         }
-        sent: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
+            messages.append(message)
 
         await self.django(scope, receive, send)
-        return ApiAnswer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
+        start, *parts = messages
+        return ApiAnswer(start["status"], b"".join(part.get("body", b"") for part in parts))

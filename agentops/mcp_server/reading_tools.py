@@ -8,15 +8,16 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field
 
 from agentops.mcp_server import readable
-from agentops.mcp_server.api_access import Api, Query, ask
-from agentops.mcp_server.api_tool import ApiTool, Arguments, Cursor, Filter, Moment, RowId, RunId
-from agentops.mcp_server.run_summary import MAX_TEXT, get_run
+from agentops.mcp_server.api_access import Api, Query, get
+from agentops.mcp_server.api_tool import Arguments, Cursor, Filter, Moment, RowId, RunId, api_tool
+from agentops.mcp_server.readable import MAX_TEXT
 
-#: Rows per page. Pages of rows with content have fewer.
+#: Default and maximum number of rows per page.
 DEFAULT_ROWS, MAX_ROWS = 20, 100
+#: Maximum number of rows with their content per page.
 MAX_WHOLE_ROWS = 20
-#: Characters of a text in a list.
-SHORT, LONGEST = 1_500, 20_000
+#: Default and maximum number of characters of a text in a list of messages.
+DEFAULT_TEXT, LONGEST_TEXT = 1_500, 20_000
 Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 WholeLimit = Annotated[int, Field(ge=1, le=MAX_WHOLE_ROWS)]
 Status = Literal["queued", "running", "waiting", "paused", "resumed", "completed", "failed", "stopped"]
@@ -65,7 +66,7 @@ class ListOfRun(ListArguments):
 
 class ListMessages(ListOfRun):
     limit: WholeLimit = 10
-    max_text: int = Field(default=SHORT, ge=50, le=LONGEST, description="Characters of a text.")
+    max_text: int = Field(default=DEFAULT_TEXT, ge=50, le=LONGEST_TEXT, description="Characters of a text.")
 
 
 class ListCalls(ListOfRun):
@@ -91,15 +92,25 @@ class ListEvents(OneRun):
     limit: Limit = DEFAULT_ROWS
 
 
+@api_tool("List projects")
 async def list_projects(api: Api, _: str, args: ListArguments) -> Any:
+    """List the projects that you may see."""
     return await _page(api, "projects", args)
 
 
+@api_tool("List agents")
 async def list_agents(api: Api, project: str, args: ListArguments) -> Any:
+    """List the agents of a project."""
     return await _page(api, f"{project}/agents", args)
 
 
+@api_tool("List runs")
 async def list_runs(api: Api, project: str, args: ListRuns) -> Any:
+    """List runs, newest first, with filters.
+
+    A run has failed if its status is failed, or if its status is paused and its status_reason is error, answer_cut (the
+    answer was cut off) or answer_refused.
+    """
     filters: Query = {
         "status": ",".join(args.status),
         "q": args.text,
@@ -111,7 +122,9 @@ async def list_runs(api: Api, project: str, args: ListRuns) -> Any:
     return {"now": readable.now(), **await _page(api, f"{project}/agent-runs", args, filters)}
 
 
+@api_tool("Search runs")
 async def search(api: Api, project: str, args: SearchTexts) -> Any:
+    """Search the messages, tool calls and events of all runs."""
     filters: Query = {
         "kind": ",".join(args.kind),
         "only": "errors" if args.only_errors else None,
@@ -121,58 +134,82 @@ async def search(api: Api, project: str, args: SearchTexts) -> Any:
         "before": readable.moment(args.before),
     }
     page = await _page(api, f"{project}/search", args, filters)
-    # The positions of the words in a text are only for pages that highlight them.
+    # Without `matches`, the positions of the words, which are for highlighting.
     return page | {"results": [{name: row[name] for name in row if name != "matches"} for row in page["results"]]}
 
 
+@api_tool("List what waits for a person")
 async def list_approvals(api: Api, project: str, args: ListApprovals) -> Any:
+    """List what waits for a person, newest first: approvals, questions of agents, and tool calls with an unknown
+    outcome. Approvals can be listed after they were decided, by `state`.
+    """
     filters = {"kind": ",".join(args.kind), "state": ",".join(args.state), "run_id": args.run_id}
     return await _page(api, f"{project}/approvals", args, filters)
 
 
+@api_tool("Get a run")
+async def get_run(api: Api, project: str, args: OneRun) -> Any:
+    """Get a run: status, summary, prompt, result, error, usage, its last errors, failed tool calls, tool calls and
+    events, and what it waits for.
+    """
+    return await readable.run_summary(api, project, args.run_id)
+
+
+@api_tool("Read messages")
 async def list_messages(api: Api, project: str, args: ListMessages) -> Any:
-    path = f"{_run(project, args)}/messages"
+    """Read the conversation of a run in order, or its end (from_end)."""
+    path = f"{run_path(project, args)}/messages"
     page = await _page(api, path, args)
-    whole = [await ask(api, f"{path}/{row['id']}") for row in page["results"]]
+    whole = [await get(api, f"{path}/{row['id']}") for row in page["results"]]
     return page | {"results": [readable.message(row, args.max_text) for row in whole]}
 
 
+@api_tool("Get a message")
 async def get_message(api: Api, project: str, args: OneMessage) -> Any:
-    return await ask(api, f"{_run(project, args)}/messages/{args.message_id}")
+    """Get one message, with longer texts than in list_messages."""
+    return await get(api, f"{run_path(project, args)}/messages/{args.message_id}")
 
 
+@api_tool("List tool calls")
 async def list_tool_calls(api: Api, project: str, args: ListCalls) -> Any:
-    path, filters = f"{_run(project, args)}/tool-calls", {"status": ",".join(args.status), "tool_name": args.tool_name}
+    """List the tool calls of a run in order, or the last ones (from_end)."""
+    path = f"{run_path(project, args)}/tool-calls"
+    filters = {"status": ",".join(args.status), "tool_name": args.tool_name}
     if not args.with_content:
         return await _page(api, path, args, filters)
     page = await _page(api, path, args.model_copy(update={"limit": min(args.limit, MAX_WHOLE_ROWS)}), filters)
-    whole = [await ask(api, f"{path}/{row['id']}") for row in page["results"]]
+    whole = [await get(api, f"{path}/{row['id']}") for row in page["results"]]
     return page | {"results": [readable.call(row, MAX_TEXT) for row in whole]}
 
 
+@api_tool("Get a tool call")
 async def get_tool_call(api: Api, project: str, args: OneCall) -> Any:
-    return readable.compact(await ask(api, f"{_run(project, args)}/tool-calls/{args.call_id}"))
+    """Get a tool call with its input and output."""
+    return readable.compact(await get(api, f"{run_path(project, args)}/tool-calls/{args.call_id}"))
 
 
+@api_tool("List errors")
 async def list_errors(api: Api, project: str, args: ListOfRun) -> Any:
-    return await _page(api, f"{_run(project, args)}/errors", args)
+    """List failed attempts of model calls and tools in a run, with their causes."""
+    return await _page(api, f"{run_path(project, args)}/errors", args)
 
 
+@api_tool("List events")
 async def list_events(api: Api, project: str, args: ListEvents) -> Any:
-    path, after = f"{_run(project, args)}/events", args.after_seq
+    """List the events of a run in order, or the last ones (from_end)."""
+    path, after = f"{run_path(project, args)}/events", args.after_seq
     if args.from_end:
-        after = max((await ask(api, path, {"limit": 1}))["last_seq"] - args.limit, 0)
-    page = await ask(api, path, {"afterSeq": after, "limit": args.limit})
+        after = max((await get(api, path, {"limit": 1}))["last_seq"] - args.limit, 0)
+    page = await get(api, path, {"afterSeq": after, "limit": args.limit})
     events = page["results"]
-    following = events[-1]["seq"] if page["next"] is not None else None
     return {
         "results": [readable.event(row) for row in events],
         "last_seq": page["last_seq"],
-        "next_after_seq": following,
+        "next_after_seq": events[-1]["seq"] if page["next"] is not None else None,
     }
 
 
-def _run(project: str, args: OneRun | ListOfRun) -> str:
+def run_path(project: str, args: OneRun | ListOfRun) -> str:
     return f"{project}/agent-runs/{args.run_id}"
 
 
@@ -180,10 +217,11 @@ async def _page(api: Api, path: str, args: ListArguments, filters: Query | None 
     """Return a page of a list, with cursors in place of links."""
     is_last = isinstance(args, ListOfRun) and args.from_end
     query = {**(filters or {}), "limit": args.limit, "cursor": args.cursor, "at": "end" if is_last else None}
-    page: dict[str, Any] = await ask(api, path, query)
-    following, before = _cursor(page.pop("next")), _cursor(page.pop("previous", None))
-    back = {"previous_cursor": before} if is_last else {}
-    return page | {"results": readable.rows(page["results"]), "next_cursor": following, **back}
+    page: dict[str, Any] = await get(api, path, query)
+    rows = [readable.compact(row) for row in page["results"]]
+    next_cursor, previous_cursor = _cursor(page.pop("next")), _cursor(page.pop("previous", None))
+    back = {"previous_cursor": previous_cursor} if is_last else {}
+    return page | {"results": rows, "next_cursor": next_cursor, **back}
 
 
 def _cursor(link: str | None) -> str | None:
@@ -191,42 +229,6 @@ def _cursor(link: str | None) -> str | None:
 
 
 READING_TOOLS = (
-    ApiTool("list_projects", "List projects", "List the projects that you may see.", ListArguments, list_projects),
-    ApiTool("list_agents", "List agents", "List the agents of a project.", ListArguments, list_agents),
-    ApiTool(
-        "list_runs", "List runs",
-        "List runs, newest first, with filters. Failed ones: status failed, and paused with status_reason error.",
-        ListRuns, list_runs,
-    ),
-    ApiTool("search", "Search runs", "Search the messages, tool calls and events of all runs.", SearchTexts, search),
-    ApiTool(
-        "get_run", "Get a run",
-        "Get a run: status, summary, prompt, result, error, usage, its last errors, failed tool calls, tool calls and "
-        "events, and what it waits for.",
-        OneRun, get_run,
-    ),
-    ApiTool(
-        "list_messages", "Read messages", "Read the conversation of a run in order, or its end (from_end).",
-        ListMessages, list_messages,
-    ),
-    ApiTool("get_message", "Get a message", "Get one message; long texts are cut later.", OneMessage, get_message),
-    ApiTool(
-        "list_tool_calls", "List tool calls", "List the tool calls of a run in order, or the last ones (from_end).",
-        ListCalls, list_tool_calls,
-    ),
-    ApiTool("get_tool_call", "Get a tool call", "Get a tool call with its input and output.", OneCall, get_tool_call),
-    ApiTool(
-        "list_errors", "List errors", "List failed attempts of model calls and tools in a run, with their causes.",
-        ListOfRun, list_errors,
-    ),
-    ApiTool(
-        "list_events", "List events", "List the events of a run in order, or the last ones (from_end).",
-        ListEvents, list_events,
-    ),
-    ApiTool(
-        "list_approvals", "List what waits for a person",
-        "List what waits for a person, newest first: approvals, questions of agents, and tool calls with an unknown "
-        "outcome. Approvals can be listed after they were decided, by `state`.",
-        ListApprovals, list_approvals,
-    ),
-)  # fmt: skip
+    *(list_projects, list_agents, list_runs, search, get_run, list_messages, get_message),
+    *(list_tool_calls, get_tool_call, list_errors, list_events, list_approvals),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -19,28 +19,30 @@ Everything here is imported from `agentops.client`. [The guide](../guides/client
 `AsyncClient` has the same methods as `Client`: those that return an object are awaited, those that return an iterator
 are read with `async for`. A `RunId` is a `UUID`, or its text."""
 
+#: The classes that programs construct. The others are returned by methods.
 CONSTRUCTED = (Client, Recorder)
-DESCRIBED = (RecordedRun,)
+#: A field in the source of a class, and an attribute in the source of a constructor.
 _FIELD = re.compile(r"    (?P<name>[a-z_]+): (?P<type>[^=]+?)(?: = .*)?$")
+_ATTRIBUTE = re.compile(r"        self\.(?P<name>[a-z][a-z_]*)(?:: [^=]+)? = ")
 
 
 def client_page() -> str:
     """Return the page: first the classes a program uses, then the returned objects, then the exceptions."""
-    classes = [_class(Client), _class(Recorder), _class(RecordedRun), _class(RecordedCall)]
+    classes = [class_section(each) for each in (Client, Recorder, RecordedRun, RecordedCall)]
     exported = [getattr(client, name) for name in client.__all__]
     kinds = [each for each in exported if isinstance(each, type)]
     objects = [_object(cls) for cls in kinds if issubclass(cls, BaseModel)]
     return page("Python client", INTRODUCTION, *classes, "## Objects", *objects, _errors(kinds))
 
 
-def _class(cls: type[Any]) -> str:
-    """Return the section of a class. Classes that methods return have no constructor to document."""
+def class_section(cls: type[Any]) -> str:
+    """Return the section of a class: its docstring, its attributes, and its methods with their signatures."""
     blocks = [f"## {code(cls.__name__)}", inspect.getdoc(cls)]
     if cls in CONSTRUCTED:
-        blocks += [f"`{cls.__name__}{_signature(cls.__init__)}`", _text(cls.__init__)]
-    if cls.__bases__[0] in DESCRIBED:
-        blocks.append(f"It has the methods of {code(cls.__bases__[0].__name__)}.")
-    attributes = [row for row in _attributes(cls) if row[1]]
+        blocks += [f"`{cls.__name__}{signature_text(cls.__init__)}`", _text(cls.__init__)]
+    if issubclass(cls, RecordedRun) and cls is not RecordedRun:
+        blocks.append(f"It has the methods of {code(RecordedRun.__name__)}.")
+    attributes = [row for row in _attributes(cls) if row[1]] if inspect.isfunction(cls.__init__) else []
     return "\n\n".join(filter(None, [*blocks, table(["Attribute", "Meaning"], attributes), *_members(cls)]))
 
 
@@ -52,18 +54,18 @@ def _members(cls: type[Any]) -> Iterator[str]:
         if isinstance(member, property):
             yield f"### {code(f'{cls.__name__}.{name}')}\n\n{_text(member.fget)}"
         elif inspect.isfunction(member):
-            yield f"### {code(f'{cls.__name__}.{name}')}\n\n`{name}{_signature(member)}`\n\n{_text(member)}"
+            yield f"### {code(f'{cls.__name__}.{name}')}\n\n`{name}{signature_text(member)}`\n\n{_text(member)}"
 
 
 class _Annotation(str):
-    """An annotation, which is already text and needs no quotes."""
+    """The text of an annotation, which `str(signature)` prints without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
-def _signature(function: Any) -> str:
-    """Return the parameters and the type of the result, without `self`."""
+def signature_text(function: Any) -> str:
+    """Return the signature as text, such as `(url: str) -> Run`, without `self` and without `-> None`."""
     signature = inspect.signature(function)
     parameters = [
         each.replace(annotation=_Annotation(each.annotation))
@@ -88,14 +90,14 @@ def _object(cls: type[BaseModel]) -> str:
 
 def _fields(cls: type[BaseModel]) -> Iterator[list[str]]:
     """Yield the name, the type and the comment of each field that the class itself defines."""
-    comment: list[str] = []
-    for line in inspect.getsource(cls).splitlines():
-        field = _FIELD.match(line)
-        if line.startswith("    #: "):
-            comment.append(line.removeprefix("    #: "))
-        elif field is not None and field["name"] in cls.model_fields:
-            yield [code(field["name"]), code(field["type"]), " ".join(comment)]
-            comment = []
+    yield from field_rows(cls, cls.model_fields)
+
+
+def field_rows(cls: type[Any], names: Container[str]) -> Iterator[list[str]]:
+    """Yield the name, the type and the comment of each field with one of these names, from the source of its class."""
+    for field, comment in _commented(cls, _FIELD):
+        if field["name"] in names:
+            yield [code(field["name"]), code(field["type"]), comment]
 
 
 def _errors(kinds: list[type[Any]]) -> str:
@@ -108,9 +110,18 @@ def _errors(kinds: list[type[Any]]) -> str:
 
 def _attributes(cls: type[Any]) -> Iterator[list[str]]:
     """Yield the name and the comment of each public attribute that the constructor sets."""
-    comment = ""
-    for line in map(str.strip, inspect.getsource(cls.__init__).splitlines()):
-        assigned = re.match(r"self\.([a-z][a-z_]*)(?:: [^=]+)? = ", line)
-        if assigned is not None:
-            yield [code(assigned[1]), comment]
-        comment = line.removeprefix("#: ") if line.startswith("#: ") else ""
+    for attribute, comment in _commented(cls.__init__, _ATTRIBUTE):
+        yield [code(attribute["name"]), comment]
+
+
+def _commented(code_object: Any, pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the match of each line that begins with `pattern`, and the `#:` comment directly above the line."""
+    comment: list[str] = []
+    for line in inspect.getsource(code_object).splitlines():
+        text = line.strip()
+        if text.startswith("#: "):
+            comment.append(text.removeprefix("#: "))
+            continue
+        if match := pattern.match(line):
+            yield match, " ".join(comment)
+        comment = []

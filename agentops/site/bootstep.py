@@ -1,4 +1,4 @@
-"""The clock in a thread of a worker."""
+"""The clock, which sends periodic tasks, in a thread of a worker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from django.utils.module_loading import import_string
 log = logging.getLogger(__name__)
 #: Seconds until the next attempt after an error.
 RETRY_S = 1.0
-#: Seconds for the thread to store the times at which it sent tasks.
+#: Maximum seconds to wait for the end of the thread, which stores the times at which it sent tasks.
 END_S = 2.0
 
 
 class ClockThread:
-    """Ticks in a thread until it is stopped. Several instances in a site are harmless: tasks claim their own work."""
+    """Sends due tasks until it is stopped. Several clocks in a site are harmless: tasks claim their work."""
 
     def __init__(self, app: Any, *, forks: bool = False) -> None:
         """Prepare the thread. `forks`: this process forks children, which must not inherit database connections."""
@@ -41,6 +41,7 @@ class ClockThread:
             self._thread.join(END_S)
 
     def _run(self) -> None:
+        """Send due tasks until the thread is stopped."""
         self._app.set_current()
         scheduler = import_string(self._app.conf.beat_scheduler.replace(":", "."))(self._app)
         while not self._is_stopping.wait(self._tick(scheduler)):
@@ -76,7 +77,7 @@ class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
     runs/worker/startup.py turns Celery's `--beat`, which forks a process, into this option.
     """
 
-    # After the pool: a process that forks children does so before another thread opens a connection.
+    # The pool starts first, so that children are forked before the clock opens a connection.
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, with_clock: bool = False, **kwargs: Any) -> None:

@@ -1,7 +1,4 @@
-"""Logs the reports of browsers about violations of the Content-Security-Policy, one line each.
-
-Reports are untrusted: anyone can send any content.
-"""
+"""Logs browsers' reports about violations of the Content-Security-Policy. Anyone can send any content as a report."""
 
 from __future__ import annotations
 
@@ -18,14 +15,15 @@ from agentops.base.redaction.redact import EVERYWHERE as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024
-#: Maximum reports per network that are logged; more are dropped, so that a broken page does not fill the disk.
+#: How many reports of one network are logged. More are dropped, so that a broken page does not fill the disk.
 LOGGED = Throttle("csp-report", limit=60, seconds=600)
 
 
-# Browsers send reports without a token. A report changes nothing.
+# Exempt, because browsers send reports without a CSRF token. A report changes no data.
 @csrf_exempt
 @require_POST
 def csp_report(request: HttpRequest) -> HttpResponse:
+    """Log the report in the body, with secrets masked."""
     body = request.read(MAX_BYTES + 1)
     if len(body) > MAX_BYTES:
         return answer(request, 413, "body_too_large", f"A report has at most {MAX_BYTES} bytes.")

@@ -14,14 +14,18 @@ FILES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "agent
 
 INSTALLED_APPS = [
     # Before Django's apps, because it replaces the command runserver.
-    "agentops",
-    # Its modules register when the URLs are loaded: commands that serve no pages need not wait for them.
-    "agentops.site.administration.AdministrationConfig",
+    "agentops.apps.SiteConfig",
+    # The modules `admin` are imported with the URLs, so that commands without pages need not wait for them.
+    "agentops.apps.AdministrationConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    # Its models are always installed, so that the tables do not depend on settings. Its templates are ours.
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
     "csp",
     "django_celery_beat",
     "django_htmx",
@@ -32,24 +36,26 @@ INSTALLED_APPS = [
     "runs",
 ]
 MIDDLEWARE = [
-    "agentops.base.http.request_ids.RequestId",
+    "agentops.base.http.log_lines.RequestId",
     "agentops.base.http.middleware.SecureHeaders",
-    # A long timeline is half a megabyte of text, compressed a fifth of it. Streams are not compressed.
+    # A long timeline has half a megabyte, which compression reduces to a fifth. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
     "agentops.base.http.middleware.PagePolicy",
     "agentops.base.http.middleware.KnownHosts",
+    "agentops.base.http.api_version.ApiVersion",
     "django.middleware.security.SecurityMiddleware",
-    "agentops.base.http.body_limit.RefusedBodies",
+    "agentops.base.http.request_bodies.RefusedBodies",
     "agentops.base.http.health.Health",
     "agentops.site.static_files.StaticFiles",
-    "agentops.base.http.utf8_requests.Utf8Only",
+    "agentops.base.http.threaded.Utf8Only",
     "agentops.base.http.middleware.Methods",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "agentops.accounts.login.session_age.SessionAge",
+    "agentops.accounts.login.sessions.SessionAge",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "agentops.accounts.rate_limits.RateLimitHeaders",
@@ -78,8 +84,8 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["runs.api.callers.KeyAuthentication", "runs.api.callers.LoginAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_THROTTLE_CLASSES": ["runs.api.callers.CallerRate"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "runs.api.negotiation.Negotiation",
-    "DEFAULT_RENDERER_CLASSES": ["runs.api.negotiation.MaskedJSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "runs.api.callers.Negotiation",
+    "DEFAULT_RENDERER_CLASSES": ["runs.api.callers.MaskedJSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["runs.api.requests.bodies.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "runs.api.requests.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "runs.api.schema.OperationSchema",
@@ -100,31 +106,31 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": ["runs.api.schema.add_examples"],
 }
-FILE_UPLOAD_HANDLERS = ["agentops.base.http.upload_handler.NamelessFileHandler"]
+FILE_UPLOAD_HANDLERS = ["agentops.base.http.request_bodies.NamelessFileHandler"]
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# --- Celery: a message may be lost, the database is the truth (see runs/tasks.py) ----------------------------
+# --- Celery: a message may be lost; the work is in the database (see runs/tasks.py) ---------------------------
 CELERY_TASK_IGNORE_RESULT = True
-# A restart of Redis kills a worker that holds a late-acknowledged task; the lease recovers early-acknowledged ones.
+# A restart of Redis ends a worker that holds a late-acknowledged task. Leases recover early-acknowledged tasks.
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "default"
-# agentops/base/broker/places.py limits the tasks that a worker takes; a slice is acknowledged when it begins.
+# agentops/base/worker_places.py limits the tasks that a worker takes; a slice is acknowledged when it begins.
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-# Otherwise a key of another type in Redis would end each worker at its start.
+# Otherwise each worker would end at its start if Redis has a value of another type under the name of a queue.
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# Publishing may delay a request by at most a second; the sweep handles lost messages anyway.
+# Without retries, publishing delays a request by at most a second. The sweep sends lost messages again.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BEAT_SCHEDULER = "agentops.site.scheduler:SiteScheduler"
 
-# --- Identity, time, static files -----------------------------------------------------------------------
+# --- Passwords and sessions -----------------------------------------------------------------------------
 PASSWORD_HASHERS = [
     "agentops.accounts.login.hashers.Argon2",
     "agentops.accounts.login.hashers.Scrypt",
@@ -134,10 +140,26 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
+LOGIN_URL = LOGOUT_REDIRECT_URL = "account_login"
 LOGIN_REDIRECT_URL = "home"
-# Maximum; without requests, sessions end after twelve hours (agentops/accounts/login/sessions.py).
+# Seconds. Sessions without requests end after twelve hours (agentops/accounts/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
+# --- Steps of a login after the password: django-allauth (docs/decisions/login.md) -----------------------
+ACCOUNT_ADAPTER = "agentops.accounts.login.flow.LoginAdapter"
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_FORMS = {"reauthenticate": "agentops.accounts.login.forms.PasswordForm"}
+# Off: they trust Redis, and fail without it. Attempts are limited by agentops/accounts/login/throttle.py.
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_REAUTHENTICATION_METHODS = ["password"]
+MFA_ADAPTER = "agentops.accounts.login.second_factor.EncryptedFactors"
+MFA_FORMS = {"authenticate": "agentops.accounts.login.second_factor.CodeForm"}
+MFA_TOTP_ISSUER = "agentops"
+# Also the codes before and after the current one: the clocks of phones differ.
+MFA_TOTP_TOLERANCE = 1
+SOCIALACCOUNT_ADAPTER = "agentops.accounts.login.openid.OpenIDAdapter"
+SOCIALACCOUNT_LOGIN_ON_GET = True
+
+# --- Language, time, static files ------------------------------------------------------------------------
 LANGUAGE_CODE = "en-us"
 # The site is in English only. Otherwise Django looks up a translation for each text and a language for each URL.
 USE_I18N = False
@@ -152,7 +174,8 @@ STORAGES = {
 # Served from their source directories: collectstatic is not needed.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False
-EMAIL_TIMEOUT = 10  # seconds, of one exchange with the server
+# Seconds of one exchange with the mail server.
+EMAIL_TIMEOUT = 10
 
 # --- Transport security --------------------------------------------------------------------------------------
 # Pages contain the token (base.html), so scripts need not read the cookie.

@@ -1,4 +1,7 @@
-"""The clock's scheduler: django-celery-beat's, with tolerance for database errors, delays and foreign entries."""
+"""The scheduler of the clock. It extends the one of django-celery-beat.
+
+Unlike that one, it continues after errors, after changes of the machine's clock, and with unreadable entries of users.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,22 @@ from kombu.exceptions import OperationalError
 from agentops.base.database.applied_migrations import is_migrated
 
 log = logging.getLogger(__name__)
-#: Seconds between checks for changes of the schedule, and until the next attempt after an error.
-CHANGES_S, RETRY_S = 15.0, 5.0
+#: Seconds between checks for changes of the schedule.
+CHECK_S = 15.0
+#: Seconds until the next attempt after an error.
+RETRY_S = 5.0
 #: Seconds to wait if an entry is almost due.
-MOMENT_S = 0.05
-#: The scheduler recomputes its due times if the system clock jumps by more than this many seconds.
-SET_S = 2.0
+MIN_WAIT_S = 0.05
+#: Seconds by which the machine's clock must be changed for the scheduler to recompute its due times.
+CLOCK_JUMP_S = 2.0
 
 
 class ClockEntry(ModelEntry):  # type: ignore[misc]
-    """A schedule entry that also becomes due if a machine's clock was changed, or differs from other clocks."""
+    """A schedule entry that is sent in time even if its last send time is in the future."""
 
     def is_due(self) -> Any:
-        """Return whether the entry is due, and when it is next."""
-        # Stored by a clock that was ahead: without this, the entry would wait until that time.
+        """Return whether the entry is due, and the seconds until the next check."""
+        # A clock that was ahead may have stored the time. The entry would wait until then.
         self.last_run_at: datetime = min(self.last_run_at, self._default_now())
         return super().is_due()
 
@@ -41,9 +46,9 @@ class ClockEntry(ModelEntry):  # type: ignore[misc]
 
 
 class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
-    """Sends due tasks. Errors of the database or of an entry do not end it.
+    """Sends due tasks. Errors of the database, of the broker or of an entry do not end it.
 
-    At its start it rewrites the entries from the settings, and removes entries of earlier settings.
+    At its start it writes the entries of the settings, and deletes the ones that the settings no longer have.
     """
 
     Entry = ClockEntry
@@ -51,13 +56,13 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
     sync_every = 120
 
     def __init__(self, *args: Any, schedule_filename: str | None = None, **kwargs: Any) -> None:
-        """Prepare the scheduler. `schedule_filename`: a file for monitors, touched while the clock works."""
+        """Prepare the scheduler. `schedule_filename`: a file for monitors, which `sync` touches."""
         self._file = Path(schedule_filename) if schedule_filename else None
         self._is_set_up = False
-        self._look_at = 0.0
+        self._next_check = 0.0
         self._ahead = _wall_clock_ahead()
         super().__init__(*args, **kwargs)
-        # `close` stores it: at process exit the database may be unavailable.
+        # `close` stores the send times. Celery would do so at the exit of the process, possibly without a database.
         self._finalize.cancel()
 
     def setup_schedule(self) -> None:
@@ -68,15 +73,15 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         wait = RETRY_S
         try:
             if self._is_set_up or self._set_up():
-                self._notice_set_clock()
+                self._notice_clock_change()
                 wait = super().tick(*args, **kwargs)
-                # Negative if an entry is almost due. 0: others may be due.
-                wait = max(wait, MOMENT_S) if wait else 0.0
+                # 0 means that other entries may be due; a negative number that one is almost due.
+                wait = max(wait, MIN_WAIT_S) if wait else 0.0
         except Error as error:
             log.warning("the clock cannot use the database: %s", type(error).__name__)
         except OperationalError as error:
             log.warning("the clock cannot reach the broker: %s", type(error).__name__)
-            # The entry that should have been sent is missing in the heap.
+            # The entry that could not be sent is missing in the heap, so the heap is built again.
             self._heap = None
         except Exception:
             log.exception("the clock failed")
@@ -86,20 +91,23 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         return wait
 
     def _set_up(self) -> bool:
-        """Write the entries of the settings once the tables exist. Return whether they exist."""
+        """Write the entries of the settings once the tables exist. Return whether all of them are written."""
         if not is_migrated():
             return False
         entries = self.app.conf.beat_schedule
-        # Entries have the names of their tasks. Other entries do not belong to the site.
+        # Entries of the settings have the names of their tasks. All others were created by users.
         PeriodicTask.objects.filter(name=F("task"), name__startswith="runs.").exclude(name__in=entries).delete()
         super().setup_schedule()
-        # An entry that could not be written is only logged there, and missing in memory even if another clock wrote it.
+        # setup_schedule only logs an entry that it cannot write, and omits it in memory even if another clock wrote it.
         self._initial_read = True
         self._is_set_up = PeriodicTask.objects.filter(name__in=entries).count() == len(entries)
         return self._is_set_up
 
     def _ensure_connected(self) -> Any:
-        """Connect to the broker, or raise. Celery would retry endlessly, and a worker that forks could not end."""
+        """Connect to the broker, or raise. Celery's method would retry forever, and `tick` would not return.
+
+        A worker with the pool prefork could then not end: before it forks a process, it waits for the end of `tick`.
+        """
         return self.connection.ensure_connection(max_retries=0)
 
     def sync(self) -> None:
@@ -109,7 +117,7 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
             self._file.touch()
 
     def close(self) -> None:
-        """Store the send times. The file is not touched: an ended scheduler does not work."""
+        """Store the send times, and do not touch the file, because the scheduler ends."""
         super().sync()
 
     def install_default_entries(self, data: Any) -> None:
@@ -126,16 +134,16 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         return entries
 
     def schedule_changed(self) -> bool:
-        """Return whether a user changed the schedule. Checks every 15 seconds only, not at each tick."""
-        if time.monotonic() < self._look_at:
+        """Return whether a user changed the schedule. The database is only asked every CHECK_S seconds."""
+        if time.monotonic() < self._next_check:
             return False
-        self._look_at = time.monotonic() + CHANGES_S
+        self._next_check = time.monotonic() + CHECK_S
         return bool(super().schedule_changed())
 
-    def _notice_set_clock(self) -> None:
-        """Recompute the due times if the machine's clock was changed: they are times of that clock."""
+    def _notice_clock_change(self) -> None:
+        """Recompute the due times if the machine's clock was changed."""
         ahead = _wall_clock_ahead()
-        if abs(ahead - self._ahead) > SET_S:
+        if abs(ahead - self._ahead) > CLOCK_JUMP_S:
             self._heap = None
         self._ahead = ahead
 

@@ -1,8 +1,7 @@
-"""Static files under addresses with a hash of their content, so browsers keep each until its content changes.
+"""Static files with a hash of their content in the URL, so that browsers cache a file until its content changes.
 
-The hash is in the query (`/static/css/tokens.css?v=1a2b3c4d`): the files are served from their source directories, and
-nothing is collected or renamed. Browsers cache files loaded without a hash, such as images of a style sheet, only
-briefly.
+The hash is in the query (`/static/css/tokens.css?v=1a2b3c4d`), so files are served from their source directories, and
+need not be collected or renamed. Browsers cache files without a hash, such as images of a style sheet, only briefly.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class HashedAddresses(StaticFilesStorage):
         return url
 
     def _hashed_url(self, name: str) -> str:
-        """Return the plain URL for a name that is not a file, or that another server serves."""
+        """Return the URL with the hash, or without one if no file has this name."""
         url = super().url(name)
         path = finders.find(name)
         if not isinstance(path, str) or not Path(path).is_file():
@@ -49,19 +48,21 @@ class HashedAddresses(StaticFilesStorage):
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, which responds with the content of small files, and says how long browsers cache it.
+    """WhiteNoise with responses that contain the whole file, and with cache headers for URLs with a hash.
 
-    Under ASGI Django would warn about its open files, and read them completely anyway.
+    WhiteNoise's own responses contain open files. Under ASGI, Django warns about them and reads them completely anyway.
     """
 
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """Return False: no name contains a hash. WhiteNoise would look for one in each, with the storage."""
+        """Return False: file names contain no hash, so WhiteNoise need not search for one."""
         return False
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
+        """Return the content of a file. Browsers may cache it for a year if the URL has the hash of the content."""
         query = request.META.get("QUERY_STRING", "")
-        # Completely and without conditions: WhiteNoise treats files of the same date and size as equal.
+        # With a hash, conditions such as If-Modified-Since and Range are ignored: WhiteNoise would treat two versions
+        # of the same date and size as equal.
         result = static_file.get_response(request.method, {} if query.startswith("v=") else request.META)
         content = b""
         if result.file is not None:
@@ -72,9 +73,9 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
         for name, value in result.headers:
             response.headers[name] = value
         if result.file is not None:
-            # WhiteNoise read the size at the start; a replaced file has a different one.
+            # WhiteNoise has read the size at its start. A file that was replaced since may have another size.
             response.headers["Content-Length"] = str(len(content))
-            # The URL of another version must not cache this content, so the hash is computed from the sent bytes.
+            # The hash of the sent bytes: under the URL of another version, this content must not be cached.
             if query == f"v={content_hash(content)}":
                 response.headers["Cache-Control"] = IMMUTABLE
         return response

@@ -27,5 +27,5 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 @lru_cache(maxsize=256)
 def status(word: str, label: str = "") -> SafeString:
-    """Render a status with colour, icon and text. `label` replaces the text."""
+    """Render a status with its colour and icon. The text is `label`, or the status itself."""
     return format_html('<span class="status status-{}">{}<span>{}</span></span>', word, icon(word), label or word)

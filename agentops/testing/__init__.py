@@ -8,8 +8,7 @@ def test_a_refund(agentops):
 
 from __future__ import annotations
 
-from agentops.testing.flow_results import FlowResult
-from agentops.testing.run_results import Message, RunResult, ToolCall, UnusableFixture
+from agentops.testing.run_results import FlowResult, Message, RunResult, ToolCall, UnusableFixture
 from agentops.testing.tester import AgentTester
 
 __all__ = ["AgentTester", "FlowResult", "Message", "RunResult", "ToolCall", "UnusableFixture"]

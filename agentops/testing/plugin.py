@@ -1,6 +1,6 @@
 """The pytest plugin: the fixture `agentops`, an `AgentTester` with a separate database.
 
-pytest loads this in every environment with agentops installed, so nothing is imported or set up before the first use.
+pytest loads the plugin wherever agentops is installed, so nothing is imported or set up before the first use.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from agentops.testing.tester import AgentTester
-    from agentops.testing.testing_site import TestingSite
+    from agentops.testing.tester import AgentTester, TestingSite
 
 
 @pytest.fixture(scope="session")
 def agentops_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestingSite]:
     """A site for the tests of this process: SQLite in a temporary directory, no broker, a worker without threads."""
-    from agentops.testing.testing_site import TestingSite
+    from agentops.testing.tester import TestingSite
 
     site = TestingSite(tmp_path_factory.mktemp("agentops"))
     yield site

@@ -1,16 +1,23 @@
-"""Runs agents and flows on fixtures, in the process of a test."""
+"""Runs agents and flows on fixtures, in the process of a test, and sets up the site on which they run."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentops.testing.flow_results import FlowResult
-from agentops.testing.run_results import RunResult
+import django
+import pytest
+from django.conf import settings
+
+from agentops.testing.run_results import FlowResult, RunResult
 
 if TYPE_CHECKING:
     from runs.worker.worker import Worker
+
 
 Definition = str | Path | Mapping[str, Any]
 Result = TypeVar("Result", RunResult, FlowResult)
@@ -20,9 +27,8 @@ class AgentTester:
     """Runs agents and flows in projects of one test. The fixture `agentops` returns it."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
-        # Test modules import this class before the settings exist, so Django is only imported at the first use.
-        from agentops.testing.fixture_flows import FixtureFlows
-        from agentops.testing.fixture_runs import FixtureRuns
+        # Imported here, because test modules import this class before Django has its settings.
+        from agentops.testing.fixture_runs import FixtureFlows, FixtureRuns
 
         self._runs = FixtureRuns(worker, folder)
         self._flows = FixtureFlows(worker, folder)
@@ -119,3 +125,66 @@ class AgentTester:
         if isinstance(result, FlowResult):
             return self._flows.decide(result, approved=approved, reason=reason)
         return self._runs.decide(result, approved=approved, reason=reason)
+
+
+SETTINGS = "agentops.settings"
+#: Environment variables of a real site that tests must not use.
+REAL_SITE_VARIABLES = ("DATABASE_URL", "REDIS_URL", "EMAIL_URL", "AGENTOPS_HTTPS")
+
+
+class TestingSite:
+    """The settings, the database and the worker of a process that runs tests. `home` is an empty directory."""
+
+    #: Otherwise pytest would take the class for tests, because of its name.
+    __test__ = False
+
+    def __init__(self, home: Path) -> None:
+        self.fixtures = home / "fixtures"
+        self.fixtures.mkdir()
+        #: Whether other code, such as pytest-django, has loaded the settings, and provides the database.
+        self.is_foreign = settings.configured
+        if not self.is_foreign:
+            _load_settings(home)
+            _create_database()
+        elif getattr(settings, "SETTINGS_MODULE", SETTINGS) != SETTINGS:
+            problem = "agentops needs its own Django settings: run its tests separately from those with"
+            raise pytest.UsageError(f"{problem} {settings.SETTINGS_MODULE}")
+        settings.AGENTOPS_FIXTURES = [*settings.AGENTOPS_FIXTURES, str(self.fixtures)]
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The worker that executes the runs of all tests, one at a time."""
+        from runs.worker.worker import Worker
+
+        return Worker()
+
+    def close(self) -> None:
+        """End the worker and close the database."""
+        from django.db import connections
+
+        if "worker" in self.__dict__:
+            self.worker.close(5)
+        if not self.is_foreign:
+            connections.close_all()
+
+
+def _load_settings(home: Path) -> None:
+    """Load the settings of a site in `home`."""
+    for name in REAL_SITE_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ |= {
+        "AGENTOPS_HOME": str(home),
+        "DJANGO_SETTINGS_MODULE": SETTINGS,
+        "SECRET_KEY": secrets.token_urlsafe(64),
+    }
+    django.setup()
+
+
+def _create_database() -> None:
+    from django.core.management import call_command
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        # Nothing needs to survive a power failure.
+        cursor.execute("PRAGMA synchronous=OFF")
+    call_command("migrate", verbosity=0)

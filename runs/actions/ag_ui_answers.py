@@ -33,14 +33,14 @@ class InterruptAnswer:
 
     @property
     def text(self) -> str | None:
-        """Return the answer as text for the agent; None without one."""
+        """The answer as text for the agent; None without one."""
         if self.is_cancelled or self.payload is None:
             return None
         return self.payload if isinstance(self.payload, str) else json.dumps(self.payload, ensure_ascii=False)
 
 
 def open_interrupt(run: AgentRun | None) -> str | None:
-    """Return the ID of the interrupt at the end of a run's AG-UI run; None without a question."""
+    """Return the ID of the interrupt that the run has open; None if it neither waits nor is paused."""
     if run is None or run.state not in (RunStatus.WAITING, RunStatus.PAUSED):
         return None
     last = log.events_of(run.pk).filter(type__in=_INTERRUPTING).order_by("-seq").first()
@@ -50,18 +50,16 @@ def open_interrupt(run: AgentRun | None) -> str | None:
 def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
     """Return the sequence number of an interrupt that was settled without this answer, in the log of the run.
 
-    Returns 0 if it belongs to a run that this one continues. Clients have to answer an interrupt before they send
-    anything else, even if another client has settled it: they then cancel it. Other answers would be lost, and so raise
-    `interrupt_not_open`.
+    Returns 0 if the interrupt belongs to a run that this one continues. Clients have to answer an interrupt before they
+    send anything else. If another client has settled it, they cancel it. Raises `Conflict` with the code
+    `interrupt_not_open` for any other answer, because it would be lost.
     """
     run_id, _, seq = answer.interrupt_id.partition(".")
     is_known = run is not None and seq.isdecimal() and run_id in _lineage(run) and _has_event(UUID(run_id), int(seq))
     if not is_known or not answer.is_cancelled:
         text = "the thread does not wait for an answer to this interrupt"
-        raise Conflict(
-            text + (": somebody has settled it. Cancel it to follow the run" if is_known else ""),
-            code="interrupt_not_open",
-        )
+        text += ": somebody has settled it. Cancel it to follow the run" if is_known else ""
+        raise Conflict(text, code="interrupt_not_open")
     return int(seq) if run is not None and run_id == str(run.pk) else 0
 
 
@@ -81,7 +79,7 @@ def is_decision(run: AgentRun) -> bool:
 
 
 def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
-    """Decide about the tool call that a run waits for. Raises `Invalid` and `Refusal`."""
+    """Decide about the tool call that a run waits for, and return the run. Raises `Refusal`."""
     if run.status_reason == WaitReason.APPROVAL:
         approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
         if approval is None:  # it was decided, or has expired, since the run was read
@@ -94,31 +92,33 @@ def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun
 
 
 def _unknown_call(run: AgentRun) -> UUID:
-    """Return the ID of the call in the interrupt. Several unknown outcomes are resolved one after another."""
-    asked = log.events_of(run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").values_list("ref_id", flat=True)
-    call_ids, named = list(unknown_calls.unresolved(run).values_list("pk", flat=True)), asked.first()
+    """Return the ID of the call that the interrupt is about. Several unknown outcomes are resolved one by one."""
+    waits = log.events_of(run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq")
+    call_ids = list(unknown_calls.unresolved(run).values_list("pk", flat=True))
     if not call_ids:
         raise Conflict("no outcome of a tool call is unknown any more", code="interrupt_not_open")
-    return named if named in call_ids else call_ids[0]
+    interrupting_id = waits.values_list("ref_id", flat=True).first()
+    return interrupting_id if interrupting_id in call_ids else call_ids[0]
 
 
 def _decision(answer: InterruptAnswer) -> Decision:
     """Return the decision about an approval. A cancelled interrupt denies the call."""
     if answer.is_cancelled:
         return Decision(approves=False)
-    given = {"approved": answer.payload} if isinstance(answer.payload, bool) else answer.payload
-    approves = _member(given, "approved", bool)
+    payload = {"approved": answer.payload} if isinstance(answer.payload, bool) else answer.payload
+    approves = _member(payload, "approved", bool)
     if approves is None:
         raise Invalid("the payload must be true, false, or an object with approved: true or false", pointer=PAYLOAD)
     return Decision(
         approves=approves,
-        arguments=_member(given, "editedArgs", dict) if approves else None,
-        always=approves and bool(_member(given, "always", bool)),
-        message="" if approves else _member(given, "message", str) or "",
+        arguments=_member(payload, "editedArgs", dict) if approves else None,
+        always=approves and bool(_member(payload, "always", bool)),
+        message="" if approves else _member(payload, "message", str) or "",
     )
 
 
 def _outcome(payload: Any) -> tuple[OutcomeChoice, str | None]:
+    """Return the choice about an unknown outcome, and its text. Raises `Invalid`."""
     choices = [choice.value for choice in OutcomeChoice]
     choice = _member(payload, "choice", str)
     if choice not in choices:
@@ -127,7 +127,7 @@ def _outcome(payload: Any) -> tuple[OutcomeChoice, str | None]:
 
 
 def _member(payload: Any, name: str, kind: type) -> Any:
-    """Return a member of an object, or None without it. Raises `Invalid` if it has another type."""
+    """Return a member of an object; None without it. Raises `Invalid` if the member has another type."""
     value = payload.get(name) if isinstance(payload, Mapping) else None
     if value is not None and not isinstance(value, kind):
         raise Invalid(f"{name} has the wrong type", pointer=f"{PAYLOAD}/{name}")

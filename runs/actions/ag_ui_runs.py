@@ -1,7 +1,7 @@
 """Requests of AG-UI clients: each starts a run, or continues the run of its thread.
 
-A thread of the client is a chain of runs here. The stored conversation is authoritative: only the new messages of a
-request are used, not the history that clients send with it.
+A thread of the client is a chain of runs here. Only the new messages of a request are used, not the history that
+clients send with it: the stored conversation counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AgUiRequest:
 
     thread_id: str
     run_id: str
-    #: The user messages at the end of the conversation. Messages after the last known one are new.
+    #: The user messages at the end of the client's conversation. Messages after the last known one are new.
     messages: Sequence[ClientMessage] = ()
     #: Text to add to the new message.
     context: str = ""
@@ -67,10 +67,11 @@ class _Turn:
     """The new content of a request: new messages as one text, and an answer to the open interrupt."""
 
     message: str | None
+    #: The client's ID of the last new message; empty without one.
     message_id: str
     media: Sequence[Media] = ()
     answer: InterruptAnswer | None = None
-    #: If set, do nothing, and return the events after this sequence number.
+    #: If set, nothing is done, and the client gets the events after this sequence number.
     follows_after: int | None = None
     tools: FrontEndTools = ()
     tool_results: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class _Turn:
 
     @property
     def text(self) -> str | None:
-        """Return the answer and the messages as one text; None if both are missing."""
+        """The answer and the messages as one text; None if both are missing."""
         answer = None if self.answer is None else self.answer.text
         texts = [text for text in (answer, self.message) if text is not None]
         return "\n\n".join(texts) if texts else None
@@ -91,12 +92,14 @@ class _Turn:
 def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
     """Start or continue the run of a thread. A repeated request does nothing and returns the same result.
 
-    Raises `thread_busy`, `decision_required`, `interrupt_not_open`, `MessageEmpty`, and the errors of the actions.
+    Raises `MessageEmpty`, `Conflict` with the code `thread_busy`, `decision_required` or `interrupt_not_open`, and the
+    errors of the actions.
     """
     return loading.repeating(partial(_start, actor, project, agent, request))
 
 
 def _start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
+    """Lock the newest run of the thread, and act on it. Repeats this if another request has added a newer run."""
     while True:
         with transaction.atomic():
             newest = _newest_run(agent, request.thread_id)
@@ -107,15 +110,20 @@ def _start(actor: Principal, project: Project, agent: Agent, request: AgUiReques
 
 
 def _newest_run(agent: Agent, thread_id: str) -> AgentRun | None:
-    """Return the current run of a thread; None for a new thread."""
+    """Return the newest run of a thread, also if a person has resumed it; None for a new thread."""
     newest = AgUiRun.objects.filter(agent=agent, thread_id=thread_id).select_related("run").order_by("-pk").first()
-    return None if newest is None else _successor(newest.run)
+    if newest is None:
+        return None
+    run = newest.run
+    while (successor := AgentRun.objects.filter(resumed_from=run).first()) is not None:
+        run = successor
+    return run
 
 
 def _lock(agent: Agent, run: AgentRun | None) -> None:
-    """Serialise the requests of a thread, so that two requests do not both start a run.
+    """Lock the run and the agent of a thread, so that of two requests only one starts a run.
 
-    Locks rows in the same order as a claim, to prevent a deadlock.
+    Locks them in the same order as a claim does, to prevent a deadlock.
     """
     if run is not None:
         AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run.pk).first()
@@ -125,7 +133,7 @@ def _lock(agent: Agent, run: AgentRun | None) -> None:
 def _start_or_repeat(
     actor: Principal, project: Project, agent: Agent, before: AgentRun | None, request: AgUiRequest
 ) -> AgUiRun:
-    """Start or continue the run of a thread whose newest run is `before`, unless the request already did so."""
+    """Start or continue the run of a thread whose newest run is `before`, unless an earlier request was the same."""
     requests = AgUiRun.objects.filter(agent=agent, thread_id=request.thread_id)
     earlier = requests.filter(client_run_id=request.run_id).first()
     if earlier is not None:
@@ -145,39 +153,36 @@ def _start_or_repeat(
     )
 
 
-def _successor(run: AgentRun) -> AgentRun:
-    """Return the run that currently continues this one."""
-    while (following := AgentRun.objects.filter(resumed_from=run).first()) is not None:
-        run = following
-    return run
-
-
 def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiRequest) -> _Turn:
-    """Return the new content of a request. Raises `interrupt_not_open` if its answer would be lost."""
+    """Return the new content of a request. Raises `Conflict` if its answer would be lost: see `settled_interrupt`."""
     ids = [message.id for message in request.messages]
     known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
-    known |= _stored(run, ids)
-    # Messages before a known one were sent together with it.
+    known |= _stored_ids(run, ids)
+    # Messages before a known one are not new: they were sent together with it.
     first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
     new = request.messages[first_new:]
     text = "\n\n".join(filter(None, (message.text for message in new))) + request.context if new else ""
     media = [part for message in new for part in message.media]
     turn = _Turn(
-        text if text or (new and not media) else None, new[-1].id if new else "", media, request.answer,
-        tools=request.tools, tool_results=request.tool_results,
-    )  # fmt: skip
+        text if text or (new and not media) else None,
+        new[-1].id if new else "",
+        media,
+        request.answer,
+        tools=request.tools,
+        tool_results=request.tool_results,
+    )
     if turn.answer is None or turn.answer.interrupt_id == ag_ui_answers.open_interrupt(run):
         return turn
     settled = ag_ui_answers.settled_interrupt(run, turn.answer)
     return replace(turn, answer=None, follows_after=None if turn.is_new else settled)
 
 
-def _stored(run: AgentRun | None, ids: Sequence[str]) -> set[str]:
-    """Return the IDs that this site has stored, from a snapshot of the conversation."""
-    own = [each for each in ids if re.fullmatch(UUID_PATTERN, each)]
-    if run is None or not own:
+def _stored_ids(run: AgentRun | None, ids: Sequence[str]) -> set[str]:
+    """Return the IDs that belong to stored messages. Clients have them from a snapshot of the conversation."""
+    uuids = [each for each in ids if re.fullmatch(UUID_PATTERN, each)]
+    if run is None or not uuids:
         return set()
-    rows = AgentRunMessage.objects.filter(pk__in=own, run__project=run.project_id)
+    rows = AgentRunMessage.objects.filter(pk__in=uuids, run__project=run.project_id)
     return {str(pk) for pk in rows.values_list("pk", flat=True)}
 
 
@@ -219,7 +224,7 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
             code="tool_result_required",
             call_id=str(question.call.pk),
         )
-    # Text of only spaces is neither a message nor an output.
+    # An output of only spaces is replaced, because a message must not be empty.
     text = NOT_RUN if result is None else result if result.strip() else NO_OUTPUT
     run = run_actions.reply(actor, run, text).run
     return run if turn.message is None else run_actions.send(actor, run, turn.message).run
@@ -228,10 +233,10 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
 def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
     """Continue an ended run after its last finished step, or as a new run if it has finished no step."""
     content = _content(turn)
-    # Not `step_count`: it includes a step that was stopped during its calls and is not finished.
-    for step in ancestry.steps_of(before, 1):
+    # Not `step_count`, which includes a step that was stopped during its calls.
+    if steps := ancestry.steps_of(before, 1):
         return run_actions.fork(
-            actor, before, step=step, message=turn.message, media=turn.media, front_end_tools=turn.tools
+            actor, before, step=steps[0], message=turn.message, media=turn.media, front_end_tools=turn.tools
         )
     # A run without a finished step can only start again from its prompt.
     if isinstance(before.prompt, str):
@@ -250,6 +255,7 @@ def _required(message: str | None) -> str:
 
 
 def _busy(run: AgentRun) -> Refusal:
+    """Return the error for a message to a run in progress."""
     facts: dict[str, Any] = {"run_id": str(run.pk), "run_status": run.status}
     if ag_ui_answers.is_decision(run):
         return Conflict(
@@ -260,6 +266,6 @@ def _busy(run: AgentRun) -> Refusal:
 
 
 def _last_message(run: AgentRun) -> AgentRunMessage | None:
-    """Return the user message at the start of a new run."""
+    """Return the last user message at the start of a new run; None without one."""
     messages = AgentRunMessage.objects.filter(run=run, role=AgentRunMessage.Role.USER)
     return messages.order_by("-position").first()

@@ -18,25 +18,24 @@ from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Conflict, NotFound
 from runs.agents.definition import Definition, check, examine
 from runs.errors import InvalidAgent
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.format import FixtureError
 from runs.lifecycle import creation, places
 from runs.lifecycle.creation import UserTurn
 from runs.models import Agent, AgentVersion
 from runs.providers import base as providers
 from runs.providers.messages import canonical
-from runs.tools.registry import UnknownTool
-from runs.tools.roots import RootRefused
+from runs.tools.catalogue import UnknownTool
+from runs.tools.rooted_files import RootRefused
 from runs.tools.sandbox.switches import ToolOff
 
 Outcome = Literal["created", "changed", "unchanged"]
 
-RECORDINGS = "fixture"
+#: The provider that plays fixtures.
+FIXTURES = "fixture"
 #: The setting at the start of an error message, as in "settings.budgets.tokens must be …".
 SETTING = re.compile(r"settings(\.[a-z_]+)+")
-
-
-#: Replacements for invalid fields, so that the other fields can be checked.
+#: Valid values in place of invalid required fields, so that the other fields can be checked.
 PLACEHOLDERS = {"agent_id": "agent", "provider": "fixture", "model": "none"}
 
 
@@ -58,16 +57,21 @@ class AgentNotFound(NotFound):
 
 
 def apply(
-    project: Project, definition: Mapping[str, Any], *, by: audit.Actor, changes: int | None = None
+    project: Project,
+    definition: Mapping[str, Any],
+    *,
+    by: audit.Actor,
+    expected_version: int | None = None,
+    expected_placement: Mapping[str, Any] | None = None,
 ) -> tuple[Agent, Outcome]:
     """Create the agent described by `definition`, or change the existing one. Omitted fields get defaults.
 
-    Omitted parts of the placement stay unchanged. A change of only the placement creates no version; unended runs
-    follow it.
+    Omitted parts of the placement stay unchanged. A change of only the placement creates no version, and also applies
+    to unended runs. Otherwise runs keep their copy of the definition.
 
-    `changes` is the version that the caller has read, 0 if the agent is new; None: any. Runs keep their copy of the
-    definition. Raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`, and then writes
-    nothing.
+    `expected_version`: the version that the caller has read; 0 if it expects no agent of this name; None to skip the
+    check. `expected_placement`: the placement that the caller has read, which has no versions; None to skip the check.
+    Writes nothing and raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`.
     """
     checked = _usable(project, definition)
     slug, behaviour, placement = checked.agent_id, checked.behaviour, checked.placement
@@ -88,8 +92,7 @@ def apply(
         changed = [name for name in fields if canonical(before[name]) != canonical(fields[name])]
         if not changed:
             return agent, "unchanged"
-        if changes not in (None, agent.version):
-            raise AgentChanged(f"the agent {slug!r} has version {agent.version} now", version=agent.version)
+        _refuse_stale(agent, changed, expected_version, expected_placement or {})
         for name in changed:
             setattr(agent, name, fields[name])
         new_in_version = [name for name in changed if name in behaviour]
@@ -102,6 +105,17 @@ def apply(
     return agent, "changed"
 
 
+def _refuse_stale(
+    agent: Agent, changed: Sequence[str], expected_version: int | None, expected_placement: Mapping[str, Any]
+) -> None:
+    """Raise `AgentChanged` if the caller has read another version, or another value of a placement that it changes."""
+    if expected_version not in (None, agent.version):
+        raise AgentChanged(f"the agent {agent.slug!r} has version {agent.version} now", version=agent.version)
+    for name, value in expected_placement.items():
+        if name in changed and getattr(agent, name) != value:
+            raise AgentChanged(f"the {name} of the agent {agent.slug!r} has been changed", version=agent.version)
+
+
 def problems_of(project: Project, definition: Mapping[str, Any]) -> list[InvalidAgent]:
     """Return all reasons why `apply` would refuse a definition, each with the pointer of the invalid field."""
     examined = examine(definition)
@@ -109,11 +123,11 @@ def problems_of(project: Project, definition: Mapping[str, Any]) -> list[Invalid
     if (checked := examined.definition) is None:
         if not invalid:
             return list(examined.problems)  # problems of the definition as a whole
-        # The valid fields are checked too, so that the user can correct all problems at once.
+        # Check the valid fields too, so that the user can correct all problems at once.
         valid = {name: definition[name] for name in Definition.model_fields if name in definition.keys() - invalid}
         try:
             checked = Definition.model_validate({**PLACEHOLDERS, **valid})
-        except ValidationError:  # a value that is not JSON hides the problems of other fields
+        except ValidationError:  # a value that is not JSON: other fields cannot be checked
             return list(examined.problems)
     agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
     problems = _problems_of_use(agent)
@@ -127,7 +141,7 @@ def versions_of(agent: Agent) -> QuerySet[AgentVersion]:
 
 
 def definition_at(agent: Agent, number: int) -> dict[str, Any] | None:
-    """Return the definition of a version; None if it is not stored."""
+    """Return the definition of a version; None if the version is not stored."""
     if number == agent.version:
         frozen: dict[str, Any] | None = agent.frozen()
     else:
@@ -138,17 +152,14 @@ def definition_at(agent: Agent, number: int) -> dict[str, Any] | None:
 def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the frozen agent of a run with `changes`, validated as a definition. Writes nothing.
 
-    Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is no longer valid.
+    Raises `InvalidAgent`, whose pointer names the invalid field, also if an unchanged field is no longer valid.
     """
     fields_before = {name: frozen[name] for name in Definition.model_fields if name in frozen}
     return {**frozen, **_usable(project, {**fields_before, **changes}).behaviour}
 
 
 def find(project: Project, agent_id: str) -> Agent:
-    """Return the agent of this name. Raises `AgentNotFound`.
-
-    An invalid name causes no query.
-    """
+    """Return the agent of this name. Raises `AgentNotFound`, for an invalid name without a query."""
     is_valid = re.match(SLUG_PATTERN, agent_id)
     agent = Agent.objects.filter(project=project, slug=agent_id).first() if is_valid else None
     if agent is None:
@@ -157,17 +168,20 @@ def find(project: Project, agent_id: str) -> Agent:
 
 
 def recorded_prompt(agent: Agent) -> UserTurn | None:
-    """Return the user message at the start of a fixture agent's recording; None without one."""
-    if agent.provider != RECORDINGS:
+    """Return the user message at the start of a fixture agent's fixture; None for other agents, or without one.
+
+    Raises `InvalidAgent` if the fixture cannot be read.
+    """
+    if agent.provider != FIXTURES:
         return None
     try:
-        return library.load(agent.model, agent.slug).answers[0].input.prompt
-    except (library.FixtureNotFound, providers.FixtureExhausted, FixtureError) as error:
+        return fixture_files.load_named(agent.model, agent.slug).answers[0].input.prompt
+    except (fixture_files.FixtureNotFound, providers.FixtureExhausted, FixtureError) as error:
         raise InvalidAgent(str(error), pointer="/model") from error
 
 
 def _usable(project: Project, definition: Mapping[str, Any]) -> Definition:
-    """Return a definition from which runs can start. Raises the first of `problems_of`."""
+    """Return the definition if runs can start from it. Raises `InvalidAgent` with the first problem otherwise."""
     checked = check(definition)
     agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
     for problem in _problems_of_use(agent):
@@ -198,6 +212,7 @@ def _problems_of_use(agent: Agent) -> Iterator[InvalidAgent]:
 
 
 def _invalid_field(agent: Agent, cause: BaseException | None) -> str:
+    """Return the pointer of the field that an error is about, by its type or its text."""
     match cause:
         case UnknownTool():
             return f"/tools/{agent.tools.index(cause.names[0])}"

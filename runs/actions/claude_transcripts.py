@@ -18,10 +18,13 @@ from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
 from agentops.base.database_clock import Now
 from runs.models import ClaudeTranscript, ClaudeTranscriptEntry
-from runs.models.claude_transcript import MAX_NAME
+from runs.models.sessions import MAX_NAME
 
-#: Maximum entries and characters of a page; a page has at least one entry.
-PAGE_ENTRIES, PAGE_SIZE = 500, 4 * 1024 * 1024
+#: Maximum entries of a page.
+PAGE_ENTRIES = 500
+#: Maximum characters of a page with more than one entry.
+PAGE_SIZE = 4 * 1024 * 1024
+#: The action in the audit log.
 TRANSCRIPT_DELETED = "transcript.deleted"
 
 
@@ -53,7 +56,7 @@ def of_session(project_id: UUID, project_key: str, session_id: str) -> QuerySet[
 
 
 def append(project_id: UUID, name: TranscriptName, entries: Sequence[Mapping[str, Any]]) -> int:
-    """Append entries, and return how many were new. An entry with an already stored `uuid` is skipped."""
+    """Append entries. Returns how many were new: an entry whose `uuid` is already stored is skipped."""
     if not entries:
         return 0
     with transaction.atomic():
@@ -65,16 +68,17 @@ def append(project_id: UUID, name: TranscriptName, entries: Sequence[Mapping[str
 
 
 def _locked(project_id: UUID, name: TranscriptName) -> ClaudeTranscript:
-    """Return the transcript, locked against other appends until the end of the transaction."""
+    """Return the transcript, locked against other appends until the end of the transaction. Creates it if necessary."""
     identity = {"project_id": project_id, **asdict(name)}
     transcripts = ClaudeTranscript.objects.filter(**identity)
-    # The update takes the lock. It matches no row if the transcript does not exist, or was just deleted.
+    # The UPDATE takes the lock. It matches no row if the transcript does not exist, or was deleted in between.
     while not transcripts.update(modified_at=Now()):
         transcripts.get_or_create(defaults={"modified_at": Now()}, **identity)
     return transcripts.get()
 
 
 def _new_rows(transcript: ClaudeTranscript, entries: Sequence[Mapping[str, Any]]) -> list[ClaudeTranscriptEntry]:
+    """Return the unsaved rows of the entries whose `uuid` is not stored yet, or that have none."""
     uuids = {uuid for entry in entries if (uuid := _uuid_of(entry))}
     known = set(transcript.entries.filter(uuid__in=uuids).values_list("uuid", flat=True))
     rows: list[ClaudeTranscriptEntry] = []
@@ -91,13 +95,13 @@ def _new_rows(transcript: ClaudeTranscript, entries: Sequence[Mapping[str, Any]]
 
 
 def _uuid_of(entry: Mapping[str, Any]) -> str:
-    """Return the ID of an entry, or an empty text if it has no ID that can be stored."""
+    """Return the `uuid` of an entry; "" if it has none that can be stored."""
     uuid = entry.get("uuid")
     return uuid if isinstance(uuid, str) and uuid.isprintable() and len(uuid) <= MAX_NAME else ""
 
 
 def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
-    """Return the entries after a position, up to the limits of a page."""
+    """Return the entries after a position, up to the limits of a page, and at least one if there is any."""
     rows = transcript.entries.filter(position__gt=after).order_by("position").values_list("position", "content")
     texts: list[str] = []
     size, last = 0, after
@@ -111,13 +115,13 @@ def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
 
 
 def delete(project: Project, name: TranscriptName, *, by: Actor) -> int:
-    """Delete a transcript, and with a session the transcripts of its sub-agents. Return how many were deleted.
+    """Delete a transcript; with a session also the transcripts of its sub-agents. Returns how many were deleted.
 
     The caller checks the permission (Action.OPERATE).
     """
-    found = named(project.pk, name) if name.subpath else of_session(project.pk, name.project_key, name.session_id)
+    rows = named(project.pk, name) if name.subpath else of_session(project.pk, name.project_key, name.session_id)
     with transaction.atomic():
-        count = found.delete()[1].get(ClaudeTranscript._meta.label, 0)
+        count = rows.delete()[1].get(ClaudeTranscript._meta.label, 0)
         if count:
             before = {**{key: value for key, value in asdict(name).items() if value}, "transcripts": count}
             record(by, TRANSCRIPT_DELETED, project=project, before=before)

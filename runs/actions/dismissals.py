@@ -1,8 +1,6 @@
-"""Dismiss runs that need a person: a known failure, a silent run of another runner, or a session that its user has
-left.
+"""Dismiss runs that need a person: failed runs, silent external runs, and external sessions that wait for their user.
 
-A dismissed run, or flow run, is removed from the list of runs.queries.overview.needs. Its status and its log do not
-change.
+A dismissed run or flow run is no longer listed by runs.queries.needs. Its status and its log do not change.
 """
 
 from __future__ import annotations
@@ -18,20 +16,19 @@ from agentops.base.refusals import Conflict
 from runs.actions.flow_run_actions import FlowRunAuditAction
 from runs.actions.run_actions import RunAuditAction
 from runs.models import AgentRun, FlowRun
-from runs.queries.overview.flow_needs import failed_flow_runs
-from runs.queries.overview.needs import FAILED_FOR, failed_runs
+from runs.queries.flow_needs import failed_flow_runs
+from runs.queries.needs import FAILED_FOR, failed_runs
 from runs.statuses import RunStatus
 
 
 class NotDismissable(Conflict):
-    """Only failed runs and flow runs, silent runs of other runners, and their sessions that wait can be dismissed."""
+    """The run cannot be dismissed: it has not failed, and is no external run that is silent or waits."""
 
     code = "not_dismissable"
 
 
 def dismiss(actor: Actor, run: AgentRun) -> bool:
-    """Dismiss a failed run, or a run of another runner that is silent or waits. Return False if it was already
-    dismissed.
+    """Dismiss a failed run, or an external run that is silent or waits. Returns False if it was already dismissed.
 
     Raises `NotDismissable` for other runs. The caller has checked the permission.
     """
@@ -42,22 +39,22 @@ def dismiss(actor: Actor, run: AgentRun) -> bool:
             f"only failed runs, silent external runs and waiting sessions can be dismissed; this one is {run.status}"
         )
     now = database_clock.now()
-    goes_on = is_silent or is_session
-    if goes_on and run.log.last_event_at is not None:
-        # The runner's clock may be ahead.
+    may_continue = is_silent or is_session
+    if may_continue and run.log.last_event_at is not None:
+        # Not before the last event: the runner's clock may be ahead.
         now = max(now, run.log.last_event_at)
     with transaction.atomic():
-        # Guarded by the values that the caller read, so that of two requests one dismisses the run. A run that
-        # continues can be dismissed again later.
+        # Guarded by the values that the caller has read, so that only one of two requests dismisses the run. A run that
+        # may continue can be dismissed again later.
         changed = AgentRun.objects.filter(pk=run.pk, status=run.status, dismissed_at=run.dismissed_at)
-        if (run.dismissed_at is not None and not goes_on) or not changed.update(dismissed_at=now):
+        if (run.dismissed_at is not None and not may_continue) or not changed.update(dismissed_at=now):
             return False
         record(actor, RunAuditAction.RUN_DISMISSED, project=run.project, obj=run, after={"dismissed_at": now})
     return True
 
 
 def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
-    """Dismiss a failed flow run. Return False if it was already dismissed.
+    """Dismiss a failed flow run. Returns False if it was already dismissed.
 
     Raises `NotDismissable` for other flow runs. The caller has checked the permission.
     """
@@ -73,7 +70,7 @@ def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
 
 
 def dismiss_failed(actor: Actor, project: Project, upto: datetime) -> int:
-    """Dismiss the listed failed runs and flow runs of a project that ended until a time. Return their number."""
+    """Dismiss the listed failed runs and flow runs of a project that had ended by a time. Returns how many."""
     now = database_clock.now()
     with transaction.atomic():
         runs = failed_runs([project.pk]).filter(completed_at__lte=upto).update(dismissed_at=now)

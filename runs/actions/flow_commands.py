@@ -1,4 +1,7 @@
-"""Commands to flow runs: send, reply and resume. Each is recorded, and reaches only the run that it names."""
+"""Commands to flow runs: send, reply and resume. Each is recorded in the log of the flow run.
+
+A message reaches only the node's run that the command names.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from agentops.base.refusals import Invalid
 from runs.actions import flow_run_actions
 from runs.actions.flow_run_actions import locked, refuse_ended
 from runs.errors import MessageEmpty
-from runs.flows.definition.definition_problems import pointer_of
+from runs.flows.definition import pointer_of
 from runs.flows.kernel.flow_decisions import Decisions
-from runs.flows.kernel.sizes import is_larger
+from runs.flows.kernel.json_values import is_larger
 from runs.lifecycle import flow_transitions, inbox
 from runs.models import AgentRun, FlowRun
 from runs.statuses import RunStatus
-from timeline.events.command import CommandReceived
+from timeline.display import PREVIEW_BYTES
+from timeline.events.notice import CommandReceived
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.preview import PREVIEW_BYTES
 
 MESSAGES = ("send", "reply")
 TYPES = (*MESSAGES, "resume")
@@ -46,8 +49,9 @@ class _Message:
 
 
 def command(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
-    """Carry out a command, `{"type", "runId", "message"}`, and record it if it is invalid. Not for use in a
-    transaction.
+    """Carry out a command, `{"type", "runId", "message"}`, or record it as refused if it is invalid.
+
+    Not for use in a transaction. Raises the errors of `carry_out`.
     """
     with recording_refusals(actor, flow_run, body):
         return carry_out(actor, flow_run, body)
@@ -55,9 +59,9 @@ def command(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun
 
 @contextmanager
 def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> Iterator[None]:
-    """Record an invalid command as `command.received` of the flow run, with its payload; then raise its error.
+    """If a command in the `with` block raises `Invalid`, record it as a refused `command.received` of the flow run.
 
-    Wraps the transaction of the command. The command is recorded after the rollback.
+    Wraps the transaction of the command, which is rolled back first. The error is raised again.
     """
     try:
         yield
@@ -67,9 +71,9 @@ def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any])
 
 
 def carry_out(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
-    """Carry out a command. `resume` needs no runId. A message to a paused flow run waits in the snapshot.
+    """Carry out a command. `resume` needs no runId. A message to a paused flow run is kept until the resume.
 
-    Raises `Invalid`, and `run_terminal` if the flow run has ended; nothing is written then.
+    Writes nothing and raises `Invalid`, or `Conflict` with the code `run_terminal` if the flow run has ended.
     """
     with transaction.atomic():
         fresh = locked(flow_run.pk)
@@ -110,38 +114,36 @@ def _checked(flow_run: FlowRun, body: Mapping[str, Any]) -> _Message | None:
 
 
 def _open_run(flow_run: FlowRun, run_id: JsonValue) -> AgentRun:
-    """Return the current run of the named conversation, if it belongs to an open node of this flow run."""
+    """Return the newest run of the named run's lineage. Raises `Invalid` unless it is an open run of this flow run."""
     if isinstance(run_id, str) and re.fullmatch(UUID_PATTERN, run_id):
-        named = AgentRun.objects.filter(pk=UUID(run_id), flow_run=flow_run).first()
-        current = AgentRun.objects.filter(root_run=named.root_run_id) if named is not None else None
-        run = current.exclude(status=RunStatus.RESUMED).first() if current is not None else None
+        named = AgentRun.objects.filter(pk=UUID(run_id), flow_run=flow_run).values("root_run")[:1]
+        run = AgentRun.objects.filter(root_run__in=named).exclude(status=RunStatus.RESUMED).first()
         if run is not None and not run.state.terminal:
             return run
     raise Invalid("runId is not an open run of this flow run", code="run_not_in_flow", pointer="/runId")
 
 
 def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:
-    """Record a message, and deliver it to its run, or keep it until the resume if the flow run is paused."""
+    """Record a message, and deliver it to its run. If the flow run is paused, keep it in the snapshot instead."""
     graph = flow_transitions.graph_of_run(flow_run)
     snapshot = flow_transitions.snapshot_of(flow_run, graph)
     payload: JsonValue = {"runId": message.run_id, "message": message.text}
     received = Entry(CommandReceived(type=message.type, by=by or None, payload=payload), ref_id=message.run.pk)
     if flow_run.state is RunStatus.PAUSED:
-        # Masked as in the log, which lists waiting messages.
+        # Masked like in the log, because pages list waiting messages.
         text = flow_transitions.clean_with(flow_run)(message.text)
-        waiting = {"type": message.type, "message": text, "by": by}
-        queued = [*snapshot["inbox"].get(message.run_id, []), waiting]
-        snapshot = {**snapshot, "inbox": {**snapshot["inbox"], message.run_id: queued}}
+        waiting = [*snapshot["inbox"].get(message.run_id, []), {"type": message.type, "message": text, "by": by}]
+        snapshot = {**snapshot, "inbox": {**snapshot["inbox"], message.run_id: waiting}}
     else:
-        act = inbox.reply if message.type == "reply" else inbox.send
-        act(message.run.pk, message.text, by=by)
+        post = inbox.reply if message.type == "reply" else inbox.send
+        post(message.run.pk, message.text, by=by)
     flow_transitions.keep(
         flow_run, Decisions(snapshot), source=Source.WEB, by=by, before=[received], is_due=flow_run.is_due
     )
 
 
 def _record_refused(flow_run: FlowRun, body: Mapping[str, Any], *, by: str, code: str) -> None:
-    """Record an invalid command in the flow run's log. A payload that is too large is left out."""
+    """Record an invalid command in the flow run's log, unless it has ended. Of a large payload, only field names."""
     payload: JsonValue = dict(body)
     if is_larger(payload, PREVIEW_BYTES):
         payload = {"truncated": True, "fields": [name[:64] for name in sorted(body)[:20]]}

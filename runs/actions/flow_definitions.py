@@ -16,7 +16,7 @@ from agentops.accounts.names import SLUG_PATTERN
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Conflict
 from runs.errors import FlowNotFound, InvalidFlow
-from runs.flows.definition.definition_problems import DefinitionProblem, examine, pointer_of
+from runs.flows.definition import DefinitionProblem, examine, pointer_of
 from runs.lifecycle import creation, node_runs
 from runs.models import Agent, Flow, FlowVersion
 from runs.providers import flow_node
@@ -44,24 +44,26 @@ def problems_of(project: Project, definition: Any) -> list[DefinitionProblem]:
 
 
 def checked(project: Project, definition: Any) -> tuple[dict[str, Any] | None, list[DefinitionProblem]]:
-    """Return a definition with its defaults, or None if its structure is invalid, and all its problems."""
+    """Return the definition with its defaults (None if its structure is invalid), and all its problems."""
     fields, problems = examine(definition)
-    return fields, problems if fields is None else [*problems, *_unknown_parts(project, fields)]
+    return fields, (problems if fields is None else [*problems, *_unusable_parts(project, fields)])
 
 
-def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | None = None) -> tuple[Flow, Outcome]:
+def apply(
+    project: Project, definition: Any, *, by: audit.Actor, expected_version: int | None = None
+) -> tuple[Flow, Outcome]:
     """Create the flow described by `definition`, or change the existing one.
 
-    `changes` is the version that the caller has read, 0 if the flow is new; None: any. Runs keep their copy of the
-    definition. Raises `InvalidFlow` with all problems, or `FlowChanged`.
+    `expected_version`: the version that the caller has read; 0 if it expects no flow of this name; None to skip the
+    check. Runs keep their copy of the definition. Raises `InvalidFlow` with all problems, or `FlowChanged`.
     """
-    return store(project, usable(project, definition), by=by, changes=changes)
+    return store(project, usable(project, definition), by=by, expected_version=expected_version)
 
 
 def usable(project: Project, definition: Any) -> dict[str, Any]:
-    """Return a definition with its defaults, ready to be stored. Raises `InvalidFlow` with all problems.
+    """Return the definition with its defaults, ready to be stored. Raises `InvalidFlow` with all problems.
 
-    Called outside of a transaction: the check of a large definition may take seconds.
+    Call this outside of a transaction, because the check of a large definition may take seconds.
     """
     fields, problems = checked(project, definition)
     if fields is None or problems:
@@ -71,7 +73,9 @@ def usable(project: Project, definition: Any) -> dict[str, Any]:
     return fields
 
 
-def store(project: Project, fields: dict[str, Any], *, by: audit.Actor, changes: int | None) -> tuple[Flow, Outcome]:
+def store(
+    project: Project, fields: dict[str, Any], *, by: audit.Actor, expected_version: int | None
+) -> tuple[Flow, Outcome]:
     """Create or change a flow; see `apply`. `fields` are returned by `usable`. Raises `FlowChanged`."""
     slug, title = fields["flow_id"], fields.get("title") or ""
     with transaction.atomic():
@@ -84,7 +88,7 @@ def store(project: Project, fields: dict[str, Any], *, by: audit.Actor, changes:
         if not created:
             if not changed:
                 return flow, "unchanged"
-            if changes not in (None, flow.version):
+            if expected_version not in (None, flow.version):
                 raise FlowChanged(f"the flow {slug!r} has version {flow.version} now", version=flow.version)
             flow.definition, flow.title, flow.version = fields, title, flow.version + 1
             flow.save(update_fields=["definition", "title", "version", "updated_at"])
@@ -101,10 +105,10 @@ def delete(flow: Flow, *, by: audit.Actor) -> None:
         flow.delete()
 
 
-def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
-    """Yield the agents and tools that the project does not have or a node cannot use."""
-    wanted = {node["agent"] for node in fields["nodes"] if node["type"] == "agent"}
-    agents = set(Agent.objects.filter(project=project, slug__in=wanted).values_list("slug", flat=True))
+def _unusable_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
+    """Yield a problem for each agent or tool that the project does not have, or that a node cannot use."""
+    names = {node["agent"] for node in fields["nodes"] if node["type"] == "agent"}
+    agents = set(Agent.objects.filter(project=project, slug__in=names).values_list("slug", flat=True))
     for index, node in enumerate(fields["nodes"]):
         if node["type"] == "agent" and node["agent"] not in agents:
             text = f"the project has no agent {node['agent'][:64]!r}"
@@ -116,6 +120,7 @@ def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[Defi
 def _tool_problems(
     project: Project, fields: Mapping[str, Any], node: Mapping[str, Any], index: int
 ) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a tool node: an unknown tool, one for agents only, or invalid settings."""
     tool = TOOLS.get(node["tool"])
     at = pointer_of("nodes", index, "tool")
     if tool is None:
@@ -126,16 +131,14 @@ def _tool_problems(
     else:
         settings = {**(node.get("settings") or {}), flow_node.CALL: {"tool": tool.name, "arguments": {}}}
         config = node_runs.tool_config(fields["flow_id"], 1, tool.name, settings)
-        caller = Agent(project=project, slug=fields["flow_id"], **{n: config[n] for n in _CHECKED})
+        checked_fields = {name: config[name] for name in ("provider", "model", "tools", "settings")}
+        caller = Agent(project=project, slug=fields["flow_id"], **checked_fields)
         for problem in creation.agent_problems(caller):
             yield DefinitionProblem("unusable_tool", str(problem), pointer_of("nodes", index, "settings"))
 
 
-_CHECKED = ("provider", "model", "tools", "settings")
-
-
 def find(project: Project, flow_id: str) -> Flow:
-    """Return the flow of this name. Raises `FlowNotFound`. An invalid name causes no query."""
+    """Return the flow of this name. Raises `FlowNotFound`, for an invalid name without a query."""
     is_valid = re.match(SLUG_PATTERN, flow_id)
     flow = Flow.objects.filter(project=project, slug=flow_id).first() if is_valid else None
     if flow is None:
@@ -149,7 +152,7 @@ def versions_of(flow: Flow) -> QuerySet[FlowVersion]:
 
 
 def definition_at(flow: Flow, number: int) -> dict[str, Any] | None:
-    """Return the definition of a version; None if it is not stored."""
+    """Return the definition of a version; None if the version is not stored."""
     if number == flow.version:
         current: dict[str, Any] = flow.definition
         return current
@@ -159,9 +162,13 @@ def definition_at(flow: Flow, number: int) -> dict[str, Any] | None:
 
 def _store_version(flow: Flow, by: audit.Actor, changed: list[str]) -> None:
     FlowVersion.objects.create(
-        flow=flow, number=flow.version, definition=flow.definition, changed=changed,
-        created_by=(by if isinstance(by, str) else by.actor)[:200], created_at=flow.updated_at,
-    )  # fmt: skip
+        flow=flow,
+        number=flow.version,
+        definition=flow.definition,
+        changed=changed,
+        created_by=(by if isinstance(by, str) else by.actor)[:200],
+        created_at=flow.updated_at,
+    )
 
 
 def _audit(by: audit.Actor, flow: Flow, *, before: Mapping[str, Any], changed: list[str], is_new: bool) -> None:

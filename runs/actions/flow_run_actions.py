@@ -21,14 +21,14 @@ from runs import chaos
 from runs.actions.resume import check_message
 from runs.errors import FlowRunNotFound
 from runs.flows.kernel import advance as kernel
-from runs.flows.kernel.flow_decisions import Decisions, Happened
+from runs.flows.kernel.flow_decisions import Decisions, NewEvent
 from runs.flows.kernel.snapshot import FlowStatus
-from runs.lifecycle import flow_creation, flow_transitions, inbox, node_runs
+from runs.lifecycle import flow_transitions, inbox, node_runs
 from runs.lifecycle.wake import wake_flows
 from runs.models import AgentRun, Flow, FlowRun, FlowVisit
 from runs.statuses import RunStatus
-from timeline.events.command import CommandReceived
 from timeline.events.flow import NodeStarted
+from timeline.events.notice import CommandReceived
 from timeline.log import Entry
 from timeline.models import Source
 
@@ -42,14 +42,16 @@ class FlowRunAuditAction(enum.StrEnum):
 
 def create(actor: Actor, flow: Flow, inputs: Mapping[str, Any]) -> FlowRun:
     """Create a queued run of a flow. Raises `InvalidFlowInputs`. Not for use in a transaction: see `check_inputs`."""
-    return create_checked(actor, flow_creation.check_inputs(flow, inputs))
+    return create_checked(actor, flow_transitions.check_inputs(flow, inputs))
 
 
-def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedule_id: UUID | None = None) -> FlowRun:
+def create_checked(
+    actor: Actor, checked: flow_transitions.CheckedInputs, *, schedule_id: UUID | None = None
+) -> FlowRun:
     """Create a queued run of a flow with checked inputs."""
     flow = checked.flow
     with transaction.atomic():
-        flow_run = flow_creation.create(checked, by=name_of(actor), schedule_id=schedule_id)
+        flow_run = flow_transitions.create(checked, by=name_of(actor), schedule_id=schedule_id)
         after = {"status": flow_run.status, "flow_id": flow.slug, "version": flow.version}
         record(actor, FlowRunAuditAction.FLOW_RUN_CREATED, project=flow.project, obj=flow_run, after=after)
     return flow_run
@@ -58,7 +60,7 @@ def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedu
 def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
     """Pause a flow run now, and the runs of its nodes after their current steps. Does nothing if it is already paused.
 
-    Runs that wait for a person keep waiting. Raises `run_terminal`.
+    Runs that wait for a person keep waiting. Raises `Conflict` with the code `run_terminal` if the flow run has ended.
     """
     with transaction.atomic():
         fresh = locked(flow_run.pk)
@@ -74,10 +76,10 @@ def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
 
 
 def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> FlowRun:
-    """Continue a paused flow run: exactly one `flow.resumed`, and each open node is entered again once.
+    """Continue a paused flow run, and the paused runs of its nodes, with `message` or "continue".
 
-    The paused run of a node is resumed with `message`, or with "continue". Raises `flow_run_not_paused`, and then
-    writes nothing.
+    Of concurrent calls only one succeeds. Raises `Conflict` with the code `flow_run_not_paused`, and `MessageEmpty` or
+    `Invalid` for the message.
     """
     check_message(message)
     by = name_of(actor)
@@ -96,16 +98,23 @@ def resume(actor: Actor, flow_run: FlowRun, *, message: str | None = None) -> Fl
         _deliver(snapshot["inbox"], runs)
         _mark_reentries(fresh, runs, message)
         record(
-            actor, FlowRunAuditAction.FLOW_RUN_RESUMED, project=fresh.project, obj=fresh,
-            before={"status": RunStatus.PAUSED.value}, after={"status": fresh.status},
-        )  # fmt: skip
+            actor,
+            FlowRunAuditAction.FLOW_RUN_RESUMED,
+            project=fresh.project,
+            obj=fresh,
+            before={"status": RunStatus.PAUSED.value},
+            after={"status": fresh.status},
+        )
         wake_flows()
         chaos.point("command.in_transaction")
     return fresh
 
 
 def stop(actor: Actor, flow_run: FlowRun) -> FlowRun:
-    """Stop a flow run and the runs of its nodes. Does nothing if it is already stopped. Raises `run_terminal`."""
+    """Stop a flow run and the runs of its nodes. Does nothing if it is already stopped.
+
+    Raises `Conflict` with the code `run_terminal` if the flow run has ended otherwise.
+    """
     with transaction.atomic():
         fresh = locked(flow_run.pk)
         if fresh.state is RunStatus.STOPPED:
@@ -118,9 +127,13 @@ def stop(actor: Actor, flow_run: FlowRun) -> FlowRun:
         flow_transitions.keep(fresh, decisions, source=Source.WEB, by=name_of(actor))
         node_runs.stop_all(fresh)
         record(
-            actor, FlowRunAuditAction.FLOW_RUN_STOPPED, project=fresh.project, obj=fresh,
-            before=before, after={"status": fresh.status, "stopped_runs": len(affected)},
-        )  # fmt: skip
+            actor,
+            FlowRunAuditAction.FLOW_RUN_STOPPED,
+            project=fresh.project,
+            obj=fresh,
+            before=before,
+            after={"status": fresh.status, "stopped_runs": len(affected)},
+        )
         chaos.point("command.in_transaction")
     return fresh
 
@@ -131,9 +144,7 @@ def affected_runs(flow_run: FlowRun) -> list[AgentRun]:
 
 
 def locked(flow_run_id: UUID) -> FlowRun:
-    """Return a flow run with its row locked, so that a concurrent advance is finished and visible. Raises
-    `FlowRunNotFound`.
-    """
+    """Lock and return a flow run, so that a concurrent change is finished and visible. Raises `FlowRunNotFound`."""
     rows = FlowRun.objects.select_for_update(no_key=True, of=("self",))
     flow_run = rows.filter(pk=flow_run_id).first()
     if flow_run is None:
@@ -142,7 +153,7 @@ def locked(flow_run_id: UUID) -> FlowRun:
 
 
 def refuse_ended(flow_run: FlowRun) -> None:
-    """Raise `run_terminal` if the flow run has ended."""
+    """Raise `Conflict` with the code `run_terminal` if the flow run has ended."""
     if flow_run.state.terminal:
         raise Conflict(
             f"a {flow_run.status} flow run accepts no commands", code="run_terminal", run_status=flow_run.status
@@ -150,14 +161,15 @@ def refuse_ended(flow_run: FlowRun) -> None:
 
 
 def _open_runs_by_key(flow_run: FlowRun) -> dict[str, AgentRun]:
-    """Return the current run of each open visit's conversation, by the visit's key."""
+    """Return the newest run of each open visit, by the key of the visit."""
     visits = FlowVisit.objects.open().filter(flow_run=flow_run, session__isnull=False)
     sessions = {visit.session_id: visit.key for visit in visits}
     runs = node_runs.current_runs([session for session in sessions if session is not None])
     return {sessions[session]: run for session, run in runs.items()}
 
 
-def _with_run(event: Happened, runs: Mapping[str, AgentRun]) -> Happened:
+def _with_run(event: NewEvent, runs: Mapping[str, AgentRun]) -> NewEvent:
+    """Return a `node.started` event with the run of its visit; other events unchanged."""
     run = runs.get(event.visit.key) if event.visit is not None else None
     if run is None or not isinstance(event.payload, NodeStarted):
         return event
@@ -170,22 +182,24 @@ def _received(message: str, by: str) -> Entry:
 
 
 def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, AgentRun]) -> None:
-    """Deliver the messages that waited for the resume, each only to the conversation that it names."""
+    """Deliver the messages that waited for the resume, each to the newest run of the lineage that it names."""
     by_lineage = {run.root_run_id: run for run in runs.values()}
     for run_id, waiting in messages.items():
         addressed = AgentRun.objects.filter(pk=UUID(run_id)).first()
         run = by_lineage.get(addressed.root_run_id) if addressed is not None else None
-        for each in waiting if run is not None else ():
-            act = inbox.reply if each["type"] == "reply" else inbox.send
+        if run is None:
+            continue
+        for message in waiting:
+            post = inbox.reply if message["type"] == "reply" else inbox.send
             try:
-                act(run.pk, each["message"], by=each["by"])  # type: ignore[union-attr]
+                post(run.pk, message["message"], by=message["by"])
             except Refusal:
-                break  # it has ended in the meantime, and reads no more messages
+                break  # the run has ended in the meantime, and reads no more messages
 
 
 def _mark_reentries(flow_run: FlowRun, runs: Mapping[str, AgentRun], message: str | None) -> None:
-    """Mark the runs that this flow's pause has paused, or is about to pause, to be resumed once they are paused."""
+    """Mark visits, so that their runs are resumed with the message once the pause of the flow has paused these runs."""
     keys = [key for key, run in runs.items() if not run.state.terminal and not node_runs.waits_for_person(run)]
-    # Cleaned as the run will store it: no column can store a NUL or an unpaired surrogate.
+    # Cleaned like a run's message, because no column can store a NUL or an unpaired surrogate.
     reentry = MODEL_INPUT.clean_text(message or "")[0]
     FlowVisit.objects.filter(flow_run=flow_run, key__in=keys).update(reentry=reentry)

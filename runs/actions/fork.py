@@ -16,9 +16,9 @@ from django.db import transaction
 from agentops.base.refusals import Conflict, Invalid
 from runs.actions import agent_definitions
 from runs.actions.resume import check_message
-from runs.conversation import ancestry, message_text
+from runs.conversation import ancestry, transcript
 from runs.errors import InvalidAgent, RunNotFound
-from runs.lifecycle import creation
+from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 
@@ -37,16 +37,17 @@ def fork(
     agent: Mapping[str, Any] | None = None,
     front_end_tools: creation.FrontEndTools | None = None,
 ) -> AgentRun:
-    """Create a run that continues from a checkpoint of a conversation. Later events do not matter.
+    """Create a run that continues from a checkpoint in the conversation of run `run_id`: by step, or by its ID.
 
     The new run is the root of a new lineage. Its step numbers continue from the checkpoint, with a new step budget, up
-    to the cap. `forked_from` is the run that made the checkpoint; for a resumed run this may be an earlier attempt.
+    to the cap. Its `forked_from` is the run that made the checkpoint, which may be a run that run `run_id` continues.
 
     The model receives the conversation up to the checkpoint, and then `message` with its `media`. Without a message it
     continues from the results of its tools; after a final answer it gets "continue". `agent` contains changed fields of
-    the definition, see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace the tools of the run.
+    the definition, see `EDITABLE`; instructions replace the earlier ones. `front_end_tools` replace the run's tools.
 
-    Raises `no_checkpoint`, `max_total_steps_exceeded`, `MessageEmpty` or `InvalidAgent`, and then writes nothing.
+    Writes nothing and raises `RunNotFound`, `MessageEmpty`, `InvalidAgent`, `Invalid` (`no_checkpoint`) or `Conflict`
+    (`max_total_steps_exceeded`).
     """
     check_message(message)
     with transaction.atomic():
@@ -54,7 +55,8 @@ def fork(
         if run is None:
             raise RunNotFound(f"no run {run_id}")
         checkpoint = _checkpoint(run, step, checkpoint_id)
-        origin = _lock_run(checkpoint.run_id)
+        # Locked, so that a concurrent removal cannot hide the run.
+        origin = inbox.lock_run(checkpoint.run_id, "project", "agent")
         checkpoint.run = origin
         opening = Opening(
             config=creation.with_front_end_tools(_config(origin, agent or {}), front_end_tools),
@@ -69,6 +71,7 @@ def fork(
 
 
 def _checkpoint(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Checkpoint:
+    """Return the checkpoint to fork from. Raises `Invalid`, or `Conflict` if no step is left after it."""
     if (step is None) == (checkpoint_id is None):
         raise Invalid("exactly one of step and checkpoint is required", pointer="/step")
     checkpoint = ancestry.checkpoint_of(run, step=step, checkpoint_id=checkpoint_id)
@@ -84,17 +87,8 @@ def _checkpoint(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> 
     return checkpoint
 
 
-def _lock_run(run_id: UUID) -> AgentRun:
-    """Lock the run, so that a concurrent removal cannot hide it."""
-    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project", "agent")
-    run = rows.filter(pk=run_id).first()
-    if run is None:
-        raise RunNotFound(f"no run {run_id}")
-    return run
-
-
 def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frozen agent with the changes. Error pointers begin with `agent`."""
+    """Return the frozen agent with the changes. Raises `InvalidAgent`, whose pointer begins with `/agent`."""
     if unknown := sorted(changes.keys() - set(EDITABLE)):
         raise InvalidAgent(f"a fork cannot change the {unknown[0]!r} of an agent", pointer=f"/agent/{unknown[0]}")
     if origin.agent_config.get("instructions") and changes.get("instructions") == "":
@@ -108,8 +102,9 @@ def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _turns(checkpoint: Checkpoint, message: str | None, media: Sequence[creation.Media]) -> list[creation.UserTurn]:
+    """Return the user message of the fork; none if the model continues from the results of its tools."""
     if message is not None or media:
         return [creation.turn_of(message, media)]
     last = AgentRunMessage.objects.filter(run=checkpoint.run_id, position=checkpoint.last_message_position)
     is_answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
-    return [message_text.CONTINUE] if is_answered else []
+    return [transcript.CONTINUE] if is_answered else []

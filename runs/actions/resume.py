@@ -16,8 +16,8 @@ from django.db import transaction
 
 from agentops.base.refusals import Conflict, Invalid
 from runs import chaos
-from runs.conversation.message_text import CONTINUE
-from runs.errors import MessageEmpty, RunNotFound
+from runs.conversation.transcript import CONTINUE
+from runs.errors import MessageEmpty
 from runs.lifecycle import creation, inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.creation import Opening, Origin
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    #: Continue the conversation of an earlier attempt.
+    #: Continue the conversation of the lineage.
     RESUME = auto()
     #: Start a new conversation.
     FRESH = auto()
@@ -38,7 +38,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class EarlierAttempt(Generic[T]):
-    """An earlier attempt of the lineage. `has_session`: whether it has a conversation to continue."""
+    """A run of the lineage. `has_session`: it has messages, so its conversation can be continued."""
 
     run: T
     has_session: bool
@@ -46,15 +46,17 @@ class EarlierAttempt(Generic[T]):
 
 @dataclass(frozen=True)
 class ResumePlan(Generic[T]):
+    """How a new run continues a lineage."""
+
     mode: Mode
-    #: The attempt whose conversation continues; None for a fresh start.
+    #: The run whose conversation continues; None for a fresh start.
     session: T | None
     #: The user messages at the start of the new run.
     turns: list[Any]
 
 
 def plan(message: str | None, *, append: bool, attempts: Sequence[EarlierAttempt[T]], prompt: str) -> ResumePlan[T]:
-    """Return what to do. `attempts` is newest first; `prompt` is the first prompt of the lineage.
+    """Return how to resume. `attempts` is newest first; `prompt` is the first prompt of the lineage.
 
     | message | mode    | a session | what happens                                             |
     |---------|---------|-----------|----------------------------------------------------------|
@@ -79,10 +81,13 @@ Type = inbox.Type
 
 @dataclass(frozen=True)
 class ResumeResult:
-    """The new run, whether it existed before this call, and the previous status of the old run."""
+    """The result of a resume."""
 
+    #: The run that continues the old one.
     run: AgentRun
+    #: Whether `run` existed before this call, because the old run was already resumed.
     is_existing: bool
+    #: The previous status of the old run.
     status_before: RunStatus
 
 
@@ -99,20 +104,19 @@ def resume(
     source: Source = Source.WEB,
     reason: str = "",
 ) -> ResumeResult:
-    """Continue a paused run as a new one, with a fresh step budget. Step numbers, and the cap on them, continue.
+    """Continue a paused run as a new one, with a fresh step budget. Step numbers continue, up to the cap of the
+    lineage.
 
-    Any number of concurrent calls create one new run: the others wait for the lock on the old row, and then find it
-    resumed. A `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run is first
-    taken away from its worker and paused. `reason` is set by a policy, which counts its attempts by it.
+    Any number of concurrent calls create one new run: the others wait for the lock on the old row, and then return the
+    run of the first. A `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run
+    is first taken away from its worker and paused. `reason` is the trigger of a policy, which counts its resumes by it.
 
-    Raises `run_not_paused`, `max_total_steps_exceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then writes nothing.
+    Writes nothing and raises `RunNotFound`, `MessageEmpty`, `InvalidMaxSteps`, or `Conflict` with the code
+    `run_not_paused`, `run_is_external` or `max_total_steps_exceeded`.
     """
     check_message(message)
     with transaction.atomic():
-        # NO KEY, as for a command: see runs.lifecycle.inbox.
-        old = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
-        if old is None:
-            raise RunNotFound(f"no run {run_id}")
+        old = inbox.lock_run(run_id)
         if old.state is RunStatus.RESUMED:
             return ResumeResult(AgentRun.objects.get(resumed_from=old), is_existing=True, status_before=old.state)
         status_before = old.state
@@ -138,6 +142,7 @@ def resume(
 
 
 def check_message(message: str | None) -> None:
+    """Raise `MessageEmpty` or `Invalid` if a message cannot be sent. None is valid."""
     if message is not None and not message.strip():
         raise MessageEmpty("the message must not be empty: omit it to send the default", pointer="/message")
     if message is not None and len(message) > inbox.MAX_MESSAGE:
@@ -145,6 +150,7 @@ def check_message(message: str | None) -> None:
 
 
 def _check_resumable(run: AgentRun) -> None:
+    """Raise `Conflict` unless the run is paused, executed by this site, and has steps left."""
     if run.is_recorded:
         raise Conflict(
             "another program executes the run: resume it there", code="run_is_external", run_status=run.status
@@ -159,12 +165,12 @@ def _check_resumable(run: AgentRun) -> None:
 
 
 def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:
-    """Decide which attempt to continue, from the attempts of the lineage, newest first."""
+    """Return how to resume a run, by the messages of the runs of its lineage."""
     attempts: list[EarlierAttempt[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
         messages = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
-        # A fork has a session from the start: the session of the run that it was forked from.
+        # A fork has a conversation from the start: that of the run from which it was forked.
         has_session = current.forked_from_id is not None or messages.exists()
         attempts.append(EarlierAttempt(current, has_session))
         current = current.resumed_from
@@ -175,21 +181,30 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
 def _with_media(
     plan: ResumePlan[AgentRun], message: str | None, media: Sequence[creation.Media]
 ) -> ResumePlan[AgentRun]:
-    """Return the plan with media in its last user message, or instead of "continue"."""
+    """Return the plan with media: in the turn of the message; without a message, in place of "continue", or after the
+    prompt of a fresh start.
+    """
     if not media:
         return plan
-    is_replaced = message is not None or plan.mode is Mode.RESUME
-    before = plan.turns[:-1] if is_replaced else plan.turns
-    return replace(plan, turns=[*before, creation.turn_of(message, media)])
+    replaces_last_turn = message is not None or plan.mode is Mode.RESUME
+    turns = plan.turns[:-1] if replaces_last_turn else plan.turns
+    return replace(plan, turns=[*turns, creation.turn_of(message, media)])
 
 
 def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
-    """Create the new run. Messages sent to the paused run come first."""
-    messages = [c for c in inbox.pending_commands(old.pk) if c.type in (Type.SEND, Type.REPLY)]
-    mark_applied(messages)
-    opening = replace(opening, turns=[*(c.payload["message"] for c in messages), *plan.turns])
+    """Create the new run. Its first user messages were sent to the paused run. Signals are kept."""
+    pending = inbox.pending_commands(old.pk)
+    commands = [command for command in pending if command.type in (Type.SEND, Type.REPLY)]
+    signals = [command for command in pending if command.type == Type.SIGNAL]
+    mark_applied([*commands, *signals])
+    opening = replace(opening, turns=[*(command.payload["message"] for command in commands), *plan.turns])
     origin = Origin(
-        resumed_from=old, parent_run=old.parent_run, on_pause=old.on_pause,
-        flow_run_id=old.flow_run_id, starts_fresh=plan.mode is Mode.FRESH,
-    )  # fmt: skip
-    return creation.open_run(old.project, old.agent, opening, origin)
+        resumed_from=old,
+        parent_run=old.parent_run,
+        on_pause=old.on_pause,
+        flow_run_id=old.flow_run_id,
+        starts_fresh=plan.mode is Mode.FRESH,
+    )
+    new = creation.open_run(old.project, old.agent, opening, origin)
+    inbox.copy_signals(signals, new)
+    return new

@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from pydantic import JsonValue
 
 from agentops.accounts.audit import Actor, name_of, record
 from agentops.accounts.models import Project
@@ -46,11 +48,12 @@ class RunAuditAction(enum.StrEnum):
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """The result for one run of a bulk action. `code` is empty if the run was resumed."""
+    """The result of `resume_many` for one run."""
 
     run_id: UUID
     #: The run that continues it; None if it was not resumed, or in a dry run.
     resumed_as: UUID | None = None
+    #: The code of a refusal, or `already_resumed`; empty if the run was resumed.
     code: str = ""
     reason: str = ""
 
@@ -64,22 +67,24 @@ def create(
     parent_id: UUID | None = None,
     **options: Any,
 ) -> AgentRun:
-    """Create a queued run. Without a prompt it begins with the prompt of the agent's recording."""
+    """Create a queued run. The prompt may be omitted if the agent plays a fixture, which has one.
+
+    `options` are those of runs.lifecycle.creation.create. Raises its errors.
+    """
     turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
         raise MessageEmpty("this agent requires a prompt", pointer="/prompt")
-    user_turn = turn
 
-    def write() -> AgentRun:
+    def write(turn: UserTurn) -> AgentRun:
         with transaction.atomic():
-            run = creation.create(project, agent, user_turn, by=name_of(actor), parent_id=parent_id, **options)
+            run = creation.create(project, agent, turn, by=name_of(actor), parent_id=parent_id, **options)
             after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
             if parent_id is not None:
                 after["parent_run_id"] = str(parent_id)
             record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
         return run
 
-    return loading.repeating(write)
+    return loading.repeating(partial(write, turn))
 
 
 def open_external(
@@ -94,7 +99,10 @@ def open_external(
     run_kind: str,
     labels: Sequence[str],
 ) -> AgentRun:
-    """Create an external run, whose runner sends the events. Raises `external_id_conflict` and `invalid_parent`."""
+    """Create an external run, whose runner sends the events.
+
+    Raises `Conflict` with the code `external_id_conflict`, and `Invalid` if the parent is not possible.
+    """
     _refuse_taken(project, external_id)
     reported = ReportedRun(
         external_id=external_id,
@@ -111,7 +119,7 @@ def open_external(
             run = reported_runs.open_run(project, replace(reported, parent=parent))
             if parent is not None:
                 creation.add_child_event(parent, run)
-            after = {"status": run.status, "agent_id": agent, "source": run.source}
+            after = {"status": run.status, "agent_id": agent, "source": run.source_name}
             record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
     except IntegrityError:
         # A concurrent request has created the run.
@@ -121,6 +129,7 @@ def open_external(
 
 
 def _refuse_taken(project: Project, external_id: str | None) -> None:
+    """Raise `Conflict` if the project has a run with this external ID."""
     known = reported_runs.id_of_external(project, external_id) if external_id is not None else None
     if known is not None:
         raise Conflict(
@@ -141,24 +150,24 @@ def resume(
     kill: bool = False,
     front_end_tools: FrontEndTools | None = None,
 ) -> ResumeResult:
-    """Continue a paused run as a new one; see runs.actions.resume."""
+    """Continue a paused run as a new one: see runs.actions.resume."""
     with transaction.atomic():
         result = resuming.resume(
-            run.pk, by=name_of(actor), message=message, media=media, append=append, max_steps=max_steps, kill=kill,
+            run.pk,
+            by=name_of(actor),
+            message=message,
+            media=media,
+            append=append,
+            max_steps=max_steps,
+            kill=kill,
             front_end_tools=front_end_tools,
-        )  # fmt: skip
+        )
         if result.is_existing:
             return result
         paused = {"status": RunStatus.PAUSED.value}
         if result.status_before in LIVE:
-            record(
-                actor,
-                RunAuditAction.RUN_KILLED,
-                project=run.project,
-                obj=run,
-                before=_status(result.status_before),
-                after=paused,
-            )
+            before = _status(result.status_before)
+            record(actor, RunAuditAction.RUN_KILLED, project=run.project, obj=run, before=before, after=paused)
         after = {"status": RunStatus.RESUMED.value, "resumed_as": str(result.run.pk)}
         record(actor, RunAuditAction.RUN_RESUMED, project=run.project, obj=run, before=paused, after=after)
     return result
@@ -175,12 +184,18 @@ def fork(
     agent: Mapping[str, Any] | None = None,
     front_end_tools: FrontEndTools | None = None,
 ) -> AgentRun:
-    """Create a run from a checkpoint of this one; see runs.actions.fork."""
+    """Create a run from a checkpoint of this one: see runs.actions.fork."""
     with transaction.atomic():
         new = forking.fork(
-            run.pk, by=name_of(actor), step=step, checkpoint_id=checkpoint_id, message=message, media=media,
-            agent=agent, front_end_tools=front_end_tools,
-        )  # fmt: skip
+            run.pk,
+            by=name_of(actor),
+            step=step,
+            checkpoint_id=checkpoint_id,
+            message=message,
+            media=media,
+            agent=agent,
+            front_end_tools=front_end_tools,
+        )
         after = {
             "status": new.status,
             "forked_from": str(new.forked_from_id),
@@ -194,17 +209,18 @@ def fork(
 def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
     """Resume each run separately, in a fixed order, and return the outcomes. A refused run does not stop the others.
 
-    Raises `Invalid` for a message or a budget that is invalid for every run.
+    `options` are those of `resume`. Raises `Invalid` for a message or a budget that is invalid for every run.
     """
-    return [_one_of_many(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
+    return [_resume_one(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
 
 
-def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> BulkOutcome:
+def _resume_one(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> BulkOutcome:
+    """Resume one run of many, and return its outcome. Raises `Invalid`."""
     try:
         with transaction.atomic():
             result = resume(actor, run, **options)
             if dry_run:
-                # Dry run: do everything, then roll back.
+                # Do everything, and then roll back.
                 transaction.set_rollback(True)
     except Invalid:
         raise
@@ -221,19 +237,12 @@ def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
 
 
 def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
-    """Stop the run."""
+    """Stop the run, at once if no worker holds it."""
     with transaction.atomic():
         posted = inbox.stop(run.pk, by=name_of(actor), key=key)
         if posted.is_new:
-            after = {"status": posted.run.status, "asked": "stop"}
-            record(
-                actor,
-                RunAuditAction.RUN_STOPPED,
-                project=run.project,
-                obj=run,
-                before=_status(posted.status_before),
-                after=after,
-            )
+            before, after = _status(posted.status_before), {"status": posted.run.status, "asked": "stop"}
+            record(actor, RunAuditAction.RUN_STOPPED, project=run.project, obj=run, before=before, after=after)
     return posted
 
 
@@ -247,10 +256,15 @@ def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) 
     return inbox.reply(run.pk, message, by=name_of(actor), key=key)
 
 
+def signal(actor: Actor, run: AgentRun, name: str, value: JsonValue, *, key: str | None = None) -> PostResult:
+    """Send a signal to a remote run."""
+    return inbox.signal(run.pk, name, value, by=name_of(actor), key=key)
+
+
 def resolve_call(
     actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
 ) -> Resolution:
-    """Resolve the unknown outcome of a call; see runs.actions.unknown_calls."""
+    """Resolve the unknown outcome of a call: see runs.actions.unknown_calls."""
     with transaction.atomic():
         resolution = unknown_calls.resolve(run.pk, call_id, choice, by=name_of(actor), text=text)
         if resolution.is_new:

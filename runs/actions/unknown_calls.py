@@ -21,9 +21,9 @@ from agentops.base.redaction.redact import MODEL_INPUT
 from agentops.base.refusals import Conflict, Invalid, NotFound
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
-from runs.conversation.open_calls import unresolved_calls
 from runs.conversation.tool_results import CallResult
-from runs.errors import MessageEmpty, RunNotFound
+from runs.conversation.tool_starts import unresolved_calls
+from runs.errors import MessageEmpty
 from runs.lifecycle import inbox, moves, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
@@ -35,9 +35,9 @@ from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
 
-#: Events of a resolved outcome; older logs contain the second type.
+#: The types of the event of a resolved outcome. Older logs contain the second type.
 RESOLUTION_EVENTS = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
-#: Status reason of a run that returns to the queue.
+#: Status reason of a run that returns to the queue after a resolved outcome.
 REASON = "outcome_resolved"
 
 
@@ -57,32 +57,34 @@ _STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: Too
 
 @dataclass(frozen=True)
 class Resolution:
-    """The result of resolving a call. `new`: whether this request resolved it."""
+    """The result of resolving a call."""
 
     run: AgentRun
     call: AgentRunToolCall
+    #: The status of the run before.
     status_before: RunStatus
+    #: Whether this request resolved the call, and did not repeat an earlier one.
     is_new: bool = True
 
 
 def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
-    """Return the calls of a run whose outcome has to be resolved, in the order in which the model requested them."""
+    """Return the calls of a run whose unknown outcome has to be resolved, in the order of the model's requests."""
     return unresolved_calls().filter(run=run).order_by("step_number", "id")
 
 
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:
-    """Resolve the outcome of a call. `text` is its output, or the error.
+    """Resolve the unknown outcome of a call. `text` is its output, or the error.
 
-    Of several concurrent requests the first counts; the others raise `call_not_unknown`, which names the recorded
-    choice. A repetition by the same person with the same choice and text succeeds. When no call is left to resolve,
-    the run returns to the queue; otherwise the log names the next call that it waits for.
+    The first of several concurrent requests counts. Raises `Conflict` with the code `call_not_unknown` and the recorded
+    choice for the others, unless they repeat the first: same person, choice and text. Also raises `RunNotFound`,
+    `NotFound`, `MessageEmpty` and `Invalid`.
+
+    When no call is left to resolve, the run returns to the queue. Otherwise an event names the next call that the run
+    waits for.
     """
     text = _check_text(choice, text)
     with transaction.atomic():
-        # NO KEY, as for a command: see runs.lifecycle.inbox.
-        run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
-        if run is None:
-            raise RunNotFound(f"no run {run_id}")
+        run = inbox.lock_run(run_id)
         call = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
         if call is None:
             raise NotFound("no such tool call in this run", code="tool_call_not_found")
@@ -98,24 +100,25 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
             _let_run_again(call, entry)
         else:
             _close(run, call, _STATUSES[choice], text, entry)
-        _go_on(run)
+        _queue_or_wait(run)
         chaos.point("command.in_transaction")
     return Resolution(run, call, status_before)
 
 
-def _go_on(run: AgentRun) -> None:
-    following = unresolved(run).first()
-    if following is None:
+def _queue_or_wait(run: AgentRun) -> None:
+    """Queue the run, or append the event that it waits for the outcome of its next unresolved call."""
+    next_call = unresolved(run).first()
+    if next_call is None:
         queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
         transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
         return
     waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL)
-    entry = Entry(waiting, ref_id=following.pk, phase=moves.PHASES[run.state])
+    entry = Entry(waiting, ref_id=next_call.pk, phase=moves.PHASES[run.state])
     log.append(run.pk, [entry], source=Source.WEB)
 
 
 def _check_text(choice: OutcomeChoice, text: str | None) -> str:
-    """Return the text to store; empty for a retry, which has no text."""
+    """Return the text to store; empty for a retry. Raises `Invalid` or `MessageEmpty`."""
     if choice is OutcomeChoice.RETRY:
         if text is not None:
             raise Invalid("retry accepts neither output nor message", pointer="/choice")
@@ -131,12 +134,14 @@ def _check_text(choice: OutcomeChoice, text: str | None) -> str:
 
 
 def _is_unresolved(run: AgentRun, call: AgentRunToolCall) -> bool:
+    """Whether the run waits for a person to resolve the outcome of this call."""
     waits = run.state is RunStatus.WAITING and run.status_reason == WaitReason.UNKNOWN_TOOL
     is_open = call.status == ToolStatus.UNKNOWN and call.result_message_id is None
     return waits and is_open and call.finished_at is not None
 
 
 def _let_run_again(call: AgentRunToolCall, entry: Entry) -> None:
+    """Mark the call to be run again, and append the event."""
     call.finished_at = None
     call.save(update_fields=["finished_at"])
     log.append(call.run_id, [entry], source=Source.WEB)
@@ -157,13 +162,13 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str,
 def _answer_late_request(
     run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str
 ) -> Resolution:
-    """Answer a request that comes too late: a repetition succeeds, any other raises `call_not_unknown`."""
+    """Return the result of a request that repeats the earlier one. Raises `Conflict` for any other request."""
     resolutions = log.events_of(run.pk).filter(
         type__in=RESOLUTION_EVENTS, ref_id=call.pk, payload__decision__in=list(OutcomeChoice)
     )
     last = resolutions.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
-    # As in the log, where the name of an API key was redacted because it looks like a secret.
+    # Compared as in the log, which redacts a name that looks like a secret, such as that of an API key.
     is_same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
     if is_same and (choice is OutcomeChoice.RETRY or call.output == MODEL_INPUT.clean(text)[0]):
         return Resolution(run, call, run.state, is_new=False)

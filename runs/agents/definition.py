@@ -1,8 +1,9 @@
-"""The definition of an agent: its fields and their validation."""
+"""The definition of an agent: its fields, their validation, and parsing it from TOML or JSON."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,21 +14,22 @@ from agentops.accounts.errors import InvalidSlug
 from agentops.accounts.names import MOST_RUNNING, clean_slug
 from agentops.base.http import strict_json
 from runs.agents import policies, policy_commands
+from runs.agents.call_rules import InvalidPolicy
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, LAST_PRIORITY, RESERVED
 from runs.agents.placement import FIELDS as PLACEMENT
-from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidAgent, InvalidPolicies
 from runs.providers.messages import canonical
 
 MAX_DEPTH = strict_json.BODY.depth
 MAX_TEXT = strict_json.BODY.string
-#: Limit of a whole definition as JSON, in bytes. Every run of the agent stores a copy.
+#: Maximum size of a whole definition as JSON. Each run of the agent stores a copy.
 MAX_BYTES = 512 * 1024
+#: Maximum characters of a JSON pointer in an error.
 MAX_POINTER = 200
 
 
 def _slug(text: str) -> str:
-    """Return a valid slug. Raise ValueError, as pydantic expects it."""
+    """Return a valid slug. Raises ValueError, which pydantic expects from a validator."""
     try:
         return clean_slug(text)
     except InvalidSlug as error:
@@ -62,12 +64,12 @@ class Definition(BaseModel):
 
     @property
     def behaviour(self) -> dict[str, Any]:
-        """The fields that a run copies."""
+        """The fields that a run copies: all but the placement."""
         return self.model_dump(exclude=set(PLACEMENT))
 
     @property
     def placement(self) -> dict[str, Any]:
-        """The given fields of the placement. Omitted fields are not changed."""
+        """The fields of the placement that the definition contains; the others keep their stored values."""
         return self.model_dump(include=self.model_fields_set & set(PLACEMENT))
 
 
@@ -77,7 +79,7 @@ class Examined:
 
     #: None if a field has the wrong type or range.
     definition: Definition | None
-    #: `InvalidAgent` and `InvalidPolicies`, each with the JSON pointer of an invalid value.
+    #: `InvalidAgent` or `InvalidPolicies`, each with the JSON pointer of an invalid value.
     problems: Sequence[InvalidAgent]
 
 
@@ -104,8 +106,9 @@ def examine(definition: Mapping[str, Any]) -> Examined:
             raise InvalidAgent(f"the definition is longer than {MAX_BYTES} bytes as JSON", pointer="")
     except InvalidAgent as problem:
         return Examined(None, [problem])
-    given = data.get("policies", {}), data.get("settings", {})
-    policy_problems = list(_policy_problems(*given)) if all(isinstance(each, dict) for each in given) else []
+    rules, settings = data.get("policies", {}), data.get("settings", {})
+    are_readable = isinstance(rules, dict) and isinstance(settings, dict)
+    policy_problems = list(_policy_problems(rules, settings)) if are_readable else []
     try:
         return Examined(Definition.model_validate(data), policy_problems)
     except ValidationError as error:
@@ -118,7 +121,7 @@ def examine(definition: Mapping[str, Any]) -> Examined:
 
 
 def _policy_problems(data: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[InvalidPolicies]:
-    """Yield the errors of the policies. Gates are examined if the rules of their trigger are readable."""
+    """Yield the errors of the policies. The gates of a trigger are checked only if its rules are valid otherwise."""
     for name, value in data.items():
         faults = policies.faults(name, value)
         for error in faults or _gate_faults(name, value, settings):
@@ -126,7 +129,7 @@ def _policy_problems(data: Mapping[str, Any], settings: Mapping[str, Any]) -> It
 
 
 def _gate_faults(name: str, value: Any, settings: Mapping[str, Any]) -> Iterator[InvalidPolicy]:
-    """Yield the gates of a trigger that name an unknown tool, or a command that this site does not allow."""
+    """Yield an error for each gate that names an unknown tool, or a command that the site does not allow."""
     for trigger, rules in policies.parse({name: value}).rules.items():
         for index, rule in enumerate(rules):
             try:
@@ -138,10 +141,7 @@ def _gate_faults(name: str, value: Any, settings: Mapping[str, Any]) -> Iterator
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
-    """Raise `InvalidAgent` for values that JSON cannot express or that not every database can store.
-
-    TOML, for example, has dates and infinity.
-    """
+    """Raise `InvalidAgent` if a part of `value` is not JSON (such as a date in TOML), or cannot be stored."""
     fault = "nested too deeply" if len(path) > MAX_DEPTH else _fault(value)
     if fault:
         raise InvalidAgent(fault, pointer=pointer_of(path))
@@ -155,7 +155,7 @@ def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
 
 
 def json_fault(value: object) -> tuple[str, str] | None:
-    """Return the part of a value that cannot be stored, with its JSON pointer; None if the value can be stored."""
+    """Return why a value cannot be stored, and the JSON pointer of the part; None if it can be stored."""
     try:
         _check_json(value)
     except InvalidAgent as error:
@@ -164,6 +164,7 @@ def json_fault(value: object) -> tuple[str, str] | None:
 
 
 def _fault(value: object) -> str:
+    """Return why this value itself, without its members, cannot be stored; empty if it can."""
     match value:
         case str():
             if len(value) > MAX_TEXT:
@@ -186,3 +187,38 @@ def _fault(value: object) -> str:
 def pointer_of(path: Sequence[str | int]) -> str:
     """Return a path as a JSON pointer of at most 200 characters."""
     return strict_json.pointer(path)[:MAX_POINTER]
+
+
+class NotADefinition(ValueError):
+    """The text is neither a JSON object nor TOML. The message gives position and reason."""
+
+
+def parse_definition(text: str, *, suffix: str = "") -> dict[str, Any]:
+    """Parse a definition. The suffix of its file, or else its first character, decides whether it is JSON or TOML.
+
+    Raises `NotADefinition`.
+    """
+    is_json = suffix == ".json" or (suffix != ".toml" and text.lstrip()[:1] in {"{", ""})
+    try:
+        definition = strict_json.parse(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise NotADefinition(f"not {'JSON' if is_json else 'TOML'}: {reason}") from None
+    if not isinstance(definition, dict):
+        raise NotADefinition("$: a definition must be an object")
+    return definition
+
+
+def json_path(pointer: str, document: Any) -> str:
+    """Convert a JSON pointer to a JSON path: `/tools/0` to `$.tools[0]`.
+
+    `document` is the value that the pointer refers to. The pointer may have been truncated to `MAX_POINTER`.
+    """
+    path = "$"
+    for step in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
+        if isinstance(document, list):
+            is_index = step.isascii() and step.isdigit() and int(step) < len(document)
+            path, document = f"{path}[{step}]", document[int(step)] if is_index else None
+        else:
+            path, document = f"{path}.{step}", document.get(step) if isinstance(document, Mapping) else None
+    return path

@@ -1,4 +1,4 @@
-"""The JSON Schema that an agent's result must match: its validation, and the result as a value."""
+"""The JSON Schema that an agent's result must match: checks of the schema, and of results by it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentops.base.http import strict_json
-from agentops.base.limits.schema_checks import (
+from agentops.base.schema_checks import (
     TOO_EXPENSIVE,
     ExpensiveSchema,
     InvalidSchema,
@@ -54,20 +54,20 @@ def schema_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         _check(json.dumps(schema))
     except InvalidSchema as error:
-        place = strict_json.pointer(error.path) or "/"
-        refusal = ExpensiveOutputSchema if isinstance(error, ExpensiveSchema) else InvalidOutputSchema
-        raise refusal(f"settings.output_schema: {place}: {error}") from None
+        pointer = strict_json.pointer(error.path) or "/"
+        error_class = ExpensiveOutputSchema if isinstance(error, ExpensiveSchema) else InvalidOutputSchema
+        raise error_class(f"settings.output_schema: {pointer}: {error}") from None
     return schema
 
 
 @lru_cache(maxsize=64)
 def _check(text: str) -> None:
-    """Check a schema. Cached, because each start of a run calls this."""
+    """Check a schema. The result is cached, because each start of a run calls this."""
     check_schema(json.loads(text))
 
 
 def parse_output(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a run as a value. Raises `InvalidOutput`."""
+    """Parse the result of a run as JSON, and check it by the schema. Raises `InvalidOutput`."""
     fenced = _FENCED.fullmatch(text)
     try:
         value: dict[str, Any] = strict_json.parse(fenced[1] if fenced else text)

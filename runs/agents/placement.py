@@ -1,7 +1,7 @@
 """The placement of an agent's runs: its queue, its priority in the queue, and its concurrency limit.
 
-Placement does not affect the work of a run. So runs do not copy it with the definition, and a change creates no new
-version: it also applies to waiting runs.
+The placement does not affect what a run does. Therefore runs do not copy it with the definition, and a change creates
+no new version of the agent: it applies to queued runs, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ DEFAULT_QUEUE = "default"
 #: The middle of the range from 0, the highest priority, to 9.
 DEFAULT_PRIORITY = 5
 LAST_PRIORITY = 9
-#: The queue of messages about the site itself.
+#: The queue of the tasks that maintain the site. Agents cannot use it.
 RESERVED = "upkeep"
 #: The placement fields of an agent.
 FIELDS = ("queue", "priority", "max_running")

@@ -1,4 +1,4 @@
-"""Policies: automatic reactions to a run that is idle, dead, failed or waiting for an answer.
+"""Policies: automatic reactions to a run that is idle, dead, failed or waiting for a person, or has no whole answer.
 
 `parse` validates the `policies` of an agent's definition. `decide` selects the rule that applies to a trigger.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from runs.agents import approval_rules, hook_uses
-from runs.agents.approval_rules import ApprovalRule
-from runs.agents.policy_durations import seconds_of
-from runs.agents.policy_errors import InvalidPolicy
+from runs.agents import call_rules
+from runs.agents.call_rules import ApprovalRule, InvalidPolicy, member_of, refuse_unknown, seconds_of
 from runs.hooks.deciding import ActiveHook
 
 MAX_MESSAGE = 200_000
@@ -21,13 +20,14 @@ MAX_GATE = 1_000
 MAX_RULES = 20
 MAX_ATTEMPTS = 1_000
 MAX_COOLDOWN_S = 30 * 86_400.0
+#: The value of `attempts` for an unlimited number.
 FOREVER = "forever"
-#: The longest backoff between unlimited attempts, in seconds.
-MAX_PACE_S = 300.0
+#: Maximum backoff between unlimited attempts, in seconds.
+MAX_BACKOFF_S = 300.0
 
 
 class Trigger(enum.StrEnum):
-    """The conditions of a run to which policies react."""
+    """The states of a run to which policies react."""
 
     #: The turn ended without a call of `done`, or an external runner stopped sending events.
     ON_IDLE = "on_idle"
@@ -37,6 +37,10 @@ class Trigger(enum.StrEnum):
     ON_ERROR = "on_error"
     #: The agent asks a question or requests an approval.
     ON_PROMPT = "on_prompt"
+    #: The model reached a limit of tokens before the end of its answer.
+    ON_CUT = "on_cut"
+    #: The model refused to answer, or a filter of the provider stopped the answer.
+    ON_REFUSED = "on_refused"
 
 
 class PolicyAction(enum.StrEnum):
@@ -48,6 +52,8 @@ class PolicyAction(enum.StrEnum):
     RESUME = "resume"
     ESCALATE = "escalate"
     GATE = "gate"
+    PAUSE = "pause"
+    ACCEPT = "accept"
 
 
 class ErrorKind(enum.StrEnum):
@@ -75,7 +81,10 @@ class OnCrash(enum.StrEnum):
     ROLL_BACK = "roll_back"
 
 
-#: Other names of actions, which existing definitions and imported records use.
+#: The triggers about an answer that does not end its run, and all others.
+OF_ANSWERS = (Trigger.ON_CUT, Trigger.ON_REFUSED)
+_OF_RUNS = tuple(trigger for trigger in Trigger if trigger not in OF_ANSWERS)
+#: Other names of actions, which definitions and imported records may contain.
 ALIASES = {"recover": PolicyAction.RESUME, "Recover": PolicyAction.RESUME}
 #: The combinations that are rejected, with the reason.
 INVALID = {
@@ -85,8 +94,13 @@ INVALID = {
     (Trigger.ON_ERROR, PolicyAction.DONE): "a failed run is not done",
     (Trigger.ON_PROMPT, PolicyAction.NUDGE): "the agent waits for an answer",
     (Trigger.ON_PROMPT, PolicyAction.RESUME): "the agent is still running",
+    **dict.fromkeys(product(OF_ANSWERS, [PolicyAction.NUDGE]), "resume sends a message after such an answer"),
+    **dict.fromkeys(product(OF_ANSWERS, [PolicyAction.DONE]), "accept completes a run with such an answer"),
+    **dict.fromkeys(product(OF_ANSWERS, [PolicyAction.GATE]), "a gate decides whether a whole answer is enough"),
+    **dict.fromkeys(product(_OF_RUNS, [PolicyAction.PAUSE]), "escalate pauses the run and notifies people"),
+    **dict.fromkeys(product(_OF_RUNS, [PolicyAction.ACCEPT]), "only a cut or refused answer can be accepted"),
 }
-#: The error types of providers, HTTP libraries and runners, by kind. All others are `other`.
+#: Error type of a provider, an HTTP library or a runner → its kind. Other error types are `other`.
 KINDS = {
     **dict.fromkeys(["rate_limited", "rate_limit", "RateLimitError"], ErrorKind.RATE_LIMITED),
     **dict.fromkeys(["no_internet", "network_error", "timeout", "incomplete_answer"], ErrorKind.NO_INTERNET),
@@ -111,7 +125,7 @@ class PolicyRule:
     message: str | None = None
     #: Whether the message is appended to the conversation. If not, it starts a new conversation.
     append: bool = True
-    #: None: unlimited.
+    #: Maximum attempts. None: unlimited.
     attempts: int | None = 1
     #: Delay before each attempt, in seconds.
     cooldown_s: float = 0.0
@@ -122,7 +136,7 @@ class PolicyRule:
 
     @property
     def is_counted(self) -> bool:
-        """Return whether the rule has a number of attempts. Other actions end the run or hand it to a person."""
+        """Whether `attempts` limits the rule. Other actions end the run or hand it to a person."""
         return self.action in (PolicyAction.NUDGE, PolicyAction.RESUME)
 
 
@@ -140,9 +154,10 @@ class Policies:
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """The rule to apply. `exhausted`: the attempts are used up, and the rule escalates instead."""
+    """The rule to apply."""
 
     rule: PolicyRule
+    #: Whether the attempts of the matching rule are used up; `rule` then escalates instead.
     exhausted: bool = False
 
 
@@ -154,15 +169,15 @@ def parse(value: Mapping[str, Any]) -> Policies:
             raise InvalidPolicy(f"unknown policy {str(name)[:64]!r}; use one of: {', '.join(sorted(names))}", [name])
     return Policies(
         rules={trigger: _rules(trigger, value[trigger]) for trigger in Trigger if trigger in value},
-        on_unknown_tool=_choice(OnUnknownTool, value, "on_unknown_tool", OnUnknownTool.WAIT),
-        on_crash=_choice(OnCrash, value, "on_crash", OnCrash.ROLL_FORWARD),
-        hooks=hook_uses.parse(value.get("hooks", [])),
-        approvals=approval_rules.parse(value.get("approvals", [])),
+        on_unknown_tool=member_of(OnUnknownTool, value.get("on_unknown_tool", OnUnknownTool.WAIT), ["on_unknown_tool"]),
+        on_crash=member_of(OnCrash, value.get("on_crash", OnCrash.ROLL_FORWARD), ["on_crash"]),
+        hooks=call_rules.hooks_of(value.get("hooks", [])),
+        approvals=call_rules.approval_rules_of(value.get("approvals", [])),
     )
 
 
 def faults(name: str, value: object) -> list[InvalidPolicy]:
-    """Return all errors of one policy; for a list, the first error of each rule."""
+    """Return the errors of one policy: of a list, the first error of each rule; otherwise the first error."""
     try:
         parse({name: value})
     except InvalidPolicy as error:
@@ -183,14 +198,13 @@ def _fault_of(name: str, index: int, item: object) -> InvalidPolicy | None:
 def decide(
     policies: Policies, trigger: Trigger, *, attempt_count: int, kind: ErrorKind = ErrorKind.OTHER
 ) -> PolicyDecision | None:
-    """Return the decision after `attempt_count` attempts in the lineage, or None if no rule matches."""
+    """Return the decision after `attempt_count` attempts in the run's lineage, or None if no rule matches."""
     rule = rule_for(policies, trigger, kind)
     if rule is None:
         return None
     if rule.is_counted and rule.attempts is not None and attempt_count >= rule.attempts:
-        return PolicyDecision(
-            PolicyRule(PolicyAction.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True
-        )
+        escalation = PolicyRule(PolicyAction.ESCALATE, message=rule.message, attempts=rule.attempts)
+        return PolicyDecision(escalation, exhausted=True)
     return PolicyDecision(rule)
 
 
@@ -208,12 +222,12 @@ def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.O
 def wait_s(rule: PolicyRule, attempt_count: int) -> float:
     """Return the seconds to wait before the next attempt, after `attempt_count` attempts.
 
-    Rules with unlimited attempts back off exponentially, up to 300 s: a run that fails at once would otherwise be
-    resumed in a tight loop.
+    Rules with unlimited attempts back off exponentially, up to `MAX_BACKOFF_S`: a run that fails at once would
+    otherwise be resumed in a tight loop.
     """
     if rule.attempts is not None:
         return rule.cooldown_s
-    return max(rule.cooldown_s, min(2.0 ** min(attempt_count, 16) - 1, MAX_PACE_S))
+    return max(rule.cooldown_s, min(2.0 ** min(attempt_count, 16) - 1, MAX_BACKOFF_S))
 
 
 def kind_of(error_type: str) -> ErrorKind:
@@ -231,15 +245,14 @@ def _rules(trigger: Trigger, value: object) -> tuple[PolicyRule, ...]:
 
 
 def _rule(trigger: Trigger, value: object, path: list[str | int]) -> PolicyRule:
+    """Parse a rule: the name of an action, or a table of options. Raises `InvalidPolicy`."""
     if isinstance(value, str):
         value = {"action": value}
     if not isinstance(value, Mapping):
         raise InvalidPolicy(f"{trigger} must be an action, a rule, or a list of rules", path)
-    unknown = sorted(str(name) for name in value if name not in OPTIONS)
-    if unknown:
-        problem = f"unknown option {unknown[0][:64]!r}; use one of: {', '.join(sorted(OPTIONS))}"
-        raise InvalidPolicy(problem, [*path, unknown[0]])
-    action = _action(trigger, value.get("action", PolicyAction.NUDGE), path)
+    refuse_unknown(value, OPTIONS, path)
+    default = PolicyAction.PAUSE if trigger in OF_ANSWERS else PolicyAction.NUDGE
+    action = _action(trigger, value.get("action", default), path)
     gate = _text(value, "run", MAX_GATE, path)
     if (action is PolicyAction.GATE) != (gate is not None):
         problem = (
@@ -260,6 +273,7 @@ def _rule(trigger: Trigger, value: object, path: list[str | int]) -> PolicyRule:
 
 
 def _action(trigger: Trigger, value: object, path: list[str | int]) -> PolicyAction:
+    """Return the action with this name, if the trigger allows it. Raises `InvalidPolicy`."""
     name = ALIASES.get(value, value) if isinstance(value, str) else value
     if name not in tuple(PolicyAction):
         problem = f"unknown action {str(value)[:64]!r}; use one of: {', '.join(PolicyAction)}"
@@ -300,6 +314,7 @@ def _cooldown(value: object, path: list[str | int]) -> float:
 
 
 def _match(trigger: Trigger, value: object, path: list[str | int]) -> frozenset[ErrorKind]:
+    """Return the kinds of errors that a rule names. Raises `InvalidPolicy`."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(name in tuple(ErrorKind) for name in names):
         raise InvalidPolicy(f"match must be one or more of {', '.join(ErrorKind)}", [*path, "match"])
@@ -309,16 +324,10 @@ def _match(trigger: Trigger, value: object, path: list[str | int]) -> frozenset[
 
 
 def _text(value: Mapping[str, Any], name: str, max_length: int, path: list[str | int]) -> str | None:
+    """Return the option `name`, or None if it is missing. Raises `InvalidPolicy`."""
     text = value.get(name)
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip() or len(text) > max_length:
         raise InvalidPolicy(f"{name} must be a text of 1 to {max_length} characters", [*path, name])
     return text
-
-
-def _choice(kind: type[enum.StrEnum], data: Mapping[str, Any], name: str, default: Any) -> Any:
-    value = data.get(name, default)
-    if value not in tuple(kind):
-        raise InvalidPolicy(f"{name} must be {' or '.join(kind)}, not {str(value)[:64]!r}", [name])
-    return kind(str(value))

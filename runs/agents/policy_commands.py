@@ -22,13 +22,14 @@ from typing import IO, Any
 from django.conf import settings
 
 from runs.statuses import Effect
-from runs.tools import roots
+from runs.tools import rooted_files
 from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed
+from runs.tools.call_limits import run_with_deadline
 from runs.tools.catalogue import TOOLS
-from runs.tools.timed_call import run_with_deadline
 
-#: How much of a gate's output is kept. The end is kept, where errors usually are.
+#: How much of the end of a gate's output is kept: errors are usually at the end.
 MAX_OUTPUT_BYTES = 2_000
+#: Bytes read from a command's output at a time, and kept while it runs.
 CHUNK = 64 * 1024
 POLL_INTERVAL_S = 0.05
 #: How long to wait for the output pipe of a killed command to close.
@@ -40,7 +41,7 @@ class GateRefused(ValueError):
 
 
 @dataclass(frozen=True)
-class CommandVerdict:
+class GateVerdict:
     """The result of a gate."""
 
     passed: bool
@@ -50,12 +51,12 @@ class CommandVerdict:
 
 
 @dataclass(frozen=True)
-class CommandInput:
+class GateInput:
     """The input of a gate."""
 
     context: ToolContext
     trigger: str
-    #: The last answer of the agent. Commands get it on standard input.
+    #: The agent's last answer, which a command reads from standard input.
     answer: str
 
 
@@ -89,29 +90,29 @@ def resolve(run: str) -> ToolGate | CommandGate:
 
 
 def check(run: str, agent_settings: Mapping[str, Any]) -> None:
-    """Raise `GateRefused` if `run` is not a gate, or is a file tool and the agent's settings give no allowed root."""
+    """Raise `GateRefused` if `run` is not a gate, or names a file tool and the agent has no allowed root."""
     gate = resolve(run)
     if isinstance(gate, ToolGate) and gate.tool.reads_files:
         try:
-            roots.check([gate.tool.name], agent_settings)
-        except roots.RootRefused as error:
+            rooted_files.check_root([gate.tool.name], agent_settings)
+        except rooted_files.RootRefused as error:
             raise GateRefused(str(error)) from error
 
 
-def execute(run: str, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+def execute(run: str, gate_input: GateInput, watch: Callable[[], None]) -> GateVerdict:
     """Run a gate and return its verdict. An invalid gate does not pass.
 
-    `watch` is called about every 50 ms while a command runs. An exception that it raises ends the gate.
+    `watch` is called about every 50 ms while a command runs. If it raises an exception, the command is killed.
     """
     try:
         gate = resolve(run)
     except GateRefused as refusal:
-        return CommandVerdict(False, f"refused: {refusal}")
+        return GateVerdict(False, f"refused: {refusal}")
     return _run_tool(gate, gate_input, watch) if isinstance(gate, ToolGate) else _run_command(gate, gate_input, watch)
 
 
 def _argv(run: str) -> list[str]:
-    """Split a command that AGENTOPS_GATE_COMMANDS allows. No shell interprets the arguments."""
+    """Split a command into arguments, without a shell. Raises `GateRefused` if AGENTOPS_GATE_COMMANDS lacks it."""
     try:
         argv = shlex.split(run)
     except ValueError as error:
@@ -125,43 +126,47 @@ def _argv(run: str) -> list[str]:
     return argv
 
 
-def _run_tool(gate: ToolGate, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+def _run_tool(gate: ToolGate, gate_input: GateInput, watch: Callable[[], None]) -> GateVerdict:
+    """Call the tool, and return whether it succeeded."""
     try:
         result = run_with_deadline(gate.tool, gate_input.context, gate.arguments, watch)
     except (ToolFailed, ToolDenied) as error:
-        return CommandVerdict(False, "the tool failed", _tail(str(error).encode(errors="replace")))
+        return GateVerdict(False, "the tool failed", _tail(str(error).encode(errors="replace")))
     except OutcomeUnknown as error:
-        return CommandVerdict(False, "the outcome of the tool is unknown", str(error)[:MAX_OUTPUT_BYTES])
+        return GateVerdict(False, "the outcome of the tool is unknown", str(error)[:MAX_OUTPUT_BYTES])
     output = result.output if isinstance(result.output, str) else ""
     reason = "the tool returned an error" if result.is_error else "the tool succeeded"
-    return CommandVerdict(not result.is_error, reason, _tail(output.encode(errors="replace")))
+    return GateVerdict(not result.is_error, reason, _tail(output.encode(errors="replace")))
 
 
-# --- Commands -------------------------------------------------------------------------------------------------------
-
-
-def _run_command(gate: CommandGate, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+def _run_command(gate: CommandGate, gate_input: GateInput, watch: Callable[[], None]) -> GateVerdict:
+    """Run the command in the agent's root, or in a temporary directory, and return whether it succeeded."""
     program = shutil.which(gate.argv[0])
     if program is None:
-        return CommandVerdict(False, f"the program {gate.argv[0]!r} was not found on the worker")
+        return GateVerdict(False, f"the program {gate.argv[0]!r} was not found on the worker")
     with contextlib.ExitStack() as stack:
         directory = _directory(gate_input.context.settings) or stack.enter_context(tempfile.TemporaryDirectory())
-        # A file, not a pipe: a command that does not read its input must not block the worker.
+        # A file and not a pipe, so that a command that does not read its input does not block the worker.
         stdin_file = stack.enter_context(tempfile.TemporaryFile())
         stdin_file.write(gate_input.answer.encode(errors="replace"))
         stdin_file.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 - no shell, and a program that this site allows
-                [program, *gate.argv[1:]], stdin=stdin_file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                cwd=directory, env=_environment(gate_input), start_new_session=True,
-            )  # fmt: skip
+                [program, *gate.argv[1:]],
+                stdin=stdin_file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=directory,
+                env=_environment(gate_input),
+                start_new_session=True,
+            )
         except OSError as error:
-            return CommandVerdict(False, f"it cannot be started: {error.strerror}")
+            return GateVerdict(False, f"it cannot be started: {error.strerror}")
         return _wait_watching(process, watch)
 
 
-def _wait_watching(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> CommandVerdict:
-    """Wait for the command; kill its process group at the time limit, or when `watch` raises."""
+def _wait_watching(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> GateVerdict:
+    """Wait for the command and return its verdict. Kill its process group at the time limit, or if `watch` raises."""
     assert process.stdout is not None
     tail = bytearray()
     reader = threading.Thread(target=_read, args=[process.stdout, tail], name="gate-output", daemon=True)
@@ -181,8 +186,8 @@ def _wait_watching(process: subprocess.Popen[bytes], watch: Callable[[], None]) 
     output = _tail(bytes(tail))
     code = process.returncode
     if not ended:
-        return CommandVerdict(False, f"no answer within {settings.AGENTOPS_GATE_TIMEOUT_S:g} s", output)
-    return CommandVerdict(code == 0, f"exit {code}" if code >= 0 else f"ended by signal {-code}", output)
+        return GateVerdict(False, f"no answer within {settings.AGENTOPS_GATE_TIMEOUT_S:g} s", output)
+    return GateVerdict(code == 0, f"exit {code}" if code >= 0 else f"ended by signal {-code}", output)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
@@ -191,13 +196,14 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _read(pipe: IO[bytes], tail: bytearray) -> None:
+    """Read the output until its end, and keep the last bytes in `tail`."""
     while chunk := os.read(pipe.fileno(), CHUNK):
         tail += chunk
         del tail[:-CHUNK]
 
 
-def _environment(gate_input: CommandInput) -> dict[str, str]:
-    """Return the environment of a command. It leaves out the worker's environment, which contains secrets."""
+def _environment(gate_input: GateInput) -> dict[str, str]:
+    """Return the environment of a command. It has only the PATH of the worker's, which contains secrets."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
@@ -210,8 +216,8 @@ def _environment(gate_input: CommandInput) -> dict[str, str]:
 def _directory(agent_settings: Mapping[str, Any]) -> str | None:
     """Return the agent's root if AGENTOPS_TOOL_ROOTS allows it, else None."""
     try:
-        allowed, relative = roots.locate(agent_settings.get("root"))
-    except roots.RootRefused:
+        allowed, relative = rooted_files.locate_root(agent_settings.get("root"))
+    except rooted_files.RootRefused:
         return None
     directory = allowed / relative
     return str(directory) if directory.is_dir() else None

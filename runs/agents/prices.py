@@ -1,6 +1,7 @@
-"""Prices that a project sets for models, replacing published prices: patterns, prices per bucket, and costs.
+"""Prices that a project sets for models, and that replace published prices.
 
-The buckets of a model call are disjoint: each token belongs to one bucket and is paid once.
+A price says to which models it applies (by a name pattern), and what each kind of token costs. Each token of a call is
+counted in one kind only (`Buckets`), so that it is paid for once.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from agentops.base.refusals import Invalid
 from runs.providers.price_tiers import MAX_TIER
 
 log = logging.getLogger(__name__)
-#: Maximum patterns of a project.
+#: Maximum prices of a project.
 MAX_PRICES = 200
-#: Tokens to which a price in US dollars applies.
+#: A price is the cost of this number of tokens in US dollars.
 TOKENS_PER_PRICE = 1_000_000
 #: Decimal places of a cost in its column.
 COST_PLACES = 8
-#: A limit above the cost of any model call in US dollars, and above its tokens of any kind, low enough that sums and
-#: prices of many calls fit their columns.
+#: Maximum cost of a model call in US dollars: above any real one, and low enough that sums fit their columns.
 MAX_COST = Decimal(10) ** 6
+#: Maximum tokens of one kind in a model call, for the same reasons.
 MAX_TOKENS = 10**12
 
 
@@ -44,12 +45,12 @@ class InvalidPrices(Invalid, ValueError):
 
 @dataclass(frozen=True)
 class Buckets:
-    """The tokens of a model call in disjoint buckets."""
+    """The tokens of a model call by their kind. Each token is counted once."""
 
     #: Sent, and neither read from the prompt cache nor written to it.
     input: int
     cache_read: int
-    #: Written to the prompt cache for five minutes, or for an unreported time.
+    #: Written to the prompt cache for five minutes, or for a time that the provider does not report.
     cache_write: int
     #: Written to the prompt cache for one hour, which costs more.
     cache_write_1h: int
@@ -68,10 +69,10 @@ class Buckets:
         cache_write_1h: int = 0,
         reasoning: int = 0,
     ) -> Buckets:
-        """Split the totals of a provider: input includes the cache, and output includes reasoning.
+        """Split the totals that a provider reports.
 
-        `cache_write` includes `cache_write_1h`. No bucket is negative, even if a provider reports more cached tokens
-        than input tokens.
+        `input_tokens` includes cached tokens, `output_tokens` includes reasoning, and `cache_write` includes
+        `cache_write_1h`. No result is negative, even if a provider reports more cached tokens than input tokens.
         """
         return cls(
             input=max(input_tokens - cache_read - cache_write, 0),
@@ -101,32 +102,34 @@ Price = Annotated[Decimal, Field(ge=0, lt=1_000_000, decimal_places=COST_PLACES,
 
 
 class ModelPrice(BaseModel):
-    """The prices of the models that match a pattern, in US dollars per million tokens.
+    """The price of the models that match a pattern, in US dollars per million tokens.
 
-    A pattern can have several: one for each tier, and for calls that send more tokens than a number.
+    A pattern can have several prices: for each tier, and for calls that send more tokens than `above`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: The name of a model as agents state it (`vendor:model`) or as answers do, with `*` for any characters.
+    #: The name of a model as in definitions of agents (`vendor:model`) or as the provider reports it, with `*` for any
+    #: characters.
     model: Pattern
-    #: The tier of the calls, as runs.providers.price_tiers names it; empty: the standard one.
+    #: The tier of the calls, as in runs.providers.price_tiers; empty for the standard tier.
     tier: Tier = ""
     #: The price applies to calls that send more input tokens than this, including cached ones.
     above: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
     input: Price
     output: Price
-    #: None: the input price.
+    #: None: the price of `input`.
     cache_read: Price | None = None
+    #: None: the price of `input`.
     cache_write: Price | None = None
     #: None: the price of `cache_write`.
     cache_write_1h: Price | None = None
-    #: None: the output price.
+    #: None: the price of `output`.
     reasoning: Price | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The key of a price, unique in a project: model, tier and size."""
+        """The key of the price, unique in a project: model, tier and `above`."""
         return self.model, self.tier, self.above
 
     def cost(self, tokens: Buckets) -> Decimal:
@@ -162,21 +165,21 @@ def prices_of(settings: Any) -> list[ModelPrice]:
 
 
 def _refusal(stored: Any, error: ValidationError) -> InvalidPrices:
-    """Return an error that names the model, the price and the fault."""
+    """Convert an error of pydantic to one that names the model, the field of the price and the fault."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     match first["loc"]:
-        case (int(index), *place) if isinstance(stored[index], Mapping):
+        case (int(index), *path) if isinstance(stored[index], Mapping):
             model = str(stored[index].get("model", ""))[:200]
-            text = f"invalid price for model {model!r}: {'.'.join(map(str, place))}: {message}"
-            return InvalidPrices(text, str(place[0]) if place else "")
+            text = f"invalid price for model {model!r}: {'.'.join(map(str, path))}: {message}"
+            return InvalidPrices(text, str(path[0]) if path else "")
     return InvalidPrices(f"invalid prices: {message}")
 
 
 def readable_prices(settings: Any) -> list[ModelPrice]:
     """Return the prices in the settings of a project; if they are invalid, log a warning and return an empty list.
 
-    Calls are then priced as without project prices: invalid prices do not stop work.
+    Invalid prices must not stop a run: its calls then have the published prices.
     """
     try:
         return prices_of(settings)
@@ -186,16 +189,16 @@ def readable_prices(settings: Any) -> list[ModelPrice]:
 
 
 def prices_for(prices: Sequence[ModelPrice], *names: str) -> list[ModelPrice]:
-    """Return the prices of a model with these names, for each tier and size. Empty if no pattern matches.
+    """Return the prices of the most specific pattern that matches one of a model's names; empty if none matches.
 
-    If several patterns match, the one with the most characters counts, because it is the most specific.
+    The most specific pattern is the one with the most characters other than `*`.
     """
     patterns = {price.model for price in prices if any(fnmatchcase(name, price.model) for name in names if name)}
-    chosen = max(patterns, key=lambda pattern: (len(pattern.replace("*", "")), pattern), default=None)
-    return [price for price in prices if price.model == chosen]
+    most_specific = max(patterns, key=lambda pattern: (len(pattern.replace("*", "")), pattern), default=None)
+    return [price for price in prices if price.model == most_specific]
 
 
 def price_of_call(prices: Sequence[ModelPrice], tier: str, input_tokens: int) -> ModelPrice | None:
-    """Return the price for a call of this tier and size from its model's prices; None without a price for the tier."""
-    reached = [price for price in prices if price.tier == tier and (not price.above or price.above < input_tokens)]
-    return max(reached, key=lambda price: price.above, default=None)
+    """Return the price of a call, from `prices` of its model, for its tier and size; None if the tier has no price."""
+    applicable = [price for price in prices if price.tier == tier and (not price.above or price.above < input_tokens)]
+    return max(applicable, key=lambda price: price.above, default=None)

@@ -1,4 +1,4 @@
-"""Decides how the alerts of a rule change: a pure function of the stored state and the current findings."""
+"""Decides how the alerts of a rule change: a pure function of the stored state and the current conditions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from uuid import UUID
 
 from django.conf import settings
 
-from runs.alerts.condition import Condition
 from runs.alerts.conditions import HAPPENINGS, STATES
+from runs.alerts.flow_conditions import Condition
 from runs.models import Alert, AlertFinding, AlertMessage, AlertMute, AlertRule
 
 Event = AlertMessage.Event
-#: How long the first message waits for more runs, in evaluations. Runs that fail together share one message.
-WAITED_EVALUATIONS = 1.5
+#: How long the first message of an alert is delayed, in periods of the evaluation (`AGENTOPS_ALERTS_S`). Runs that fail
+#: at about the same time then share one message.
+FIRST_MESSAGE_DELAY = 1.5
 
 
 @dataclass(frozen=True)
 class RuleState:
-    """A rule with its open alerts, their pending findings, and stored findings of runs in the current conditions."""
+    """A rule with its open alerts, its mutes, and its findings: all pending ones, and all that are found again."""
 
     rule: AlertRule
     alerts: Sequence[Alert] = ()
@@ -30,7 +31,7 @@ class RuleState:
 
 @dataclass(frozen=True)
 class Announcement:
-    """A message that is due."""
+    """A message about an alert that is due."""
 
     alert: Alert
     event: Event
@@ -39,9 +40,11 @@ class Announcement:
 
 @dataclass
 class Changes:
-    """The changes to write. Falsy without changes."""
+    """The changes to store. False if there are none."""
 
+    #: Conditions without a finding.
     new: list[Condition] = field(default_factory=list)
+    #: Findings whose condition has ended.
     ended: list[AlertFinding] = field(default_factory=list)
     messages: list[Announcement] = field(default_factory=list)
     closed: list[Alert] = field(default_factory=list)
@@ -51,7 +54,7 @@ class Changes:
 
 
 def decide(state: RuleState, conditions: Collection[Condition], now: datetime) -> Changes:
-    """Return the changes, given all `conditions` of the rule at `now`."""
+    """Return the changes that follow from `conditions`, all conditions of the rule at `now`."""
     rule = state.rule
     current = {condition.key: condition for condition in conditions}
     known = {(finding.subject_id, finding.episode) for finding in state.findings}
@@ -62,33 +65,36 @@ def decide(state: RuleState, conditions: Collection[Condition], now: datetime) -
             for finding in state.findings
             if finding.ended_at is None and (finding.subject_id, finding.episode) not in current
         ]
-    opening = {condition.agent for condition in changes.new}
+    agents = {condition.agent for condition in changes.new}
     for alert in state.alerts:
-        _decide_alert(state, alert, changes, now, has_new=alert.agent in opening)
+        _decide_alert(state, alert, changes, now, has_new=alert.agent in agents)
     return changes
 
 
 def _decide_alert(state: RuleState, alert: Alert, changes: Changes, now: datetime, *, has_new: bool) -> None:
-    """Add the changes of an open alert: a message that is due, or its end."""
-    rule, over = state.rule, {finding.pk for finding in changes.ended}
-    left = [finding for finding in state.findings if finding.alert_id == alert.pk and finding.pk not in over]
-    lasting = [finding for finding in left if finding.ended_at is None]
-    unannounced = [finding for finding in left if finding.message_id is None and not finding.is_silent]
-    audible = [finding for finding in unannounced if not is_muted(state.mutes, rule, alert.agent, finding.run_id, now)]
+    """Add the changes of an open alert to `changes`: a message that is due, and its end.
+
+    `has_new`: whether `changes.new` contains conditions of its agent.
+    """
+    rule, ended_ids = state.rule, {finding.pk for finding in changes.ended}
+    findings = [each for each in state.findings if each.alert_id == alert.pk and each.pk not in ended_ids]
+    lasting = [finding for finding in findings if finding.ended_at is None]
+    unannounced = [finding for finding in findings if finding.message_id is None and not finding.is_silent]
+    to_announce = [each for each in unannounced if not is_muted(state.mutes, rule, alert.agent, each.run_id, now)]
     is_over = not has_new and not lasting and not unannounced
-    if audible:
-        if now >= _due_at(rule, alert, audible):
+    if to_announce:
+        if now >= _due_at(rule, alert, to_announce):
             event = Event.OPENED if alert.announced_at is None else Event.CONTINUED
-            changes.messages.append(Announcement(alert, event, audible))
+            changes.messages.append(Announcement(alert, event, to_announce))
     elif is_over and (rule.kind not in HAPPENINGS or now >= _quiet_since(alert) + _window(rule)):
         changes.closed.append(alert)
-        is_audible = not is_muted(state.mutes, rule, alert.agent, None, now)
-        if rule.announces_end and rule.kind not in HAPPENINGS and alert.announced_at is not None and is_audible:
+        is_alert_muted = is_muted(state.mutes, rule, alert.agent, None, now)
+        if rule.announces_end and rule.kind not in HAPPENINGS and alert.announced_at is not None and not is_alert_muted:
             changes.messages.append(Announcement(alert, Event.CLOSED, []))
     elif lasting and rule.repeat_hours and alert.announced_at is not None:
-        heard = [each for each in lasting if not is_muted(state.mutes, rule, alert.agent, each.run_id, now)]
-        if heard and now >= alert.announced_at + timedelta(hours=rule.repeat_hours):
-            changes.messages.append(Announcement(alert, Event.REPEATED, heard))
+        to_repeat = [each for each in lasting if not is_muted(state.mutes, rule, alert.agent, each.run_id, now)]
+        if to_repeat and now >= alert.announced_at + timedelta(hours=rule.repeat_hours):
+            changes.messages.append(Announcement(alert, Event.REPEATED, to_repeat))
 
 
 def is_muted(mutes: Collection[AlertMute], rule: AlertRule, agent: str, run_id: UUID | None, now: datetime) -> bool:
@@ -106,15 +112,17 @@ def is_muted(mutes: Collection[AlertMute], rule: AlertRule, agent: str, run_id: 
 
 
 def _due_at(rule: AlertRule, alert: Alert, findings: Sequence[AlertFinding]) -> datetime:
-    first = min(finding.found_at for finding in findings)
-    wait = timedelta(seconds=0 if rule.kind in STATES else settings.AGENTOPS_ALERTS_S * WAITED_EVALUATIONS)
-    due = first + wait
+    """Return when a message about these findings may be sent: after a delay, and not too soon after the last one."""
+    delay_s = 0 if rule.kind in STATES else settings.AGENTOPS_ALERTS_S * FIRST_MESSAGE_DELAY
+    due = min(finding.found_at for finding in findings) + timedelta(seconds=delay_s)
     return due if alert.announced_at is None else max(due, alert.announced_at + _window(rule))
 
 
 def _quiet_since(alert: Alert) -> datetime:
+    """Return the time of the last finding or message of an alert."""
     return max(alert.last_seen_at, alert.announced_at or alert.last_seen_at)
 
 
 def _window(rule: AlertRule) -> timedelta:
+    """Return the minimum time between two messages about an alert."""
     return timedelta(minutes=rule.group_minutes)

@@ -1,20 +1,25 @@
-"""The validated definition of a rule, shared by pages, API and command line."""
+"""The validated definition of a rule, and its webhook and Slack channels: URLs and signing secret, stored encrypted."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from agentops.accounts import sealing
 from agentops.accounts.names import one_line
-from agentops.base.http.receivers import refusal_of
+from agentops.base.http.receivers import new_secret, refusal_of
 from runs.errors import InvalidAlertRule
 from runs.models import AlertRule
 
 Kind = AlertRule.Kind
 WEEK_MINUTES, WEEK_HOURS = 7 * 24 * 60, 7 * 24
+#: Maximum of `last_runs`.
 MAX_RUNS = 100
 MAX_AGENT = 128
 #: Kind → its limits with their defaults. None: the limit is required.
@@ -29,7 +34,7 @@ LIMITS: dict[str, dict[str, int | None]] = {
 }
 #: Kinds that need at least a minute, and the error if the limit is 0.
 LASTING = {Kind.RUN_STALLED: "a run cannot stall", Kind.SINK_BEHIND: "a sink cannot fall behind"}
-#: Kinds that do not refer to runs, and the error if an agent or label is set.
+#: Kinds about the whole project, and the error if an agent or a label is set.
 OF_PROJECT = {
     Kind.DAY_COST: "the cost of a day is that of the whole project",
     Kind.SINK_BEHIND: "a sink gets the events of the whole project",
@@ -71,14 +76,10 @@ class RuleDefinition(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any) -> Any:
-        """Fill in the limits of the kind, and reject limits of other kinds."""
+        """Fill in the default limits of the kind."""
         limits = LIMITS.get(str(values.get("kind")), {})
         defaults = {name: value for name, value in limits.items() if value is not None and values.get(name) is None}
         return {**values, **defaults}
-
-
-#: The errors for a missing limit and for a limit of another kind.
-_MISSING, _FOREIGN = "a rule of the kind {kind} needs this limit", "a rule of the kind {kind} has no such limit"
 
 
 def checked(values: Mapping[str, Any]) -> RuleDefinition:
@@ -93,8 +94,8 @@ def checked(values: Mapping[str, Any]) -> RuleDefinition:
     for name in LIMIT_NAMES:
         value = getattr(definition, name)
         if (name in limits) != (value is not None):
-            text = (_MISSING if value is None else _FOREIGN).format(kind=definition.kind.value)
-            raise InvalidAlertRule(text, name)
+            verb = "needs this limit" if value is None else "has no such limit"
+            raise InvalidAlertRule(f"a rule of the kind {definition.kind} {verb}", name)
     if definition.kind in LASTING and not definition.minutes:
         raise InvalidAlertRule(f"{LASTING[definition.kind]} within 0 minutes: enter at least 1", "minutes")
     if definition.kind in OF_PROJECT and (definition.agent or definition.label):
@@ -112,3 +113,54 @@ def check_urls(urls: Mapping[str, str]) -> None:
     for name, url in urls.items():
         if url and (reason := refusal_of(url)):
             raise InvalidAlertRule(reason, name)
+
+
+URL_NAMES = ("webhook_url", "slack_url")
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The URLs and the signing secret of a rule in plain text; each is empty if the rule has no such channel."""
+
+    webhook_url: str = field(default="", repr=False)
+    slack_url: str = field(default="", repr=False)
+    webhook_secret: str = field(default="", repr=False)
+
+
+def channels_of(rule: AlertRule) -> Channels:
+    """Decrypt the channels of a rule. Raises `sealing.Unreadable`."""
+    if rule.sealed is None:
+        return Channels()
+    return Channels(**json.loads(sealing.unseal(bytes(rule.sealed), rule.key_id, _owner_of(rule))))
+
+
+def set_channels(rule: AlertRule, urls: Mapping[str, str]) -> str:
+    """Set the given URLs without saving the rule. Return the signing secret if the webhook is new, otherwise "".
+
+    An empty URL removes the channel. Stored channels that cannot be decrypted are removed.
+    """
+    try:
+        before = channels_of(rule)
+    except sealing.Unreadable:
+        before = Channels()
+    after = asdict(before) | {name: urls[name] for name in URL_NAMES if name in urls}
+    secret = ""
+    if not after["webhook_url"]:
+        after["webhook_secret"] = ""
+    elif not after["webhook_secret"]:
+        secret = after["webhook_secret"] = new_secret()
+    rule.shown_urls = {name: _shown(after[name]) for name in URL_NAMES if after[name]}
+    rule.sealed, rule.key_id = None, ""
+    if rule.shown_urls:
+        rule.sealed, rule.key_id = sealing.seal(json.dumps(after), _owner_of(rule))
+    return secret
+
+
+def _shown(url: str) -> str:
+    """Return the part of a URL that may be displayed. Its path is often a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/…"
+
+
+def _owner_of(rule: AlertRule) -> str:
+    return f"alert rule {rule.pk}"

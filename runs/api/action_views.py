@@ -1,7 +1,7 @@
 """The actions on runs: create, resume, fork, pause, stop, send commands, resolve tool calls.
 
-Each view authorises, parses, and calls one function of runs.actions.run_actions. All are POSTs, and take effect once
-with an `Idempotency-Key`.
+Each view checks the permission, parses the body, and calls one function below runs.actions. All are POST requests; with
+an `Idempotency-Key`, a repeated request has no further effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NoReturn
-from uuid import UUID
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -20,17 +19,16 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action, project_for
 from agentops.accounts.models import Project
-from agentops.base.refusals import Conflict, Fault, Invalid
+from agentops.base.refusals import Conflict, Invalid
 from runs.access import require_edits
 from runs.actions import agent_definitions, run_actions
-from runs.actions.agent_definitions import AgentNotFound
 from runs.actions.resume import ResumeResult
 from runs.actions.run_actions import BulkOutcome
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.api.answers import COMMAND_OR_RUN, KEYS, RESUMED_RUN, CommandAnswer, ResumedMany
 from runs.api.base_views import ApiView
-from runs.api.problems import echo
-from runs.api.requests.bodies import document_of
+from runs.api.problems import echo, field_pointers
+from runs.api.requests.bodies import StrictSerializer, document_of, validated
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.inputs import (
     BODY_RUN_IDS,
@@ -40,20 +38,21 @@ from runs.api.requests.inputs import (
     NewCommand,
     NewFork,
     NewRun,
+    NewSignal,
     ResumeRun,
     ResumeRuns,
 )
 from runs.api.run_views import RunList
 from runs.external import recorded_ends
 from runs.lifecycle.inbox import PostResult
-from runs.models import Agent, AgentRun
+from runs.models import AgentRun
 from runs.queries.json_lists import Where, id_param
 from runs.queries.record_columns import TOOL_CALL
 from runs.queries.run_columns import RUN, runs_of, with_id
 from runs.statuses import LIVE, RunStatus
 from timeline.models import RunKind
 
-#: Filters of bulk actions, and their columns.
+#: Filter of a bulk action → its column.
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
 
 Handler = Callable[[dict[str, Any]], Response]
@@ -69,6 +68,8 @@ class ActionView(ApiView):
 
     #: The permission that the caller needs.
     required_action: ClassVar[Action] = Action.OPERATE
+    #: The serializer of the body, if it is not `serializer_class`: views with a list use that for the rows.
+    body_class: ClassVar[type[StrictSerializer] | None] = None
     #: Whether an empty body counts as `{}`.
     is_body_optional: ClassVar[bool] = False
 
@@ -80,57 +81,51 @@ class ActionView(ApiView):
         return self.run_once(project, partial(self.act, project), partial(self.prepare, project))
 
     def act(self, target: Any, data: dict[str, Any]) -> Response:
-        """Carry out the action with the validated body."""
+        """Carry out the action. `target`: the run, flow run or project of the URL. `data`: the validated body."""
         raise NotImplementedError
 
     def prepare(self, target: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the data for `act`. Slow work belongs here: with a key, `act` runs in a transaction."""
+        """Return the data for `act`. Slow work belongs here, because with a key `act` runs in a transaction."""
         return data
 
     def run_once(self, project: Project, act: Handler, prepare: Preparation | None = None) -> HttpResponse:
         """Carry out the action, or return the stored answer of the idempotency key."""
         document = document_of(self.request, optional=self.is_body_optional)
-        body = self.get_serializer(data=document)
-        body.is_valid(raise_exception=True)
-        data = body.validated_data
+        data = validated(self.body_class or self.get_serializer_class(), document)
         self._require_same_run(project, data.pop(BODY_RUN_IDS, set()))
         if prepare is not None:
             try:
                 data = prepare(data)
             except Exception as error:
-                # A repeated request gets the first answer, even if its preparation now fails.
+                # Raised by `act`, so that a repeated request gets the first answer even if its preparation now fails.
                 act = partial(_refuse, error)
         return answer_once(self.request, self.principal, project, document, lambda: self._render(act(data)))
 
     def _render(self, response: Response) -> HttpResponse:
-        """Render the answer at once, because its content may be stored for repetitions."""
+        """Render the answer now and not later as DRF does: its content may be stored for repeated requests."""
         content: HttpResponse = self.finalize_response(self.request, response).render()
         return content
 
     def _require_same_run(self, project: Project, run_ids: set[str]) -> None:
-        """Raise `run_mismatch` if the body names a different run from the URL's."""
+        """Raise `Conflict` if the body names another run than the URL. It may name the run by its external ID."""
         run_id = self.kwargs.get("run_id")
         others = {name for name in run_ids if name.lower() != str(run_id)}
-        if others and others != {
-            AgentRun.objects.values_list("external_id", flat=True).get(project=project, pk=run_id)
-        }:
+        runs = AgentRun.objects.filter(project=project)
+        if others and others != {runs.values_list("external_id", flat=True).get(pk=run_id)}:
             raise Conflict(f"the body refers to run {echo(min(others))}, the URL to run {run_id}", code="run_mismatch")
 
-    def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
-        """Return the run as `GET` of its URL does; for a new run, with a Location header."""
+    def run_answer(self, run: AgentRun, status: int, **fields: Any) -> Response:
+        """Return the run like `GET` of its URL, with additional fields; with status 201, also the Location header."""
         body = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
-        headers = {"Location": self._address(run.pk)} if status == 201 else {}
-        return Response({**body, **also}, status, headers=headers)
+        headers = {"Location": reverse("api:run", args=[self.kwargs["project"], run.pk])} if status == 201 else {}
+        return Response({**body, **fields}, status, headers=headers)
 
     def resumed_answer(self, result: ResumeResult) -> Response:
         return self.run_answer(result.run, 200 if result.is_existing else 201, already_resumed=result.is_existing)
 
-    def require_kill(self, project: Project, *, is_requested: bool) -> None:
-        if is_requested:
-            project_for(self.principal, project.pk, Action.KILL)
-
-    def _address(self, run_id: UUID) -> str:
-        return reverse("api:run", args=[self.kwargs["project"], run_id])
+    def require_kill(self, project: Project) -> None:
+        """Raise `Refusal` if the caller may not stop workers and resume any run."""
+        project_for(self.principal, project.pk, Action.KILL)
 
 
 class Runs(ActionView, RunList):
@@ -152,7 +147,8 @@ class Runs(ActionView, RunList):
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         if data["source"] == "external":
             return self.run_answer(run_actions.open_external(self.principal, project, **_external(data)), 201)
-        agent = _agent(project, data["agent_id"])
+        with field_pointers():
+            agent = agent_definitions.find(project, data["agent_id"])
         _require_native(data)
         run = run_actions.create(
             self.principal,
@@ -181,7 +177,8 @@ class Resume(ActionView):
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
-        self.require_kill(run.project, is_requested=data["kill"])
+        if data["kill"]:
+            self.require_kill(run.project)
         return self.resumed_answer(run_actions.resume(self.principal, run, **data))
 
 
@@ -194,12 +191,18 @@ class ResumeMany(ActionView):
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         ids, filters, _ = data.pop("ids"), data.pop("filter"), data.pop("all")
-        self.require_kill(project, is_requested=ids is None or data["kill"])
-        runs = _runs_by_id(project, ids) if ids is not None else _active_runs(project, filters or {})
-        unknown = set(ids or []) - {run.pk for run in runs}
+        if ids is None or data["kill"]:
+            self.require_kill(project)
+        if ids is None:
+            runs = _active_runs(project, filters or {})
+        else:
+            runs = list(AgentRun.objects.select_related("project").filter(project=project, pk__in=ids))
+        unknown_ids = set(ids or []) - {run.pk for run in runs}
         outcomes = run_actions.resume_many(self.principal, runs, **data)
         outcomes += [
-            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one in unknown
+            BulkOutcome(run_id, code="run_not_found", reason="no such run")
+            for run_id in ids or []
+            if run_id in unknown_ids
         ]
         parts = {"resumed": [one for one in outcomes if not one.code], "skipped": [one for one in outcomes if one.code]}
         return Response(ResumedMany(parts).data)
@@ -238,8 +241,8 @@ class PauseView(ActionView):
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
-        now = run_actions.pause(self.principal, run).run
-        return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
+        changed = run_actions.pause(self.principal, run).run
+        return self.run_answer(changed, 200 if changed.state is RunStatus.PAUSED else 202)
 
 
 @extend_schema(
@@ -258,8 +261,8 @@ class Stop(ActionView):
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
-        now = recorded_ends.stop(self.principal, run).run
-        return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
+        changed = recorded_ends.stop(self.principal, run).run
+        return self.run_answer(changed, 200 if changed.state is RunStatus.STOPPED else 202)
 
 
 @extend_schema(
@@ -271,7 +274,7 @@ class ResolveCall(ActionView):
     """Resolve a tool call whose outcome is unknown.
 
     `retry` runs the call again, `done` sets its output, `failed` its error; then the waiting run continues. Only the
-    first decision counts. Later ones are refused with `call_not_unknown`, which names the decision that was `chosen`.
+    first decision counts. Later ones are refused with `call_not_unknown`, whose `chosen` is the first decision.
     """
 
     serializer_class = CallOutcome
@@ -313,34 +316,37 @@ class Commands(ActionView):
         return Response(_command_json(posted, data["type"]), 202 if posted.is_new else 200)
 
 
+@extend_schema(
+    responses={
+        202: OpenApiResponse(CommandAnswer, "The signal was recorded."),
+        200: OpenApiResponse(CommandAnswer, "The signal was recorded before."),
+    }
+)
+class Signals(ActionView):
+    """Send a signal to a remote run, which its code waits for by name. The run keeps it until it receives it."""
+
+    serializer_class = NewSignal
+
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
+        key = None if data["key"] is None else KEYS + data["key"]
+        posted = run_actions.signal(self.principal, run, data["name"], data["payload"], key=key)
+        return Response(_command_json(posted, "signal"), 202 if posted.is_new else 200)
+
+
 def _require_native(data: dict[str, Any]) -> None:
-    """Raise `Refusal` for fields that only external runs have."""
+    """Raise `Invalid` for fields that only external runs have."""
     if data["external_id"] is not None:
-        fault = Fault("/external_id", "invalid_value", "only an external run has this")
-        raise Invalid(fault.detail, code=fault.code, errors=[fault])
+        raise Invalid("only an external run has this", code="invalid_value", pointer="/external_id")
 
 
 def _external(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the body about an external run."""
+    """Return the arguments of `open_external` from the body."""
     names = ("external_id", "title", "prompt", "parent_run_id", "run_kind")
     return {**{name: data[name] for name in names}, "agent": data["agent_id"], "labels": data["labels"]}
 
 
-def _agent(project: Project, agent_id: str) -> Agent:
-    """Return the agent named in the body. Error pointers refer to the body."""
-    try:
-        return agent_definitions.find(project, agent_id)
-    except AgentNotFound as error:
-        fault = Fault("/agent_id", error.code, str(error))
-        raise Invalid(str(error), code=error.code, errors=[fault]) from None
-
-
-def _runs_by_id(project: Project, ids: list[UUID]) -> list[AgentRun]:
-    return list(AgentRun.objects.select_related("project").filter(project=project, pk__in=ids))
-
-
 def _active_runs(project: Project, filters: dict[str, Any]) -> list[AgentRun]:
-    """Return paused runs, then running ones, up to the limit of a bulk action."""
+    """Return the paused runs that match, then running ones, at most `MAX_IDS` together."""
     columns = {FILTERS[name]: value for name, value in filters.items()}
     runs = AgentRun.objects.select_related("project").filter(project=project, **columns)
     active = runs.unended().order_by("pk")
@@ -349,7 +355,7 @@ def _active_runs(project: Project, filters: dict[str, Any]) -> list[AgentRun]:
 
 
 def _command_json(posted: PostResult, kind: str) -> dict[str, Any]:
-    """Return the command as JSON, or only its run if the run was already in the requested state."""
+    """Return the command as JSON. If none was stored, because the run already is in that state, most fields lack."""
     if posted.command is None:
         return {"id": None, "run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
     posted.command.refresh_from_db(fields=["applied_at", "outcome"])

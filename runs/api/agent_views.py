@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django.db.models import QuerySet
@@ -10,24 +9,24 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from agentops.accounts.models import Project
-from agentops.accounts.names import SLUG_PATTERN
 from agentops.base.refusals import NotFound
 from runs.actions import agent_definitions
+from runs.actions.agent_definitions import AgentNotFound
 from runs.api.answers import AgentAnswer, AgentRow, AgentVersionAnswer, AgentVersionRow
 from runs.api.base_views import ApiView, ListView
-from runs.api.negotiation import MaskedJSONRenderer
+from runs.api.requests.queries import MAX_VERSION
 from runs.models import Agent, AgentVersion
-
-MAX_VERSION = 2**31 - 1
 
 
 def agent_in(project: Project, slug: str) -> Agent:
-    """Return the agent of the URL. Raises `agent_not_found`."""
-    # An invalid name never reaches the database: PostgreSQL fails on NUL and lone surrogates.
-    agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
-    if agent is None:
-        raise NotFound("no such agent in this project", code="agent_not_found")
-    return agent
+    """Return the agent of the URL. Raises `NotFound`, whose text does not contain the name.
+
+    So the answers for an agent of another project and for an unknown agent are equal, byte for byte.
+    """
+    try:
+        return agent_definitions.find(project, slug)
+    except AgentNotFound:
+        raise NotFound("no such agent in this project", code="agent_not_found") from None
 
 
 class Agents(ListView):
@@ -46,11 +45,11 @@ class AgentDetail(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         agent = agent_in(self.get_project(), self.kwargs["agent"])
-        return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())
+        return self.masked_response(self.get_serializer(agent).data)
 
 
 class AgentVersions(ListView):
-    """List the versions of an agent, the newest first, without their definitions. Each change makes a version."""
+    """List the versions of an agent, newest first, without their definitions. Each change creates a version."""
 
     serializer_class = AgentVersionRow
 
@@ -65,12 +64,11 @@ class AgentVersionDetail(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         agent, number = agent_in(self.get_project(), self.kwargs["agent"]), self.kwargs["number"]
-        # Larger numbers do not exist, and PostgreSQL refuses them.
-        rows = AgentVersion.objects.filter(agent=agent, number=number) if number <= MAX_VERSION else None
-        version = rows.first() if rows is not None else None
+        versions = AgentVersion.objects.filter(agent=agent, number=number)
+        version = versions.first() if number <= MAX_VERSION else None
         if version is None:
             raise NotFound(
                 "the agent has no such version, or it was made before versions were stored",
                 code="agent_version_not_found",
             )
-        return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(version).data).decode())
+        return self.masked_response(self.get_serializer(version).data)

@@ -15,9 +15,9 @@ from agentops.accounts.access import Action
 from agentops.accounts.models import Project
 from agentops.base import database_clock
 from runs.access import run_in
-from runs.alerts import alert_rule_changes, mutes
-from runs.alerts.alert_lists import alerts_of
-from runs.alerts.mutes import MAX_MINUTES
+from runs.alerts import alert_rule_changes
+from runs.alerts.alert_rule_changes import MAX_MINUTES
+from runs.alerts.alert_texts import alerts_of
 from runs.alerts.rule_definition import MAX_AGENT, MAX_RUNS, WEEK_HOURS, WEEK_MINUTES
 from runs.api.action_views import ActionView
 from runs.api.base_views import ListView, SecretOnce
@@ -29,7 +29,7 @@ from runs.api.requests.bodies import (
     StrictSerializer,
     StringField,
     WholeField,
-    document_of,
+    body_of,
 )
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import PageQuery
@@ -38,21 +38,23 @@ from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 _URL = "Empty: none. Answers show it without its path."
 
 
-def _limit(least: int, most: int, text: str) -> WholeField:
-    return WholeField(required=False, allow_null=True, min_value=least, max_value=most, help_text=text)
+def _limit(minimum: int, maximum: int, text: str) -> WholeField:
+    return WholeField(required=False, allow_null=True, min_value=minimum, max_value=maximum, help_text=text)
 
 
 class AlertRuleChange(StrictSerializer):
     """The fields of a rule that can be changed."""
 
     name = LineField(allow_blank=False, max_length=63, help_text="Unique in the project.")
-    minutes = _limit(0, WEEK_MINUTES, "Of `run_stalled` (default 15), `run_waiting` (0), `sink_behind` (60).")
+    minutes = _limit(
+        0, WEEK_MINUTES, "Of `run_stalled` (default 15), `run_waiting` (default 0) and `sink_behind` (default 60)."
+    )
     limit_usd = serializers.DecimalField(
         12, 4, required=False, allow_null=True, help_text="Of `run_cost` and `day_cost`: US dollars."
     )
     percent = _limit(1, 100, "Of `error_rate` (default 50).")
-    last_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 20): newest runs of the agent that are counted.")
-    min_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 5): with fewer runs nothing is announced.")
+    last_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 20): number of newest runs of the agent that count.")
+    min_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 5): with fewer runs, nothing is announced.")
     agent_id = LineField(
         required=False,
         source="agent",
@@ -67,17 +69,20 @@ class AlertRuleChange(StrictSerializer):
         required=False,
         min_value=1,
         max_value=24 * 60,
-        help_text="Between two messages about an agent. Default: 10.",
+        help_text="Minimum minutes between two messages about an agent. Default: 10.",
     )
     repeat_hours = WholeField(
-        required=False, min_value=0, max_value=WEEK_HOURS, help_text="What lasts is repeated. 0: never. Default: 24."
+        required=False,
+        min_value=0,
+        max_value=WEEK_HOURS,
+        help_text="Hours after which a lasting condition is announced again. 0: never. Default: 24.",
     )
-    announces_end = Flag(required=False, help_text="Also announce when it is over. Default: false.")
+    announces_end = Flag(required=False, help_text="Also announce the end of an alert. Default: false.")
     is_enabled = Flag(required=False, help_text="Default: true.")
 
 
 class NewAlertRule(AlertRuleChange):
-    kind = Choice(choices=AlertRule.Kind.values, help_text="What the rule looks for. It cannot be changed.")
+    kind = Choice(choices=AlertRule.Kind.values, help_text="The condition of the rule. It cannot be changed.")
 
 
 class AlertRuleRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -123,7 +128,7 @@ class AlertTestAnswer(serializers.Serializer):  # type: ignore[misc]
 
 
 class FindingRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """A run or flow run that a rule has found, or the state of an agent or the project."""
+    """A run or flow run that meets the condition of a rule, or the state of an agent or the project."""
 
     run_id = serializers.UUIDField(allow_null=True, help_text="Null if the rule is not about single runs.")
     flow_run_id = serializers.UUIDField(allow_null=True, help_text="Of a finding about a flow run, instead of run_id.")
@@ -131,7 +136,7 @@ class FindingRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = AlertFinding
         fields = ("run_id", "flow_run_id", "detail", "found_at", "ended_at")
-        extra_kwargs: ClassVar = {"ended_at": {"help_text": "Null while it lasts."}}
+        extra_kwargs: ClassVar = {"ended_at": {"help_text": "Null while the condition lasts."}}
 
 
 class AlertRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -189,7 +194,7 @@ class AlertRules(SecretOnce, ListView):
     """List the alert rules of a project, newest first."""
 
     serializer_class = AlertRuleRow
-    #: Names identify rules instead, and the answer has a secret that must not be stored.
+    #: A repeated request is refused, because the name exists. The answer has a secret that must not be stored.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[AlertRule]:
@@ -198,10 +203,8 @@ class AlertRules(SecretOnce, ListView):
     @extend_schema(request=NewAlertRule, responses={201: OpenApiResponse(SavedAlertRule, "The new rule.")})
     def post(self, request: Request, **_: Any) -> Response:
         """Add an alert rule. Requires a signed-in admin; API keys may not add rules."""
-        project = self.get_project(Action.CONFIGURE)
-        body = NewAlertRule(data=document_of(request))
-        body.is_valid(raise_exception=True)
-        rule, secret = alert_rule_changes.add_rule(project, body.validated_data, by=self.principal)
+        project, data = self.get_project(Action.CONFIGURE), body_of(NewAlertRule, request)
+        rule, secret = alert_rule_changes.add_rule(project, data, by=self.principal)
         return Response(SavedAlertRule(rule, context={"secret": secret}).data, 201)
 
 
@@ -216,13 +219,11 @@ class AlertRuleDetail(SecretOnce):
     def patch(self, request: Request, **_: Any) -> Response:
         """Change an alert rule. Omitted fields stay unchanged. Disabling a rule closes its alerts."""
         project = self.get_project(Action.CONFIGURE)
-        rule = self._rule(project)
-        body = AlertRuleChange(data=document_of(request), partial=True)
-        body.is_valid(raise_exception=True)
-        rule, secret = alert_rule_changes.change_rule(project, rule.pk, body.validated_data, by=self.principal)
+        rule, data = self._rule(project), body_of(AlertRuleChange, request, partial=True)
+        rule, secret = alert_rule_changes.change_rule(project, rule.pk, data, by=self.principal)
         return Response(SavedAlertRule(rule, context={"secret": secret}).data)
 
-    @extend_schema(responses={204: OpenApiResponse(description="The rule does not exist now.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The rule has been removed.")})
     def delete(self, request: Request, **_: Any) -> Response:
         """Remove an alert rule with its alerts."""
         project = self.get_project(Action.CONFIGURE)
@@ -233,16 +234,13 @@ class AlertRuleDetail(SecretOnce):
         return alert_rule_changes.rule_of(project, self.kwargs["rule_id"])
 
 
+@extend_schema(responses={200: OpenApiResponse(AlertTestAnswer, "A worker sends it within seconds.")})
 class AlertRuleTest(ActionView):
     """Send a test message by all channels of a rule."""
 
     serializer_class = EmptyBody
     required_action = Action.CONFIGURE
     is_body_optional = True
-
-    @extend_schema(responses={200: OpenApiResponse(AlertTestAnswer, "A worker sends it within seconds.")})
-    def post(self, request: Request, **options: Any) -> HttpResponse:
-        return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         message = alert_rule_changes.send_test(project, self.kwargs["rule_id"], by=self.principal)
@@ -271,29 +269,27 @@ class Alerts(ListView):
 class AlertMutes(ActionView, ListView):
     """List the mutes of a project that have not ended, newest first."""
 
-    serializer_class = NewAlertMute
+    serializer_class = AlertMuteRow
+    body_class = NewAlertMute
 
     def get_queryset(self) -> QuerySet[AlertMute]:
         return AlertMute.objects.filter(project=self.get_project(), until__gt=database_clock.now()).order_by("-pk")
-
-    def get_serializer_class(self) -> Any:
-        return AlertMuteRow if self.request.method in ("GET", "HEAD") else NewAlertMute
 
     @extend_schema(
         request=NewAlertMute,
         responses={
             200: OpenApiResponse(AlertMuteRow, "The mute."),
-            204: OpenApiResponse(description="It is not muted now."),
+            204: OpenApiResponse(description="The mute has been ended."),
         },
     )
     def post(self, request: Request, **options: Any) -> HttpResponse:
-        """Mute a rule, a run or an agent for a time: nothing is sent about it. Replaces an earlier mute of the same."""
+        """Mute a rule, a run or an agent for a time: no messages are sent about it. Replaces an earlier mute of it."""
         return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         rule = alert_rule_changes.rule_of(project, data["rule_id"]) if data["rule_id"] else None
         run = run_in(project, data["run_id"]) if data["run_id"] else None
-        muted = mutes.mute(
+        new_mute = alert_rule_changes.mute(
             project, data["minutes"], by=self.principal, rule=rule, run=run, agent=data["agent_id"] or ""
         )
-        return Response(AlertMuteRow(muted).data) if muted else Response(status=204)
+        return Response(AlertMuteRow(new_mute).data) if new_mute else Response(status=204)

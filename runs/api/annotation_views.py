@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}` with labels, `…/notes`, `…/share-links`, and `…/saved-views`."""
+"""`…/agent-runs/{run}` with changes of labels, its `…/notes` and `…/share-links`, and `…/saved-views`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from agentops.accounts.access import Action, may
 from agentops.accounts.models import Project
 from runs.access import run_in
-from runs.actions.annotations import labels, run_notes, saved_views, share_links
+from runs.actions import run_annotations, saved_views
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, LinksShown, ListView
 from runs.api.requests.bodies import Flag, LineField, StrictSerializer, StringField, WholeField, body_of
@@ -48,7 +48,7 @@ class LabelChange(StrictSerializer):
 
 
 class NoteText(StrictSerializer):
-    text = StringField(max_length=run_notes.MAX_NOTE, allow_blank=False, help_text="Plain text.")
+    text = StringField(max_length=run_annotations.MAX_NOTE, allow_blank=False, help_text="Plain text.")
 
 
 class NoteRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -58,8 +58,8 @@ class NoteRow(serializers.ModelSerializer):  # type: ignore[misc]
         model = RunNote
         fields = ("id", "author", "text", "created_at", "edited_at")
         extra_kwargs: ClassVar = {
-            "author": {"help_text": "`user:` or `key:` and the name of who wrote it."},
-            "edited_at": {"help_text": "Null: it was not edited."},
+            "author": {"help_text": "`user:` or `key:`, and the name of the author."},
+            "edited_at": {"help_text": "Null if the note was not edited."},
         }
 
 
@@ -88,10 +88,10 @@ class SavedViewRow(serializers.ModelSerializer):  # type: ignore[misc]
 class NewShareLink(StrictSerializer):
     days = WholeField(
         required=False,
-        default=share_links.DEFAULT_DAYS,
+        default=run_annotations.DEFAULT_DAYS,
         min_value=1,
-        max_value=share_links.MAX_DAYS,
-        help_text=f"Until it expires. Default: {share_links.DEFAULT_DAYS}.",
+        max_value=run_annotations.MAX_DAYS,
+        help_text=f"Days until the link expires. Default: {run_annotations.DEFAULT_DAYS}.",
     )
 
 
@@ -103,7 +103,7 @@ class ShareLinkRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = ShareLink
         fields = ("id", "url", "created_by", "created_at", "expires_at", "view_count", "viewed_at")
-        extra_kwargs: ClassVar = {"viewed_at": {"help_text": "Null: it was not opened."}}
+        extra_kwargs: ClassVar = {"viewed_at": {"help_text": "Null if the link was not opened."}}
 
     def get_url(self, link: ShareLink) -> str:
         return str(self.context["url_of"](link))
@@ -119,7 +119,7 @@ class RunWithLabels(RunDetail):
     def patch(self, request: Request, **_: Any) -> HttpResponse:
         """Change the labels of a run."""
         run, data = self.get_run(Action.OPERATE), body_of(LabelChange, request)
-        labels.change_labels(
+        run_annotations.change_labels(
             run.pk,
             by=self.principal,
             add=data.get("add_labels", ()),
@@ -136,6 +136,7 @@ class Notes(ListView, ActionView):
     """List the notes on a run, oldest first."""
 
     serializer_class = NoteRow
+    body_class = NoteText
 
     def get_queryset(self) -> QuerySet[RunNote]:
         run = run_in(self.get_project(), self.kwargs["run_id"])
@@ -146,11 +147,8 @@ class Notes(ListView, ActionView):
         """Add a note to a run."""
         return super().post(request, **options)
 
-    def get_serializer_class(self) -> Any:
-        return NoteText if self.request is not None and self.request.method == "POST" else NoteRow
-
     def act(self, run: Any, data: dict[str, Any]) -> Response:
-        return Response(NoteRow(run_notes.add_note(run, data["text"], by=self.principal)).data, 201)
+        return Response(NoteRow(run_annotations.add_note(run, data["text"], by=self.principal)).data, 201)
 
 
 class NoteDetail(ApiView):
@@ -160,14 +158,16 @@ class NoteDetail(ApiView):
     def patch(self, request: Request, **_: Any) -> Response:
         """Change the text of your own note."""
         run, data = self.get_run(Action.OPERATE), body_of(NoteText, request)
-        return Response(NoteRow(run_notes.edit_note(run, self.kwargs["note_id"], data["text"], by=self.principal)).data)
+        return Response(
+            NoteRow(run_annotations.edit_note(run, self.kwargs["note_id"], data["text"], by=self.principal)).data
+        )
 
-    @extend_schema(responses={204: OpenApiResponse(description="The note does not exist now.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The note has been deleted.")})
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete your own note; admins delete any."""
+        """Delete your own note. Admins can delete any note."""
         run = self.get_run(Action.OPERATE)
         manages = may(self.principal, Action.MANAGE, run.project_id)
-        run_notes.delete_note(run, self.kwargs["note_id"], by=self.principal, manages=manages)
+        run_annotations.delete_note(run, self.kwargs["note_id"], by=self.principal, manages=manages)
         return Response(status=204)
 
 
@@ -175,12 +175,13 @@ class ShareLinks(LinksShown, ListView, ActionView):
     """List the active share links of a run, newest first. Requires a signed-in admin."""
 
     serializer_class = ShareLinkRow
+    body_class = NewShareLink
     required_action = Action.MANAGE
     is_body_optional = True
 
     def get_queryset(self) -> QuerySet[ShareLink]:
         run = run_in(self.get_project(Action.MANAGE), self.kwargs["run_id"])
-        ids = [link.pk for link in share_links.links_of(run)]
+        ids = [link.pk for link in run_annotations.links_of(run)]
         return ShareLink.objects.filter(pk__in=ids).order_by("-pk")
 
     @extend_schema(request=NewShareLink, responses={201: OpenApiResponse(ShareLinkRow, "The new link.")})
@@ -188,29 +189,26 @@ class ShareLinks(LinksShown, ListView, ActionView):
         """Create a link to the report of a run, for readers without an account. Requires a signed-in admin."""
         return super().post(request, **options)
 
-    def get_serializer_class(self) -> Any:
-        return NewShareLink if self.request is not None and self.request.method == "POST" else ShareLinkRow
-
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), "url_of": self._url}
 
     def act(self, run: Any, data: dict[str, Any]) -> Response:
-        link = share_links.share(run, data["days"], by=self.principal)
+        link = run_annotations.share(run, data["days"], by=self.principal)
         return Response(ShareLinkRow(link, context={"url_of": self._url}).data, 201)
 
     def _url(self, link: ShareLink) -> str:
-        path = reverse("runs:share-link", args=[share_links.token_of(link)])
+        path = reverse("runs:share-link", args=[run_annotations.token_of(link)])
         return str(self.request.build_absolute_uri(path))
 
 
 class ShareLinkDetail(ApiView):
     """A share link of a run."""
 
-    @extend_schema(responses={204: OpenApiResponse(description="The link opens nothing now.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The link has been revoked.")})
     def delete(self, request: Request, **_: Any) -> Response:
         """Revoke a share link. Requires a signed-in admin."""
         run = self.get_run(Action.MANAGE)
-        share_links.revoke(run, self.kwargs["link_id"], by=self.principal)
+        run_annotations.revoke(run, self.kwargs["link_id"], by=self.principal)
         return Response(status=204)
 
 
@@ -218,7 +216,8 @@ class SavedViews(ListView, ActionView):
     """List your saved views of the run list, and views that other users share."""
 
     serializer_class = SavedViewRow
-    #: Users save views; the permission to share is checked once the view is known.
+    body_class = SavedViewChange
+    #: Enough to save a view; the permission to share it is checked by `saved_views`.
     required_action = Action.READ
 
     def get_queryset(self) -> QuerySet[SavedView]:
@@ -228,9 +227,6 @@ class SavedViews(ListView, ActionView):
     def post(self, request: Request, **options: Any) -> HttpResponse:
         """Save a view, or replace your view of this name. Requires a signed-in user."""
         return super().post(request, **options)
-
-    def get_serializer_class(self) -> Any:
-        return SavedViewChange if self.request is not None and self.request.method == "POST" else SavedViewRow
 
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), "principal": self.principal if self.request else None}
@@ -252,15 +248,15 @@ class SavedViewDetail(ApiView):
         view = saved_views.change_view(project, self.kwargs["view_id"], by=self.principal, **data)
         return Response(SavedViewRow(view, context={"principal": self.principal}).data)
 
-    @extend_schema(responses={204: OpenApiResponse(description="The view does not exist now.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The view has been deleted.")})
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete your own view; admins can delete shared views too."""
+        """Delete your own view. Admins can also delete shared views."""
         saved_views.delete_view(self.get_project(), self.kwargs["view_id"], by=self.principal)
         return Response(status=204)
 
 
 def _query(text: str) -> str:
-    """Return the query string of a view. Raises `InvalidQuery` for invalid filters and orders."""
+    """Return a query string without the parts that a view does not store. Raises `InvalidQuery`."""
     query = QueryDict(text.removeprefix("?"), mutable=True)
     Filters.parse(query)
     RunOrder.parse(query)

@@ -1,6 +1,6 @@
 """The answers of the API as DRF serializers.
 
-Runs, messages, tool calls and events have none: the database writes them as JSON (runs/queries).
+Runs, messages, tool calls and events have no serializer: the database writes them as JSON (runs/queries).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rest_framework import serializers
 from agentops.accounts.models import Notification, Project
 from agentops.base.refusals import MAX_FAULTS
 from runs.agents import placement
-from runs.api.requests.pagination import LINK
+from runs.api.requests.pagination import LINK, object_of
 from runs.conversation.turn_usage import buckets_of
 from runs.conversation.writes import TOKENS
 from runs.models import Agent, AgentRun, AgentVersion, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
@@ -23,36 +23,44 @@ from runs.queries.run_columns import RUN
 from runs.queries.searching.search_results import Result
 from runs.statuses import RunStatus
 
-#: Prefix of the keys of commands from the API. Pages and recordings use other keys.
+#: Prefix of the stored idempotency keys of commands from the API. Commands from pages and recordings have other keys.
 KEYS = "api:"
-#: A resumed run, and whether it existed before the request.
-RESUMED_RUN = RUN.schema() | {
-    "properties": RUN.schema()["properties"]
-    | {"already_resumed": {"type": "boolean", "description": "True if it was resumed before this request."}},
-    "required": [*RUN.schema()["required"], "already_resumed"],
-}
+#: The schema of a run that continues another one, with the member `already_resumed`.
+RESUMED_RUN = object_of(
+    RUN.schema()["properties"]
+    | {"already_resumed": {"type": "boolean", "description": "True if it was resumed before this request."}}
+)
 COMMAND_OR_RUN = {"anyOf": [{"$ref": "#/components/schemas/CommandAnswer"}, RESUMED_RUN]}
+# Help texts of fields that several serializers have.
 _ATTEMPT = "Attempt, from 0."
-#: Usage of model calls without a lasting answer; the totals include it.
-INPUT_TOKENS = "All tokens sent, those read from and written to the prompt cache included."
-OUTPUT_TOKENS = "All tokens received, reasoning included."
-COST_SOURCES = "`project`: by the project's prices; `reported`; `computed` from published prices; `unknown`."
-WRITTEN_1H = "Of `cache_write_tokens`: those written for one hour."
-UNPRICED = "Model calls whose cost is unknown. `cost_usd` is a lower bound if there are any."
-TIER = "What changes the price: `fast`, `batch`, `flex`, `priority`, `us-only`, another, or several with `+`. Or empty."
+INPUT_TOKENS = "All tokens sent, including those read from and written to the prompt cache."
+OUTPUT_TOKENS = "All tokens received, including reasoning."
+COST_SOURCES = (
+    "`project`: by the project's prices; `reported` by the provider; `computed` from published prices; `unknown`."
+)
+WRITTEN_1H = "Part of `cache_write_tokens`: those written for one hour."
+UNPRICED = "Model calls whose cost is unknown. If there are any, `cost_usd` is a lower bound."
+TIER = (
+    "What changes the price: `fast`, `batch`, `flex`, `priority`, `us-only`, another tier, or several joined by `+`. "
+    "Empty for the standard price."
+)
 _COSTS = ("cost_usd", "cost_source", "unpriced_calls")
-_BUCKET = ("calls", "input_tokens", "output_tokens", "cost_usd")
+#: The totals of abandoned and of repeated model calls.
+_PARTIAL_TOTALS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 
 
-def _notes(**notes: str) -> dict[str, dict[str, str]]:
-    return {name: {"help_text": note} for name, note in notes.items()}
+def _help_texts(**texts: str) -> dict[str, dict[str, str]]:
+    """Return the `extra_kwargs` of a serializer that sets the help texts of these fields."""
+    return {name: {"help_text": text} for name, text in texts.items()}
 
 
 class ProjectRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = Project
         fields: tuple[str, ...] = ("id", "slug", "name", "description", "archived_at")
-        extra_kwargs: ClassVar = _notes(archived_at="Since when the project is read-only. Null: it is not archived.")
+        extra_kwargs: ClassVar = _help_texts(
+            archived_at="Since when the project is read-only. Null if it is not archived."
+        )
 
 
 class AgentRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -77,14 +85,14 @@ class AgentAnswer(AgentRow):
 
 class AgentVersionRow(serializers.ModelSerializer):  # type: ignore[misc]
     changed = serializers.ListField(
-        child=serializers.CharField(), help_text="The fields that differ from the version before."
+        child=serializers.CharField(), help_text="The fields that differ from the previous version."
     )
 
     class Meta:
         model = AgentVersion
         fields: tuple[str, ...] = ("id", "number", "changed", "created_by", "created_at")
-        extra_kwargs: ClassVar = _notes(
-            number="The number of the version, from 1.", created_by="Who made the change; empty if it is not known."
+        extra_kwargs: ClassVar = _help_texts(
+            number="The number of the version, from 1.", created_by="Author of the change; empty if it is not known."
         )
 
 
@@ -99,7 +107,7 @@ class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = Checkpoint
         fields = ("id", "step_number", "last_message_position", "created_at")
-        extra_kwargs: ClassVar = _notes(step_number="The step that the checkpoint follows.")
+        extra_kwargs: ClassVar = _help_texts(step_number="The step that the checkpoint follows.")
 
 
 class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -108,7 +116,7 @@ class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
         fields = (
             *("id", "step_number", "context", "call_id", "error_type", "message", "details", "attempt", "created_at"),
         )
-        extra_kwargs: ClassVar = _notes(
+        extra_kwargs: ClassVar = _help_texts(
             context="What failed: the name of the tool, or `llm_stream`, `llm_complete`, `max_turns` or `step`.",
             call_id="The model's ID of the tool call; empty for other errors.",
             message="Explanation for people: what is wrong and what to do.",
@@ -118,45 +126,47 @@ class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class TokenBuckets(serializers.Serializer):  # type: ignore[misc]
-    """The tokens in disjoint buckets. Their sums are the input and output tokens."""
+    """The tokens by their kind. Each token is counted once; the sums are the input and the output tokens."""
 
     fresh_input = serializers.IntegerField(source="input", help_text="Input tokens outside the prompt cache.")
     cache_read = serializers.IntegerField()
     cache_write = serializers.IntegerField(
-        help_text="Written to the prompt cache for five minutes, or an unknown time."
+        help_text="Written to the prompt cache for five minutes, or for an unknown time."
     )
     cache_write_1h = serializers.IntegerField(help_text="Written to the prompt cache for one hour.")
     visible_output = serializers.IntegerField(source="output", help_text="Output tokens without reasoning.")
     reasoning = serializers.IntegerField()
 
 
-class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
+class _UsageWithBuckets(serializers.ModelSerializer):  # type: ignore[misc]
     buckets = serializers.SerializerMethodField()
 
+    @extend_schema_field(TokenBuckets)
+    def get_buckets(self, row: TurnUsage | AgentRun) -> dict[str, int]:
+        return TokenBuckets(buckets_of(row)).data  # type: ignore[no-any-return]
+
+
+class UsageRow(_UsageWithBuckets):
     class Meta:
         model = TurnUsage
         fields = (
             *("id", "step_number", "attempt", "model", *TOKENS, "cost_usd", "duration_ms", "created_at", "outcome"),
             *("usage_complete", "cache_saved_usd", "cost_source", "cost_note", "tier", "buckets"),
         )
-        extra_kwargs: ClassVar = _notes(
+        extra_kwargs: ClassVar = _help_texts(
             attempt=_ATTEMPT,
             cost_usd="Null if unknown.",
             cost_source=COST_SOURCES,
-            cost_note="Why the cost is unknown, or whose price it is by, if that is not the vendor that answered.",
+            cost_note="Why the cost is unknown, or the vendor of the price, if another vendor answered.",
             tier=TIER,
             input_tokens=INPUT_TOKENS,
             output_tokens=OUTPUT_TOKENS,
             cache_write_1h_tokens=WRITTEN_1H,
             outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash; "
-            "`program`: no call, but tokens that a program reports beyond its answers.",
-            usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
+            "`program`: no call, but tokens that a program reports in addition to those of its answers.",
+            usage_complete="False if the provider did not report all tokens. Tokens and cost are what it reported.",
             cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
         )
-
-    @extend_schema_field(TokenBuckets)
-    def get_buckets(self, row: TurnUsage) -> dict[str, int]:
-        return TokenBuckets(buckets_of(row)).data  # type: ignore[no-any-return]
 
 
 class Money(serializers.DecimalField):  # type: ignore[misc]
@@ -177,10 +187,9 @@ class ModelTotals(serializers.Serializer):  # type: ignore[misc]
     unpriced_calls = serializers.IntegerField(source="unpriced", help_text=UNPRICED)
 
 
-class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
+class UsageTotals(_UsageWithBuckets):
     """The usage of the model calls of a run."""
 
-    buckets = serializers.SerializerMethodField()
     model_calls = serializers.IntegerField(
         help_text="Includes calls without an answer, unless the provider refused them.",
     )
@@ -201,10 +210,10 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
         model = AgentRun
         fields = (
             *("model_calls", *TOKENS, "cost_usd", "unpriced_calls", "cost_source", "cache_saved_usd", "buckets"),
-            *(f"{name}_{field}" for name in ("abandoned", "repeated") for field in _BUCKET),
+            *(f"{name}_{field}" for name in ("abandoned", "repeated") for field in _PARTIAL_TOTALS),
             "incomplete_usage_calls",
         )
-        extra_kwargs: ClassVar = _notes(
+        extra_kwargs: ClassVar = _help_texts(
             cost_usd="Null if unknown.",
             unpriced_calls=UNPRICED,
             cost_source=COST_SOURCES,
@@ -213,13 +222,9 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
             cache_write_1h_tokens=WRITTEN_1H,
         )
 
-    @extend_schema_field(TokenBuckets)
-    def get_buckets(self, run: AgentRun) -> dict[str, int]:
-        return TokenBuckets(buckets_of(run)).data  # type: ignore[no-any-return]
-
 
 def usage_totals(run_id: UUID) -> AgentRun | None:
-    """Return the run with the totals of its model calls, using one query."""
+    """Return the run with the totals of its model calls, or None if it does not exist. One query."""
     totals = {
         "model_calls": Count("turn_usages", filter=~Q(turn_usages__outcome="program")),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
@@ -241,7 +246,7 @@ class PageLink(serializers.CharField):  # type: ignore[misc]
 
 @extend_schema_serializer(many=False)
 class UsagePage(serializers.Serializer):  # type: ignore[misc]
-    """A page of UsageRows, after the totals of the run and of each model."""
+    """The totals of the run and of each model, and a page of the usage of its model calls."""
 
     totals = UsageTotals()
     models = ModelTotals(many=True)
@@ -253,25 +258,27 @@ class SearchRow(serializers.Serializer):  # type: ignore[misc]
     """A message, a tool call or an event that contains all terms."""
 
     kind = serializers.ChoiceField(choices=SearchEntry.Kind.values)
-    run_id = serializers.SerializerMethodField(help_text="The run; null for an event of a flow run.")
-    flow_run_id = serializers.SerializerMethodField(help_text="For an event of a flow run: the flow run.")
+    run_id = serializers.SerializerMethodField(help_text="ID of the run; null for an event of a flow run.")
+    flow_run_id = serializers.SerializerMethodField(help_text="For an event of a flow run: ID of the flow run.")
     message_id = serializers.SerializerMethodField(help_text="For a message: its ID.")
     tool_call_id = serializers.SerializerMethodField(help_text="For a tool call: its ID, not the model's `call_id`.")
     seq = serializers.IntegerField(
-        help_text="The event that shows it in the timeline: `/runs/{run_id}?event={seq}`, or "
+        help_text="The event by which the timeline shows the entry: `/runs/{run_id}?event={seq}`, or "
         "`/flow-runs/{flow_run_id}?event={seq}`."
     )
     step = serializers.IntegerField(allow_null=True)
     name = serializers.CharField(help_text="The role of a message, the tool of a call, or the type of an event.")
-    status = serializers.CharField(help_text="The status of a tool call. Empty for others.")
-    is_error = serializers.BooleanField(help_text="Whether it is a failure.")
+    status = serializers.CharField(help_text="The status of a tool call. Empty for messages and events.")
+    is_error = serializers.BooleanField(
+        help_text="Whether the call failed, was denied or has an unknown outcome, or the event reports a failure."
+    )
     at = serializers.DateTimeField(help_text="The time of the event.")
     agent_id = serializers.CharField(help_text="Name of the run's agent. Empty for a flow run.")
     run_title = serializers.CharField(help_text="The title of the run or of the flow.")
     run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus])
     text = serializers.CharField(source="excerpt.text", help_text="The text around the first match.")
     matches = serializers.SerializerMethodField(
-        help_text="Where the terms are in `text`: begin and end of each match, in Unicode characters."
+        help_text="The positions of the terms in `text`: start and end of each match, in Unicode characters."
     )
 
     @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
@@ -300,19 +307,21 @@ class SearchPage(serializers.Serializer):  # type: ignore[misc]
     """A page of results."""
 
     lag_s = serializers.IntegerField(
-        help_text="How many seconds the index is behind the log; 0 if it is less than a few. Newer texts are not found."
+        help_text="Seconds by which the index is behind the log; 0 if only a few. Newer texts are not found."
     )
     next, previous = PageLink(), PageLink()
     results = SearchRow(many=True)
 
 
 class NotificationRow(serializers.ModelSerializer):  # type: ignore[misc]
-    read = serializers.SerializerMethodField(help_text="True if the user has read it. Null for API keys.")
+    read = serializers.SerializerMethodField(
+        help_text="Whether the user has read it. Null for API keys, which have no read state."
+    )
 
     class Meta:
         model = Notification
         fields = ("id", "kind", "title", "text", "run_id", "created_at", "read")
-        extra_kwargs: ClassVar = _notes(
+        extra_kwargs: ClassVar = _help_texts(
             kind=f"`{'` or `'.join(Notification.Kind.values)}`.", run_id="The run that the notification is about."
         )
 
@@ -325,7 +334,7 @@ class ReadAnswer(serializers.Serializer):  # type: ignore[misc]
 
 
 class ResumedOne(serializers.Serializer):  # type: ignore[misc]
-    """A run that was resumed; `resumed_as` is null in a dry run."""
+    """A run that was resumed, and the new run that continues it (`resumed_as`; null in a dry run)."""
 
     id = serializers.UUIDField(source="run_id")
     resumed_as = serializers.UUIDField(allow_null=True)
@@ -345,7 +354,7 @@ class ResumedMany(serializers.Serializer):  # type: ignore[misc]
 
 
 class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
-    """A recorded command. `id` is null if the run was in the requested state already."""
+    """A recorded command. `id` is null if the run already was in the requested state: no command was recorded."""
 
     id = serializers.UUIDField(allow_null=True)
     run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus], source="run.status")
@@ -354,16 +363,13 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
 
     class Meta:
         model = RunCommand
-        #: The only fields if the run was in the requested state already.
+        #: The fields of every answer. There are no others if no command was recorded.
         always = ("id", "run_id", "run_status", "type")
-        fields = (
-            *always,
-            *("key", "payload", "created_by", "received_at", "applied_at", "outcome"),
-        )
-        extra_kwargs: ClassVar = _notes(
-            applied_at="When its outcome was decided. Null while it is pending.",
+        fields = (*always, "key", "payload", "created_by", "received_at", "applied_at", "outcome")
+        extra_kwargs: ClassVar = _help_texts(
+            applied_at="Time at which the outcome was decided. Null while the command is pending.",
             outcome="`applied`: it took effect; `superseded`: something else came first; `refused`: the run "
-            "ended before. Null while it is pending.",
+            "had ended. Null while the command is pending.",
         )
 
     def get_key(self, command: RunCommand) -> str | None:
@@ -373,7 +379,9 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
 class RefusalFault(serializers.Serializer):  # type: ignore[misc]
     """An invalid part of the request."""
 
-    pointer = serializers.CharField(help_text="A JSON pointer into the body, or a name.")
+    pointer = serializers.CharField(
+        help_text="A JSON pointer into the body, `?` and the name of a query parameter, or the name of a header."
+    )
     code = serializers.CharField()
     detail = serializers.CharField()
 

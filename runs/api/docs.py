@@ -1,26 +1,32 @@
-"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events and flows. `/api/docs`: its HTML page.
+"""`/api/schema…`: the OpenAPI document, and the JSON Schemas of events and flows. `/api/docs`: the document as a page.
 
-The document is generated once per process.
+`/metrics`: the metrics of the site, for Prometheus.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any, ClassVar
 
 from csp.decorators import csp_replace
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views.decorators import http
 from drf_spectacular.generators import SchemaGenerator
+from prometheus_client import CONTENT_TYPE_LATEST
 from rest_framework.request import Request
 
+from agentops.base.http.health import may_read
 from agentops.base.http.methods import require_safe
 from runs.api.base_views import ApiView
 from runs.api.requests.queries import Dialect, QuerySerializer
-from runs.flows.definition.schema import flow_schema
-from timeline.dialects.json_schemas import agent_schema, events_schema
+from runs.flows.shapes import flow_schema
+from runs.queries.json_columns import to_json
+from runs.telemetry.metric_exposition import CACHE
+from timeline.event_vocabularies import agent_schema, events_schema
+from timeline.live.hub import open_streams
 
 
 class Schema(ApiView):
@@ -47,7 +53,7 @@ class EventSchema(ApiView):
 
     def get(self, request: Request) -> HttpResponse:
         schema = agent_schema() if self.query.get("dialect") else events_schema()
-        return self.etag_response(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+        return self.etag_response(to_json(schema))
 
 
 class FlowSchema(ApiView):
@@ -57,14 +63,14 @@ class FlowSchema(ApiView):
     accepts_any_type = True
 
     def get(self, request: Request) -> HttpResponse:
-        return self.etag_response(json.dumps(flow_schema(), ensure_ascii=False, separators=(",", ":")))
+        return self.etag_response(to_json(flow_schema()))
 
 
 @functools.cache
 def document() -> str:
-    """Return the OpenAPI 3.1 document as JSON."""
+    """Return the OpenAPI 3.1 document as JSON, generated once per process."""
     schema: dict[str, Any] = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
-    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return to_json(schema)
 
 
 @require_safe
@@ -73,3 +79,12 @@ def document() -> str:
 @csp_replace({"style-src": ["'self'", "'unsafe-inline'"], "require-trusted-types-for": None})
 def docs(request: HttpRequest) -> HttpResponse:
     return render(request, "api/docs.html")
+
+
+@http.require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return the metrics in the text format, to operators only. Other callers get 404."""
+    site = settings.AGENTOPS_TELEMETRY
+    if not may_read(request, site.metrics_token, site.metrics_allow):
+        return HttpResponse("not found\n", status=404, content_type="text/plain; charset=utf-8")
+    return HttpResponse(CACHE.get(open_streams()), content_type=CONTENT_TYPE_LATEST)

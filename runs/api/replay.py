@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/replay` and `/snapshot`, and the same of flow runs: their states, rebuilt from the log.
+"""`…/agent-runs/{run}/replay` and `…/snapshot`, and the same for flow runs: past states, rebuilt from the events.
 
 Nothing is executed.
 """
@@ -16,23 +16,23 @@ from rest_framework.request import Request
 from agentops.base.refusals import Fault
 from runs.api.base_views import ApiView
 from runs.api.event_views import AfterQuery, page_of_log
-from runs.api.flows.flow_bodies import SNAPSHOT as FLOW_SNAPSHOT
-from runs.api.flows.flow_bodies import map_of, object_of
+from runs.api.flow_bodies import SNAPSHOT as FLOW_SNAPSHOT
 from runs.api.problems import InvalidParameters
 from runs.api.requests.bodies import StringField
-from runs.api.requests.pagination import seal, unseal
+from runs.api.requests.pagination import map_of, object_of, seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter
 from runs.queries import replay_states
 from runs.queries.flow_states import FlowReplay, snapshot_at
-from runs.queries.json_columns import to_json
-from runs.queries.masking import mask_rows
+from runs.queries.json_columns import mask_rows, to_json
 from runs.queries.record_columns import EVENTS
 from timeline import log
 from timeline.models import Event
 from timeline.replay import TOKENS, Frame
 
-#: Maximum bytes of a state in the URL of the next page, and characters of it there.
-MAX_SUMMARY, MAX_STATE = 3000, 4096
+#: Maximum bytes of a state that the URL of the next page contains.
+MAX_SUMMARY = 3000
+#: Maximum characters of the query parameter with this state.
+MAX_STATE = 4096
 _NULLABLE_ID = {"type": ["string", "null"], "format": "uuid"}
 _NULLABLE_STEP = {"type": ["integer", "null"]}
 
@@ -83,11 +83,7 @@ _EVENT = EVENTS.schema()
 
 def _replay_page(state: dict[str, Any], description: str) -> dict[str, Any]:
     """Return the schema of a page of events with the state after each."""
-    replayed = {
-        **_EVENT,
-        "properties": {**_EVENT["properties"], "state": {**object_of(state), "description": description}},
-        "required": [*_EVENT["required"], "state"],
-    }
+    replayed = object_of({**_EVENT["properties"], "state": {**object_of(state), "description": description}})
     return object_of(
         {
             "results": {"type": "array", "items": replayed},
@@ -141,7 +137,10 @@ class ReplayView(ApiView):
         return events[:limit], query
 
     def page(self, replayed: Iterable[tuple[Event, Any]], last_seq: int, query: dict[str, Any] | None) -> HttpResponse:
-        """Return events with their states. The log may have grown since `last_seq` was read."""
+        """Return the page with events and their states.
+
+        `last_seq`: the last sequence number when it was read; the page may contain newer events.
+        """
         rows = []
         for event, state in replayed:
             rows.append(to_json({**log.wire(event), "state": state.as_json()}))
@@ -167,7 +166,10 @@ class Replay(ReplayView):
         return self.page(states, run.last_seq, query)
 
     def _frame(self, run_id: UUID, after: int, events: list[Event]) -> Frame:
-        """Return the state after event `after`, from the query if it contains one. Raises `InvalidCursor`."""
+        """Return the state after event `after`: from the query, if it contains one that suffices for `events`.
+
+        Raises `InvalidCursor` if this site did not sign the state in the query.
+        """
         sealed = self.query.get("state")
         summary = None if sealed is None else unseal(sealed, _bound_to(run_id, after))
         if summary is None or any(event.type in replay_states.NEEDS_MESSAGES for event in events):
@@ -176,12 +178,13 @@ class Replay(ReplayView):
 
 
 def _bound_to(run_id: UUID, seq: int) -> bytes:
+    """Return what the signature of a state is bound to, so that it is valid only for this run and event."""
     return f"replay {run_id} {seq}".encode()
 
 
 @extend_schema(responses={200: SNAPSHOT})
 class SnapshotView(ApiView):
-    """Get the state of a run after an event, rebuilt from its log: the state now, or at any earlier moment."""
+    """Get the state of a run after an event, rebuilt from its log; by default the state now."""
 
     query_class: ClassVar = SnapshotQuery
 
@@ -225,7 +228,7 @@ class FlowRunSnapshot(ApiView):
 
 
 def _checked_seq(query: Mapping[str, Any], last_seq: int) -> int | None:
-    """Return the event that a query names, or None. Raises `InvalidParameters` if the log has no such event yet."""
+    """Return the parameter `seq`, or None. Raises `InvalidParameters` if the log has no such event."""
     seq: int | None = query.get("seq")
     if seq is not None and seq > last_seq:
         raise InvalidParameters([Fault("?seq", "invalid_seq", f"seq: the last event is {last_seq}, not {seq}")])

@@ -1,4 +1,4 @@
-"""`…/schedules`: schedules, their starts, and runs that are started manually."""
+"""`…/schedules`: schedules and their starts, and a run that is started now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from agentops.accounts.access import Action
 from agentops.accounts.models import Project
 from runs.actions.schedules import schedule_changes, starting
 from runs.actions.schedules.due_times import MAX_INTERVAL_S, MIN_INTERVAL_S
-from runs.actions.schedules.periodic_tasks import with_timing
 from runs.actions.schedules.schedule_changes import SHOWN_TIMES, next_times, problem_of, timing_values
-from runs.actions.schedules.schedule_definition import MAX_EXPRESSION, MAX_NAME
+from runs.actions.schedules.schedule_definition import MAX_EXPRESSION, MAX_NAME, with_timing
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.requests.bodies import Choice, Flag, LineField, StrictSerializer, StringField, WholeField, body_of
@@ -33,19 +32,19 @@ class ScheduleChange(StrictSerializer):
 
     name = LineField(allow_blank=False, max_length=MAX_NAME, help_text="Unique in the project.")
     agent_id = LineField(
-        required=False, source="agent", max_length=63, help_text="Name of the agent to start. Instead of `flow_id`."
+        required=False, source="agent", max_length=63, help_text="Name of the agent to start, instead of `flow_id`."
     )
     flow_id = LineField(required=False, source="flow", max_length=63, help_text="Name of the flow to start.")
     prompt = StringField(
         required=False,
         max_length=inbox.MAX_MESSAGE,
-        help_text="First user turn of each run. Optional for agents that play a recording.",
+        help_text="First user turn of each run. Optional for agents that play a fixture.",
     )
     inputs = serializers.DictField(required=False, help_text="Inputs of each flow run.")
     cron = LineField(
         required=False,
         max_length=MAX_EXPRESSION,
-        help_text="Due times: minute, hour, day of month, month, day of week. Instead of `every_s`.",
+        help_text="Due times as minute, hour, day of month, month and day of week; instead of `every_s`.",
     )
     time_zone = LineField(required=False, max_length=63, help_text="Time zone of `cron`. Default: `UTC`.")
     every_s = WholeField(
@@ -58,13 +57,13 @@ class ScheduleChange(StrictSerializer):
     overlap = Choice(
         choices=Schedule.Overlap.values,
         required=False,
-        help_text="At a due time while a run of the schedule is queued, running or waiting: `skip` it (default), "
-        "`queue` one start until that run has ended, or `allow` both.",
+        help_text="What happens at a due time if an earlier run of the schedule has not ended: `skip` the start "
+        "(default), `queue` one start until that run has ended, or `allow` both runs.",
     )
     catch_up = Choice(
         choices=Schedule.CatchUp.values,
         required=False,
-        help_text="After downtime: start `none` of the due times that were missed (default), or the `last` one.",
+        help_text="What is started after downtime: `none` of the missed due times (default), or the `last` one.",
     )
     is_enabled = Flag(required=False, help_text="Default: true.")
 
@@ -76,12 +75,12 @@ class NewSchedule(ScheduleChange):
 class ScheduleRow(serializers.ModelSerializer):  # type: ignore[misc]
     """A schedule."""
 
-    agent_id = serializers.CharField(source="agent", help_text="Empty: it starts a flow.")
-    flow_id = serializers.CharField(source="flow", help_text="Empty: it starts an agent.")
+    agent_id = serializers.CharField(source="agent", help_text="Empty if the schedule starts a flow.")
+    flow_id = serializers.CharField(source="flow", help_text="Empty if the schedule starts an agent.")
     inputs = serializers.DictField(help_text="Inputs of each flow run.")
-    cron = serializers.SerializerMethodField(help_text="Empty: it has an interval.")
+    cron = serializers.SerializerMethodField(help_text="Empty if the schedule has an interval.")
     time_zone = serializers.SerializerMethodField(help_text="Time zone of `cron`.")
-    every_s = serializers.SerializerMethodField(help_text="Null: it has a cron expression.")
+    every_s = serializers.SerializerMethodField(help_text="Null if the schedule has a cron expression.")
     is_enabled = serializers.BooleanField()
     next_due_at = serializers.SerializerMethodField(
         help_text=f"The next {SHOWN_TIMES} due times. Empty if the schedule is disabled or has a problem."
@@ -115,10 +114,10 @@ class ScheduleRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class ScheduleStartRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """The outcome of a due time, or of several consecutive missed ones."""
+    """The outcome of a due time, or of several missed due times."""
 
-    run_id = serializers.UUIDField(allow_null=True, help_text="Null: no agent run was started.")
-    flow_run_id = serializers.UUIDField(allow_null=True, help_text="Null: no flow run was started.")
+    run_id = serializers.UUIDField(allow_null=True, help_text="Null if no agent run was started.")
+    flow_run_id = serializers.UUIDField(allow_null=True, help_text="Null if no flow run was started.")
 
     class Meta:
         model = ScheduleStart
@@ -127,19 +126,19 @@ class ScheduleStartRow(serializers.ModelSerializer):  # type: ignore[misc]
             "decided_at",
         )
         extra_kwargs: ClassVar = {
-            "due_at": {"help_text": "Null: a person or a program started the run."},
+            "due_at": {"help_text": "Null if a person or a program started the run."},
             "first_due_at": {"help_text": "The first of several due times that were missed. Otherwise null."},
             "count": {"help_text": "Number of due times: more than 1 if several were missed."},
-            "reason": {"help_text": "Why no run was started, as a code. Empty: one was started, or will be."},
-            "detail": {"help_text": "The same as a sentence."},
+            "reason": {"help_text": "Why no run was started, as a code. Empty if one was started, or will be."},
+            "detail": {"help_text": "Why no run was started, as a sentence."},
         }
 
 
 class StartedRun(serializers.Serializer):  # type: ignore[misc]
     """The run or flow run that was started, queued."""
 
-    run_id = serializers.UUIDField(allow_null=True, help_text="Null: the schedule starts a flow.")
-    flow_run_id = serializers.UUIDField(allow_null=True, help_text="Null: the schedule starts an agent.")
+    run_id = serializers.UUIDField(allow_null=True, help_text="Null if the schedule starts a flow.")
+    flow_run_id = serializers.UUIDField(allow_null=True, help_text="Null if the schedule starts an agent.")
 
 
 # --- Views ---
@@ -148,15 +147,15 @@ class StartedRun(serializers.Serializer):  # type: ignore[misc]
 class Schedules(ActionView, ListView):
     """List the schedules of a project, newest first."""
 
-    def get_serializer_class(self) -> Any:
-        return NewSchedule if self.request.method == "POST" else ScheduleRow
+    serializer_class = ScheduleRow
+    body_class = NewSchedule
 
     def get_queryset(self) -> QuerySet[Schedule]:
         return with_timing(Schedule.objects.filter(project=self.get_project())).order_by("-pk")
 
     @extend_schema(request=NewSchedule, responses={201: OpenApiResponse(ScheduleRow, "The new schedule.")})
     def post(self, request: Request, **options: Any) -> HttpResponse:
-        """Add a schedule. Its first due time is the first one after now."""
+        """Add a schedule. Its first due time is the next one from now on."""
         return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
@@ -176,14 +175,14 @@ class ScheduleDetail(ApiView):
 
     @extend_schema(request=ScheduleChange(partial=True), responses=ScheduleRow)
     def patch(self, request: Request, **_: Any) -> Response:
-        """Change a schedule. Omitted fields stay unchanged. New due times count from now on."""
+        """Change a schedule. Omitted fields stay unchanged. Changed due times apply from now on."""
         project = self.get_project(Action.OPERATE)
         schedule = self._schedule(project)
         body = body_of(ScheduleChange, request, partial=True)
         changed = schedule_changes.change_schedule(project, schedule.pk, body, by=self.principal)
         return Response(ScheduleRow(changed).data)
 
-    @extend_schema(responses={204: OpenApiResponse(description="The schedule does not exist now.")})
+    @extend_schema(responses={204: OpenApiResponse(description="The schedule has been removed.")})
     def delete(self, request: Request, **_: Any) -> Response:
         """Remove a schedule with the list of its starts. Its runs are kept."""
         project = self.get_project(Action.OPERATE)
@@ -194,15 +193,12 @@ class ScheduleDetail(ApiView):
         return schedule_changes.schedule_of(project, self.kwargs["schedule_id"])
 
 
+@extend_schema(responses={201: OpenApiResponse(StartedRun, "The new run or flow run.")})
 class ScheduleRun(ActionView):
     """Start a run of a schedule now, even if it is disabled or has other runs in progress."""
 
     serializer_class = EmptyBody
     is_body_optional = True
-
-    @extend_schema(responses={201: OpenApiResponse(StartedRun, "The new run or flow run.")})
-    def post(self, request: Request, **options: Any) -> HttpResponse:
-        return super().post(request, **options)
 
     def prepare(self, project: Project, data: dict[str, Any]) -> dict[str, Any]:
         schedule = schedule_changes.schedule_of(project, self.kwargs["schedule_id"])
@@ -222,7 +218,7 @@ class StartsQuery(PageQuery):
 
 
 class ScheduleStarts(ListView):
-    """List the outcomes of the due times of a schedule, newest first. Kept for 30 days."""
+    """List the outcomes of the due times of a schedule, newest first. They are kept for 30 days."""
 
     serializer_class = ScheduleStartRow
     query_class: ClassVar = StartsQuery

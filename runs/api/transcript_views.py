@@ -1,7 +1,8 @@
-"""`…/claude-sessions`: transcripts that claude-agent-sdk stores here, to resume its sessions on another machine."""
+"""`…/claude-sessions`: transcripts that claude-agent-sdk stores on this site, to resume sessions on other machines."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -13,54 +14,44 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action
 from agentops.base.redaction.redact import BARE
+from runs.access import reveal
 from runs.actions import claude_transcripts
 from runs.actions.claude_transcripts import TranscriptName
-from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, ListView
 from runs.api.problems import JSON
-from runs.api.requests.bodies import LongTextParser, StrictSerializer, StringField, document_of
+from runs.api.requests.bodies import LongTextParser, StrictSerializer, StringField, body_of
+from runs.api.requests.pagination import object_of
 from runs.api.requests.queries import MAX_INTEGER, PageQuery, QuerySerializer, Text, WholeParameter
+from runs.external import stored_sessions
 from runs.models import ClaudeTranscript
-from runs.models.claude_transcript import MAX_NAME
+from runs.models.sessions import MAX_NAME
 
 #: Maximum entries of a request.
 MAX_ENTRIES = 1_000
-_PROJECT_KEY = "What the SDK calls `project_key`: by default the working directory, with dashes."
-_SUBPATH = "Of a sub-agent, such as `subagents/agent-1`. Left out for the session itself."
-_STORED = {
-    "type": "object",
-    "properties": {
+_PROJECT_KEY = "The SDK's `project_key`: by default the path of the working directory, with dashes."
+_SUBPATH = "For a sub-agent, its path, such as `subagents/agent-1`. Omitted for the session itself."
+_STORED = object_of(
+    {
         "stored": {"type": "integer", "description": "Number of entries that were new."},
         "known": {"type": "integer", "description": "Number of entries whose `uuid` had been stored before."},
-    },
-    "required": ["stored", "known"],
-}
-_PAGE = {
-    "type": "object",
-    "properties": {
+    }
+)
+_PAGE = object_of(
+    {
         "entries": {
             "type": ["array", "null"],
             "items": {"type": "object", "additionalProperties": True},
             "description": "Null if there is no such transcript.",
         },
         "next": {"type": ["integer", "null"], "description": "`after` of the next page; null after the last entry."},
-    },
-    "required": ["entries", "next"],
-}
-_DELETED = {
-    "type": "object",
-    "properties": {"deleted": {"type": "integer", "description": "Number of transcripts that were deleted."}},
-    "required": ["deleted"],
-}
-_SUBPATHS = {
-    "type": "object",
-    "properties": {"subpaths": {"type": "array", "items": {"type": "string"}}},
-    "required": ["subpaths"],
-}
+    }
+)
+_DELETED = object_of({"deleted": {"type": "integer", "description": "Number of transcripts that were deleted."}})
+_SUBPATHS = object_of({"subpaths": {"type": "array", "items": {"type": "string"}}})
 
 
 class NameField(StringField):
-    """A part of the name of a transcript, in a body."""
+    """A part of the name of a transcript."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_blank": False, "min_length": 1, "max_length": MAX_NAME} | options)
@@ -118,7 +109,7 @@ class ClaudeSessions(ListView):
     serializer_class = SessionRow
     query_class: ClassVar = SessionsQuery
     parser_classes = [LongTextParser]
-    #: The IDs of entries identify repeats.
+    #: The IDs of entries identify repeated requests.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[Any]:
@@ -131,18 +122,18 @@ class ClaudeSessions(ListView):
         """Append entries to the transcript of a session, all or nothing.
 
         An entry whose `uuid` is already in the transcript is not stored again. Entries are stored unchanged, with their
-        secrets.
+        secrets. The transcript becomes a run, without them.
         """
-        project = self.get_project(Action.OPERATE)
-        body = NewEntries(data=document_of(request))
-        body.is_valid(raise_exception=True)
-        entries = body.validated_data.pop("entries")
-        stored = claude_transcripts.append(project.pk, TranscriptName(**body.validated_data), entries)
+        project, data = self.get_project(Action.OPERATE), body_of(NewEntries, request)
+        entries, name = data.pop("entries"), TranscriptName(**data)
+        stored = claude_transcripts.append(project.pk, name, entries)
+        if stored and (transcript := claude_transcripts.named(project.pk, name).first()) is not None:
+            stored_sessions.show(project, transcript, by=self.principal.actor)
         return Response({"stored": stored, "known": len(entries) - stored})
 
 
 class ClaudeTranscriptView(ApiView):
-    """Read a transcript, page by page, with its secrets. For admins and keys with the scope `secrets`; audited."""
+    """Read a transcript in pages, with its secrets. For admins, and for keys with the scope `secrets`; audited."""
 
     query_class: ClassVar = EntriesQuery
     write_query_class: ClassVar = TranscriptQuery
@@ -157,13 +148,15 @@ class ClaudeTranscriptView(ApiView):
             return HttpResponse('{"entries":null,"next":null}', content_type=JSON, headers=headers)
         reveal(self.principal, project.pk, transcript)
         page = claude_transcripts.page(transcript, after=after)
-        following = "null" if page.next is None else page.next
-        text = f'{{"entries":[{",".join(page.entries)}],"next":{following}}}'
+        text = f'{{"entries":[{",".join(page.entries)}],"next":{json.dumps(page.next)}}}'
         return HttpResponse(text, content_type=JSON, headers=headers)
 
-    @extend_schema(parameters=[TranscriptQuery], responses={200: OpenApiResponse(_DELETED, "It does not exist now.")})
+    @extend_schema(
+        parameters=[TranscriptQuery],
+        responses={200: OpenApiResponse(_DELETED, "The transcript does not exist any more.")},
+    )
     def delete(self, request: Request, **_: Any) -> Response:
-        """Delete a transcript, and with a session the transcripts of its sub-agents."""
+        """Delete a transcript. With the transcript of a session, those of its sub-agents are deleted, too."""
         project = self.get_project(Action.OPERATE)
         deleted = claude_transcripts.delete(project, TranscriptName(**self.query), by=self.principal)
         return Response({"deleted": deleted})
@@ -176,5 +169,5 @@ class ClaudeSubpaths(ApiView):
     query_class: ClassVar = SessionQuery
 
     def get(self, request: Request, **_: Any) -> Response:
-        found = claude_transcripts.of_session(self.get_project().pk, **self.query).exclude(subpath="")
-        return Response({"subpaths": list(found.order_by("subpath").values_list("subpath", flat=True))})
+        transcripts = claude_transcripts.of_session(self.get_project().pk, **self.query).exclude(subpath="")
+        return Response({"subpaths": list(transcripts.order_by("subpath").values_list("subpath", flat=True))})

@@ -1,4 +1,4 @@
-"""The HTTP API of runs: /api/projects/…"""
+"""The URLs of the HTTP API, below `/api/`."""
 
 from __future__ import annotations
 
@@ -11,39 +11,77 @@ from runs.api import (
     agent_views,
     alerts,
     annotation_views,
-    approvals,
     docs,
     event_views,
     exports,
-    fixtures,
-    message_views,
-    notification_views,
+    flow_run_views,
+    flow_views,
+    graph_views,
+    inbox_views,
+    member_views,
+    project_views,
     record_views,
     replay,
     run_views,
     schedules,
-    search,
-    stream_views,
-    tool_call_views,
+    sink_views,
     transcript_views,
+    work_views,
 )
-from runs.api.flows import urls as flow_urls
-from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
-from runs.api.managing import key_views, member_views, project_views
+from runs.api.ingest import event_posts, import_views, otlp_views, session_aliases, session_posts
+
+_SINK, _WEBHOOK, _DELIVERY = "sinks/<uuid:sink_id>", "webhooks/<uuid:webhook_id>", "deliveries/<uuid:delivery_id>"
+sink_urls = [
+    path("sinks", sink_views.Sinks.as_view(), name="sinks"),
+    path(_SINK, sink_views.SinkDetail.as_view(), name="sink"),
+    path(f"{_SINK}/test", sink_views.SinkTest.as_view(), name="sink-test"),
+    path(f"{_SINK}/deliveries", sink_views.SinkDeliveries.as_view(), name="sink-deliveries"),
+    path(f"{_SINK}/{_DELIVERY}", sink_views.SinkDelivery.as_view(), name="sink-delivery"),
+    path(f"{_SINK}/{_DELIVERY}/resend", sink_views.SinkResend.as_view(), name="sink-resend"),
+    path("webhooks", sink_views.Webhooks.as_view(), name="webhooks"),
+    path(_WEBHOOK, sink_views.WebhookDetail.as_view(), name="webhook"),
+    path(f"{_WEBHOOK}/test", sink_views.WebhookTest.as_view(), name="webhook-test"),
+    path(f"{_WEBHOOK}/rotate", sink_views.WebhookRotation.as_view(), name="webhook-rotate"),
+    path(f"{_WEBHOOK}/deliveries", sink_views.WebhookDeliveries.as_view(), name="webhook-deliveries"),
+    path(f"{_WEBHOOK}/{_DELIVERY}", sink_views.WebhookDelivery.as_view(), name="webhook-delivery"),
+    path(f"{_WEBHOOK}/{_DELIVERY}/resend", sink_views.WebhookResend.as_view(), name="webhook-resend"),
+]
+
+
+_RUN = "flow-runs/<uuid:flow_run_id>"
+flow_urls = [
+    path("flows", flow_views.Flows.as_view(), name="flows"),
+    path("flows/validate", flow_views.ValidateFlow.as_view(), name="validate-flow"),
+    path("flows/<str:flow>", flow_views.FlowDetail.as_view(), name="flow"),
+    path("flows/<str:flow>/versions", flow_views.FlowVersions.as_view(), name="flow-versions"),
+    path("flows/<str:flow>/versions/<int:number>", flow_views.FlowVersionDetail.as_view(), name="flow-version"),
+    path("flow-runs", flow_run_views.FlowRuns.as_view(), name="flow-runs"),
+    path(_RUN, flow_run_views.FlowRunDetail.as_view(), name="flow-run"),
+    path(f"{_RUN}/events", flow_run_views.FlowRunEvents.as_view(), name="flow-run-events"),
+    path(f"{_RUN}/events/stream", flow_run_views.FlowRunEventStream.as_view(), name="flow-run-events-stream"),
+    path(f"{_RUN}/snapshot", replay.FlowRunSnapshot.as_view(), name="flow-run-snapshot"),
+    path(f"{_RUN}/replay", replay.FlowRunReplay.as_view(), name="flow-run-replay"),
+    path(f"{_RUN}/fixtures", exports.FlowRunFixtures.as_view(), name="flow-run-fixtures"),
+    path(f"{_RUN}/commands", flow_run_views.FlowRunCommands.as_view(), name="flow-run-commands"),
+    path(f"{_RUN}/pause", flow_run_views.PauseFlowRun.as_view(), name="flow-run-pause"),
+    path(f"{_RUN}/resume", flow_run_views.ResumeFlowRunView.as_view(), name="flow-run-resume"),
+    path(f"{_RUN}/stop", flow_run_views.StopFlowRun.as_view(), name="flow-run-stop"),
+]
+
 
 # projects/{project}/agent-runs/{run}/
 of_run = [
-    path("messages", message_views.Messages.as_view(), name="messages"),
-    path("messages/<uuid:message_id>", message_views.MessageDetail.as_view(), name="message"),
-    path("tool-calls", tool_call_views.ToolCalls.as_view(), name="tool-calls"),
-    path("tool-calls/<uuid:call_id>", tool_call_views.ToolCallDetail.as_view(), name="tool-call"),
-    path("tool-calls/<uuid:call_id>/output", tool_call_views.ToolCallOutput.as_view(), name="tool-call-output"),
+    path("messages", record_views.Messages.as_view(), name="messages"),
+    path("messages/<uuid:message_id>", record_views.MessageDetail.as_view(), name="message"),
+    path("tool-calls", record_views.ToolCalls.as_view(), name="tool-calls"),
+    path("tool-calls/<uuid:call_id>", record_views.ToolCallDetail.as_view(), name="tool-call"),
+    path("tool-calls/<uuid:call_id>/output", record_views.ToolCallOutput.as_view(), name="tool-call-output"),
     path("tool-calls/<uuid:call_id>/resolve", action_views.ResolveCall.as_view(), name="resolve-call"),
     path("events", event_views.Events.as_view(), name="events"),
-    path("events/stream", stream_views.EventStreamView.as_view(), name="events-stream"),
+    path("events/stream", event_views.EventStreamView.as_view(), name="events-stream"),
     path("replay", replay.Replay.as_view(), name="replay"),
     path("snapshot", replay.SnapshotView.as_view(), name="snapshot"),
-    path("fixture", fixtures.FixtureView.as_view(), name="fixture"),
+    path("fixture", exports.FixtureView.as_view(), name="fixture"),
     path("children", run_views.Children.as_view(), name="children"),
     path("checkpoints", record_views.Checkpoints.as_view(), name="checkpoints"),
     path("errors", record_views.Errors.as_view(), name="errors"),
@@ -53,13 +91,15 @@ of_run = [
     path("pause", action_views.PauseView.as_view(), name="pause"),
     path("stop", action_views.Stop.as_view(), name="stop"),
     path("commands", action_views.Commands.as_view(), name="commands"),
+    path("signals", action_views.Signals.as_view(), name="signals"),
     path("notes", annotation_views.Notes.as_view(), name="notes"),
     path("notes/<uuid:note_id>", annotation_views.NoteDetail.as_view(), name="note"),
     path("share-links", annotation_views.ShareLinks.as_view(), name="share-links"),
     path("share-links/<uuid:link_id>", annotation_views.ShareLinkDetail.as_view(), name="share-link"),
     path("export", exports.RunExport.as_view(), name="export-run"),
-    path("approvals/<uuid:call_id>", approvals.ApprovalDetail.as_view(), name="approval"),
+    path("approvals/<uuid:call_id>", inbox_views.ApprovalDetail.as_view(), name="approval"),
 ]
+_SESSION = "agent/sessions/<str:session>"
 # projects/{project}/
 of_project = [
     path("agents", agent_views.Agents.as_view(), name="agents"),
@@ -74,13 +114,9 @@ of_project = [
     path("agent-runs/resume", action_views.ResumeMany.as_view(), name="resume-many"),
     path("agent-runs/<uuid:run_id>", annotation_views.RunWithLabels.as_view(), name="run"),
     path("agent-runs/<uuid:run_id>/", include(of_run)),
-    path("agent/sessions/<str:session>", session_aliases.SessionDetail.as_view(), name="session"),
-    path("agent/sessions/<str:session>/events", session_aliases.SessionEvents.as_view(), name="session-events"),
-    path(
-        "agent/sessions/<str:session>/events/stream",
-        session_aliases.SessionEventStream.as_view(),
-        name="session-events-stream",
-    ),
+    path(_SESSION, session_aliases.SessionDetail.as_view(), name="session"),
+    path(f"{_SESSION}/events", session_aliases.SessionEvents.as_view(), name="session-events"),
+    path(f"{_SESSION}/events/stream", session_aliases.SessionEventStream.as_view(), name="session-events-stream"),
     path("claude-sessions", transcript_views.ClaudeSessions.as_view(), name="claude-sessions"),
     path("claude-sessions/entries", transcript_views.ClaudeTranscriptView.as_view(), name="claude-transcript"),
     path("claude-sessions/subpaths", transcript_views.ClaudeSubpaths.as_view(), name="claude-subpaths"),
@@ -93,7 +129,7 @@ of_project = [
     path("schedules/<uuid:schedule_id>", schedules.ScheduleDetail.as_view(), name="schedule"),
     path("schedules/<uuid:schedule_id>/run", schedules.ScheduleRun.as_view(), name="run-schedule"),
     path("schedules/<uuid:schedule_id>/starts", schedules.ScheduleStarts.as_view(), name="schedule-starts"),
-    path("approvals", approvals.Approvals.as_view(), name="approvals"),
+    path("approvals", inbox_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("imports/<uuid:import_id>/cancel", import_views.CancelImport.as_view(), name="import-cancel"),
@@ -105,14 +141,28 @@ of_project = [
     path("members/<str:username>", member_views.MemberDetail.as_view(), name="member"),
     path("invitations", member_views.Invitations.as_view(), name="invitations"),
     path("invitations/<uuid:invitation_id>", member_views.InvitationDetail.as_view(), name="invitation"),
-    path("keys", key_views.ApiKeys.as_view(), name="keys"),
-    path("keys/<uuid:key_id>", key_views.ApiKeyDetail.as_view(), name="key"),
-    path("keys/<uuid:key_id>/rotate", key_views.RotateKey.as_view(), name="rotate-key"),
-    path("keys/<uuid:key_id>/revoke", key_views.RevokeKey.as_view(), name="revoke-key"),
-    path("search", search.SearchView.as_view(), name="search"),
-    path("", include("runs.api.telemetry.urls")),
-    path("notifications", notification_views.Notifications.as_view(), name="notifications"),
-    path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
+    path("keys", member_views.ApiKeys.as_view(), name="keys"),
+    path("keys/<uuid:key_id>", member_views.ApiKeyDetail.as_view(), name="key"),
+    path("keys/<uuid:key_id>/rotate", member_views.RotateKey.as_view(), name="rotate-key"),
+    path("keys/<uuid:key_id>/revoke", member_views.RevokeKey.as_view(), name="revoke-key"),
+    path("search", run_views.SearchView.as_view(), name="search"),
+    path("", include(sink_urls)),
+    path("notifications", inbox_views.Notifications.as_view(), name="notifications"),
+    path("notifications/read", inbox_views.ReadNotifications.as_view(), name="notifications-read"),
+]
+
+# work/
+of_work = [
+    path("agents", work_views.WorkAgents.as_view(), name="work-agents"),
+    path("claim", work_views.WorkClaim.as_view(), name="work-claim"),
+    path("heartbeat", work_views.WorkHeartbeat.as_view(), name="work-heartbeat"),
+    path("stream", work_views.WorkStream.as_view(), name="work-stream"),
+    path("checkpoints", graph_views.WorkCheckpoints.as_view(), name="work-checkpoints"),
+    path("threads", graph_views.WorkThreads.as_view(), name="work-threads"),
+    path("steps", work_views.WorkBatch.as_view(), name="work-batch"),
+    path("runs/<uuid:run_id>/steps", work_views.WorkSteps.as_view(), name="work-steps"),
+    path("runs/<uuid:run_id>/steps/value", work_views.WorkStepValue.as_view(), name="work-step-value"),
+    path("runs/<uuid:run_id>/release", work_views.WorkRelease.as_view(), name="work-release"),
 ]
 
 app_name = "api"
@@ -120,17 +170,18 @@ urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
     path("schema/events", docs.EventSchema.as_view(), name="schema-events"),
     path("schema/flows", docs.FlowSchema.as_view(), name="schema-flows"),
-    path("schema/fixtures", fixtures.FixtureSchema.as_view(), name="schema-fixtures"),
+    path("schema/fixtures", exports.FixtureSchema.as_view(), name="schema-fixtures"),
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>", project_views.ProjectDetail.as_view(), name="project"),
     path("projects/<str:project>/", include(of_project)),
+    path("work/", include(of_work)),
     path("jobs/<str:job>/events", session_aliases.JobEvents.as_view(), name="job-events"),
     path("jobs/<str:job>/events/stream", session_aliases.JobEventStream.as_view(), name="job-events-stream"),
     path("internal/sessions", session_posts.Sessions.as_view(), name="sessions"),
     path("internal/sessions/known", session_posts.KnownSessionEvents.as_view(), name="sessions-known"),
     path("internal/sessions/wait", session_posts.QuietSession.as_view(), name="sessions-wait"),
-    path("internal/agent-hooks/claude-code", hook_posts.ClaudeCodeHooks.as_view(), name="hooks-claude-code"),
+    path("internal/agent-hooks/claude-code", session_posts.ClaudeCodeHooks.as_view(), name="hooks-claude-code"),
     path(settings.AGENT_EVENTS_INGEST_PATH, event_posts.AgentEvents.as_view(), name="agent-events"),
     path("public/otel/v1/traces", otlp_views.OtlpTraces.as_view(), name="langfuse-traces"),
     path("public/projects", otlp_views.LangfuseProjects.as_view(), name="langfuse-projects"),

@@ -20,10 +20,12 @@ class Segment(NamedTuple):
     run_id: UUID
     #: Position of the last message; None for all messages of the run.
     upto: int | None = None
+    #: The step of that message.
+    step: int | None = None
 
 
 class _Link(NamedTuple):
-    """The run that a run continues. The last two fields are set for a fork."""
+    """The run that a run continues: by a resume (the first field) or by a fork (the last three)."""
 
     resumed_from: UUID | None
     starts_fresh: bool
@@ -36,10 +38,10 @@ class _Link(NamedTuple):
 def segments_of(run: AgentRun) -> list[Segment]:
     """Return the segments of the conversation of `run`, oldest first, back to the newest fresh start.
 
-    One query for the lineage, and two more for each fork on the way. None for a run that continues no other.
+    Sends one query for the lineage, and two for each fork on the way, but no query if the run continues no other.
     """
     segments = [Segment(run.pk)]
-    # A recorded fork stores the earlier messages in the fork itself, and has no fork step.
+    # A recorded fork has no fork step, because the earlier messages are stored in the fork itself.
     if run.starts_fresh or (run.resumed_from_id is None and run.forked_at_step is None):
         return segments
     links = _links(run.root_run_id)
@@ -50,10 +52,8 @@ def segments_of(run: AgentRun) -> list[Segment]:
         if link.resumed_from is not None:
             segments.append(Segment(link.resumed_from))
         elif link.forked_from is not None and link.forked_at_step is not None:
-            checkpoints = Checkpoint.objects.filter(run=link.forked_from, step_number=link.forked_at_step)
-            segments.append(
-                Segment(link.forked_from, checkpoints.values_list("last_message_position", flat=True).get())
-            )
+            checkpoint = Checkpoint.objects.get(run=link.forked_from, step_number=link.forked_at_step)
+            segments.append(Segment(link.forked_from, checkpoint.last_message_position, link.forked_at_step))
             links = _links(link.other_root)
         else:
             return segments[::-1]
@@ -61,7 +61,7 @@ def segments_of(run: AgentRun) -> list[Segment]:
 
 def within(segments: Sequence[Segment], *, of: str = "") -> Q:
     """Return the condition for messages of these segments. `of` is the lookup path to the message ("message__")."""
-    # One list of the runs that count whole, which may be hundreds, and one condition for each fork.
+    # One list of the runs whose messages all count, which may be hundreds, and one condition for each fork.
     condition = Q(**{f"{of}run__in": [segment.run_id for segment in segments if segment.upto is None]})
     for segment in segments:
         if segment.upto is not None:
@@ -71,7 +71,7 @@ def within(segments: Sequence[Segment], *, of: str = "") -> Q:
 
 def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID | None = None) -> Checkpoint | None:
     """Return the checkpoint of this step, or with this ID, in the conversation; None if it does not exist."""
-    upto = dict(segments_of(run))
+    upto = _ends_of(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto))
     rows = rows.filter(step_number=step) if step is not None else rows.filter(pk__in=[checkpoint_id])
     return next((row for row in rows if _is_within(row.last_message_position, upto[row.run_id])), None)
@@ -79,10 +79,15 @@ def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID
 
 def steps_of(run: AgentRun, limit: int) -> list[int]:
     """Return the steps of the conversation that have a checkpoint, newest first."""
-    upto = dict(segments_of(run))
+    upto = _ends_of(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto)).order_by("-step_number")
     checkpoints = rows.values_list("run", "step_number", "last_message_position")
     return [step for run_id, step, position in checkpoints if _is_within(position, upto[run_id])][:limit]
+
+
+def _ends_of(segments: Sequence[Segment]) -> dict[UUID, int | None]:
+    """Return the position of the last message of each segment, by the ID of its run."""
+    return {segment.run_id: segment.upto for segment in segments}
 
 
 def _is_within(position: int, upto: int | None) -> bool:
@@ -90,6 +95,7 @@ def _is_within(position: int, upto: int | None) -> bool:
 
 
 def _links(root_id: UUID) -> dict[UUID, _Link]:
+    """Return the link of each run of a lineage, by run ID."""
     columns = ("pk", "resumed_from", "starts_fresh", "forked_from", "forked_at_step", "forked_from__root_run")
     rows = AgentRun.objects.filter(root_run=root_id).values_list(*columns)
     return {run_id: _Link(*rest) for run_id, *rest in rows}

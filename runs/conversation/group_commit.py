@@ -1,7 +1,7 @@
 """Group commit: threads of a process that commit at the same time share one PostgreSQL transaction.
 
-The first thread commits immediately. Threads that arrive during that commit wait; one of them commits for all. No
-thread continues before its rows are committed, and no thread waits for future arrivals. A process with one run has no
+The first thread commits immediately. Threads that arrive during that commit wait; one of them then commits for all. No
+thread continues before its rows are committed, and no thread waits for others to arrive. A process with one run has no
 overhead. A process with many runs saves commits, round trips and contention for the interpreter.
 """
 
@@ -15,11 +15,11 @@ from uuid import UUID
 
 from django.db import Error, OperationalError, connection
 
-from agentops.base.database.fast_rows import prepared_cursor
+from agentops.base.database.statements import prepared_cursor
 
 #: Commits in one transaction, at most.
 MAX_GROUP = 32
-#: Seconds to wait for another thread's commit, which may itself wait for a row lock.
+#: Seconds after which a thread commits alone, because the leader's commit may wait for a row lock.
 PATIENCE_S = 0.1
 _ALONE = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
 _GROUP = """
@@ -40,10 +40,10 @@ class CommitArguments(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The last sequence number of the log, and whether the start of the next turn was appended."""
+    """The last sequence number of the log (None: no event was appended), and whether the next turn was started."""
 
-    last_seq: int
-    followed: bool
+    last_seq: int | None
+    next_turn_started: bool
 
 
 class _Member:
@@ -54,9 +54,11 @@ class _Member:
         #: Set when the group was committed or has failed, or when this member must lead the next group.
         self.woken = threading.Event()
         self.leads = False
-        #: Neither is set if the member must commit alone.
+        #: Set by the leader if the group was committed.
         self.result: Committed | None = None
-        self.lost: BaseException | None = None
+        #: Set by the leader if it is unknown whether the group was committed: the error. If neither this nor `result`
+        #: is set, the member commits alone.
+        self.unknown_outcome: BaseException | None = None
 
 
 class GroupCommit:
@@ -69,9 +71,9 @@ class GroupCommit:
         self.waiting: deque[_Member] = deque()
 
     def commit(self, arguments: CommitArguments) -> Committed:
-        """Commit, together with the commits of waiting threads. Raises what `commit_alone` raises.
+        """Commit, together with the commits of waiting threads if there are any. Raises what `commit_alone` raises.
 
-        `OperationalError` also means that the connection was lost while another thread committed for this one.
+        Also raises `OperationalError` if the connection was lost while another thread committed for this one.
         """
         member = _Member(arguments)
         try:
@@ -83,8 +85,8 @@ class GroupCommit:
         finally:
             # Also after an interrupt such as Ctrl-C: otherwise the waiting members would never get a leader.
             self._leave(member)
-        if member.lost is not None:
-            raise OperationalError("the connection was lost in a commit of several runs") from member.lost
+        if (error := member.unknown_outcome) is not None:
+            raise OperationalError("the connection was lost in a commit of several runs") from error
         return member.result or commit_alone(arguments)
 
     def _enter(self, member: _Member) -> None:
@@ -96,7 +98,7 @@ class GroupCommit:
                 self.has_leader = member.leads = True
 
     def _wait(self, member: _Member) -> None:
-        """Wait until the member leads, has its result, or has waited for too long and commits alone."""
+        """Wait until the member leads or has its result. After `PATIENCE_S` it leaves the queue, to commit alone."""
         if member.woken.wait(PATIENCE_S):
             return
         with self._lock:
@@ -137,31 +139,43 @@ class GroupCommit:
 
 def commit_alone(arguments: CommitArguments) -> Committed:
     """Commit with a separate statement, in the caller's transaction if there is one."""
-    # Outside a transaction the statement autocommits: one round trip.
+    # Outside of a transaction the statement commits by itself, in one round trip.
     with prepared_cursor() as cursor:
         cursor.execute(_ALONE, arguments)
         return Committed(*cursor.fetchone())
 
 
-def _commit_group(members: Sequence[_Member]) -> None:
-    """Give each member its result, or set `lost` if it is unknown whether the transaction was committed.
+def commit_together(arguments: Sequence[CommitArguments]) -> list[Committed]:
+    """Commit for several runs with one statement, in the caller's transaction."""
+    with prepared_cursor() as cursor:
+        cursor.execute(_GROUP, _columns(arguments))
+        return [Committed(*row) for row in cursor.fetchall()]
 
-    Sets neither after a rollback: a commit was refused, or would have waited for a locked row.
+
+def _columns(arguments: Sequence[CommitArguments]) -> list[list[object]]:
+    return [list(column) for column in zip(*arguments, strict=True)]
+
+
+def _commit_group(members: Sequence[_Member]) -> None:
+    """Commit for all members: give each its result, or `unknown_outcome` if the transaction may have been committed.
+
+    Sets neither after a rollback, because one of the commits was refused, or would have waited for a locked row.
     """
-    columns = [list(column) for column in zip(*(member.arguments for member in members), strict=True)]
+    columns = _columns([member.arguments for member in members])
     try:
         with prepared_cursor() as cursor:
             cursor.execute(_GROUP, columns)
             for member, result in zip(members, cursor.fetchall(), strict=True):
                 member.result = Committed(*result)
     except BaseException as error:
-        # Do this first: a member with neither field set would commit again, although its rows may be stored.
+        # Set before the check below, which may fail too: a member with neither field set commits again, although its
+        # rows may be stored.
         for member in members:
-            member.result, member.lost = None, error
+            member.result, member.unknown_outcome = None, error
         if not isinstance(error, Error) or not connection.is_usable():
             raise
         for member in members:
-            member.lost = None
+            member.unknown_outcome = None
 
 
 GROUP = GroupCommit()

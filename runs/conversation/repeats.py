@@ -1,8 +1,8 @@
 """The repeat guard: counts identical tool calls in a row.
 
 The count comes from the stored conversation, which a resumed run continues, so neither a restart nor a resume resets
-it. A user message resets it, because it may have requested the repeat. The "continue" of a resume without a message
-does not.
+it. A user message resets it, because the user may have asked for the repetition. The "continue" of a resume without a
+message does not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, UserPromptPart
 
-from runs.conversation.message_text import CONTINUE
+from runs.conversation.transcript import CONTINUE
 from runs.providers import messages
 
 #: From this call on, each result carries a warning.
@@ -22,9 +22,9 @@ STOP_AT = 10
 
 
 def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
-    """Return the number of consecutive identical calls up to this call of the newest answer, at most `STOP_AT`.
+    """Return how many identical calls in a row end with this call of the newest answer, at most `STOP_AT`.
 
-    Reads back only to the first call that differs.
+    Reads the messages only back to the first call that differs.
     """
     repeated: tuple[str, str] | None = None
     length = 0
@@ -35,8 +35,8 @@ def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
             continue
         for part in reversed(message.tool_calls):
             if repeated is None:
-                repeated = _call(part) if part.tool_call_id == call_id else None
-            elif part.tool_name != repeated[0] or _call(part) != repeated:
+                repeated = _call_key(part) if part.tool_call_id == call_id else None
+            elif part.tool_name != repeated[0] or _call_key(part) != repeated:
                 return length
             length += repeated is not None
             if length == STOP_AT:
@@ -54,8 +54,8 @@ def warning(length: int) -> str:
     )
 
 
-def _call(part: ToolCallPart) -> tuple[str, str]:
-    """Return a key that identical calls share, independent of how their arguments are written."""
+def _call_key(part: ToolCallPart) -> tuple[str, str]:
+    """Return the tool and the arguments in canonical form, which are equal for identical calls."""
     arguments = part.args
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments

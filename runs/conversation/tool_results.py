@@ -1,6 +1,7 @@
-"""Closes tool calls: the only code that sets a result, as the row, its result message and their events for one commit.
+"""Closes tool calls: the only code that sets the result of a call.
 
-`close` changes the call and returns the commit; runs.conversation.writes stores it.
+`close` changes the call in memory, and returns the commit with its row, its result message and their events.
+runs.conversation.writes stores the commit.
 
 A worker closes a call after its tool has run. People also close calls, by answering a question or resolving an unknown
 outcome. The end of a run closes the calls that are still open.
@@ -21,7 +22,7 @@ from agentops.base.database_clock import Now
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
 from runs.conversation import long_outputs, transcript, writes
-from runs.conversation.message_text import SHORT_PREVIEW
+from runs.conversation.transcript import SHORT_PREVIEW
 from runs.conversation.writes import Commit
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand
@@ -29,22 +30,22 @@ from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
+from timeline.display import preview
 from timeline.events import EventType
 from timeline.events.tool import ToolEnd, args_summary
 from timeline.log import Entry
 from timeline.models import Event, Source
-from timeline.preview import preview
 
 NOT_RUN = "not run: the run ended before this call"
 ROLLED_BACK = "not run: the answer that requested it was rolled back"
-#: The status of a call → its outcome in pydantic-ai, by which adapters report errors to the provider.
+#: The outcome in pydantic-ai, by the status of the call. Its adapters report errors to the provider by the outcome.
 _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"]] = {
     ToolStatus.COMPLETED: "success",
     ToolStatus.ERROR: "failed",
     ToolStatus.DENIED: "denied",
     ToolStatus.UNKNOWN: "interrupted",
 }
-#: Calls with these statuses, and calls with a result message, are not closed with their run.
+#: Calls with these statuses have a result. So have calls of other statuses with a result message.
 _CLOSED = (ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED)
 _OPEN_CALL = """
 SELECT 1 FROM agent_run_tool_calls
@@ -54,7 +55,7 @@ WHERE run_id = %s AND result_message_id IS NULL AND status NOT IN (%s, %s, %s) L
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of a call. `output` is whole: it has not been cut for the model."""
+    """The result of a call. `output` is the whole output, not cut for the model."""
 
     status: ToolStatus
     output: Output
@@ -71,7 +72,7 @@ class CallResult:
 
 @dataclass(frozen=True)
 class ClosedCall:
-    """A closed call and its result in memory. `commit` is not yet written."""
+    """The result message of a closed call as a row and for the model, and the commit that is still to be written."""
 
     row: AgentRunMessage
     message: ModelMessage
@@ -94,42 +95,61 @@ def close(
 ) -> ClosedCall:
     """Set the result of `call` in memory, and return the commit to write.
 
-    The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain the
-    result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. `redacts_all` is
-    passed to `transcript.new_row`. Writing the commit raises `MoveRefused` if the status of the row has changed since
-    `call` was read, and `LeaseLost` if `epoch` is outdated.
+    The model gets at most `limit` characters of each text of the output, and then `warning`. The events in `before` are
+    appended before the end of the call. `checkpoint` and `next_turn_start` belong to the last result of a turn.
+    `redacts_all`: see `transcript.new_row`. Writing raises `MoveRefused` (the status has changed) or `LeaseLost`.
     """
     expected_status, call.status = call.status, result.status.value
     call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
     for_model, is_cut = shorten_for_model(result.output, limit)
-    for_model = _with_warning(for_model, warning)
     if is_cut or warning:
         call.output = (REDACTOR if redacts_all else MODEL_INPUT).clean(result.output)[0]
-    part = ToolReturnPart(call.tool_name, content_of(for_model), call.call_id, outcome=_OUTCOMES[result.status])
-    part.timestamp = result.at or part.timestamp
     row, message = transcript.new_row(
-        call.run_id, position, messages.request(part),
-        role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch, redacts_all=redacts_all,
-    )  # fmt: skip
+        call.run_id,
+        position,
+        messages.request(_part_for_model(call, result, _with_warning(for_model, warning))),
+        role=AgentRunMessage.Role.TOOL_RESULT,
+        step=call.step_number,
+        epoch=epoch,
+        redacts_all=redacts_all,
+    )
     call.result_message_id = row.id
+    _set_output(call, row)
+    end = _end_event(call, transcript.masked_text_of(row))
+    commit = Commit(
+        run_id=call.run_id,
+        epoch=epoch,
+        source=source,
+        events=[*before, end, transcript.message_event(row), *result.events],
+        messages=[row],
+        finished_call=call,
+        commands=result.commands,
+        expected_status=expected_status,
+        checkpoint=checkpoint,
+        next_turn_start=next_turn_start,
+    )
+    return ClosedCall(row, message, commit)
+
+
+def _part_for_model(call: AgentRunToolCall, result: CallResult, output: Output) -> ToolReturnPart:
+    part = ToolReturnPart(call.tool_name, content_of(output), call.call_id, outcome=_OUTCOMES[result.status])
+    part.timestamp = result.at or part.timestamp
+    return part
+
+
+def _set_output(call: AgentRunToolCall, row: AgentRunMessage) -> None:
+    """Set the output to what the model gets, unless the whole output is set. Set size and digest of a long output."""
     if call.output is None:
         call.output = row.content["parts"][0]["content"]
     if (facts := long_outputs.facts_of(call.output)) is not None:
         call.output_bytes, call.output_sha256 = facts.size, facts.sha256
-    events = [*before, _end_event(call, transcript.masked_text_of(row)), transcript.message_event(row), *result.events]
-    commit = Commit(
-        run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished_call=call,
-        commands=result.commands,
-        expected_status=expected_status, checkpoint=checkpoint, next_turn_start=next_turn_start,
-    )  # fmt: skip
-    return ClosedCall(row, message, commit)
 
 
 def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
     """Close every open call of a run that ends or pauses, in the caller's transaction.
 
-    Planned calls are denied, and running calls get an unknown outcome. Providers refuse a history that has a call
-    without a result, and a later resume sends this history.
+    Planned calls are denied, and running calls get an unknown outcome. A later resume sends this history, and providers
+    refuse a history with a call that has no result.
     """
     if not _has_open_call(run):
         return
@@ -144,7 +164,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
 
 
 def _has_open_call(run: AgentRun) -> bool:
-    """Return whether the run has a call to close. Runs at the end of each run, so it does not use the ORM."""
+    """Whether the run has a call to close. Uses no ORM, because every run ends with this query."""
     key = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_CALL, [key, *(status.value for status in _CLOSED)])
@@ -162,7 +182,7 @@ def unknown_result(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
 
 
 def _interrupted_result(call: AgentRunToolCall) -> CallResult:
-    """Return the unknown result of a running call, with the child runs that it spawned, because they can be resumed."""
+    """Return the unknown result of a running call. It names the call's child runs, because these can be resumed."""
     started = Event.objects.filter(log=call.run_id, type=EventType.CHILD_RUN_STARTED, step=call.step_number)
     payloads = started.order_by("seq").values_list("payload", flat=True)
     children = [
@@ -177,7 +197,7 @@ def _interrupted_result(call: AgentRunToolCall) -> CallResult:
 def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
     """Deny the planned `calls` of an answer that is rolled back, in the caller's transaction. Returns their events.
 
-    These calls get no result message, because their answer is not part of the conversation any more.
+    The calls get no result message, because their answer is no longer part of the conversation.
     """
     AgentRunToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(
         status=ToolStatus.DENIED, finished_at=Now(), output=ROLLED_BACK
@@ -188,7 +208,7 @@ def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
 
 
 def end_of(call: AgentRunToolCall) -> datetime:
-    """Return the time of the end: now, but not before the start, which another machine's clock may have set."""
+    """Return the time at which a call ends: now, but not before its start, which another machine may have set."""
     now = database_clock.now()
     return now if call.started_at is None else max(now, call.started_at)
 
@@ -200,13 +220,19 @@ def _with_warning(output: Output, warning: str) -> Output:
 
 
 def _end_event(call: AgentRunToolCall, text: str) -> Entry:
-    """Return the event that ends a call."""
+    """Return the event of the end of a call, with a preview of its output or error."""
     text_preview, is_cut = preview(text, SHORT_PREVIEW)
     failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
     payload = ToolEnd(
-        call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
-        preview=None if failed else text_preview, truncated=is_cut, error=text_preview if failed else None,
-        bytes=len(text.encode(errors="replace")), args_summary=args_summary(call.input),
-    )  # fmt: skip
-    # A started tool has a registered name; a tool that does not exist has a name that the model invented.
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        status=call.status,
+        duration_ms=call.duration_ms,
+        preview=None if failed else text_preview,
+        truncated=is_cut,
+        error=text_preview if failed else None,
+        bytes=len(text.encode(errors="replace")),
+        args_summary=args_summary(call.input),
+    )
+    # Only clean if the tool was started, because the model may have invented the name of any other tool.
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)

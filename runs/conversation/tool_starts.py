@@ -1,33 +1,36 @@
-"""The start of a tool call: planned together with the answer, and marked running before the tool runs."""
+"""Tool calls without a result: planned with the answer, and marked running before the tool runs.
+
+Also queries for the calls that a person must settle: the call that asks a question, and calls of unknown outcome.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
-from django.db import transaction
+from django.db.models import Case, OuterRef, QuerySet, When
 from pydantic_ai.messages import ToolCallPart
 from uuid_utils.compat import uuid7
 
 from agentops.base import database_clock
-from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.json_values import clean_all
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.conversation.message_text import SHORT_PREVIEW
-from runs.errors import MoveRefused
+from runs.conversation import writes
+from runs.conversation.transcript import SHORT_PREVIEW
+from runs.conversation.writes import Commit
 from runs.models import AgentRunMessage, AgentRunToolCall
 from runs.providers import messages
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
-from timeline import log
+from timeline.display import preview
 from timeline.events.tool import ToolStart
 from timeline.log import Entry
-from timeline.models import Source
-from timeline.preview import preview
 
 
 def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
-    """Return the unsaved row of a requested call. `effect` is None if the tool does not exist."""
+    """Return the unsaved row of a call that an answer requests. `effect` is None if the tool does not exist."""
     pk = uuid7()
     [(arguments, _)] = clean_all([as_object(part.args)], REDACTOR.fixed())
     return AgentRunToolCall(
@@ -69,16 +72,30 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
 
 
 def commit_start(call: AgentRunToolCall, entries: Sequence[Entry], epoch: int, *, expected_status: str) -> None:
-    """Commit `running` (see `start_call`) before the tool runs, with the changed arguments if there are any.
+    """Commit a call that `start_call` has marked running, with its changed arguments and these events.
 
     Raises `LeaseLost` if the run was taken over, and `MoveRefused` if the status of the row is not `expected_status`.
     """
-    with transaction.atomic():
-        # The append comes first, so that a worker that lost its lease gets LeaseLost and not MoveRefused.
-        log.append(call.run_id, entries, source=Source.WORKER, epoch=epoch)
-        rows = AgentRunToolCall.objects.filter(pk=call.pk, status=expected_status)
-        columns = {"status": call.status, "starts": call.starts, "started_at": call.started_at}
-        if call.changed_arguments is not None:
-            columns["changed_arguments"] = call.changed_arguments
-        if not rows.update(**columns):
-            raise MoveRefused(f"call {call.pk} is not {expected_status} any more")
+    writes.write(start_of(call, entries, epoch, expected_status=expected_status))
+
+
+def start_of(call: AgentRunToolCall, entries: Sequence[Entry], epoch: int, *, expected_status: str) -> Commit:
+    """Return the commit of `commit_start`, which is still to be written."""
+    return Commit(run_id=call.run_id, epoch=epoch, events=entries, started_call=call, expected_status=expected_status)
+
+
+def asking_calls(run_id: UUID | OuterRef) -> QuerySet[AgentRunToolCall]:
+    """Return the calls of a run that have not started. If the run waits for an answer, the first of them asks.
+
+    It is the first because calls run one after the other. A remote run may ask before it executes other calls.
+    """
+    planned = AgentRunToolCall.objects.filter(run=run_id, status=ToolStatus.PLANNED, result_message=None)
+    is_question = Case(When(remote_step__kind="question", then=0), default=1)
+    return planned.order_by(is_question, "step_number", "id")
+
+
+def unresolved_calls() -> QuerySet[AgentRunToolCall]:
+    """Return the calls whose unknown outcome a person has to resolve. A call that is to run again is not included."""
+    open_calls = AgentRunToolCall.objects.filter(status=ToolStatus.UNKNOWN, result_message=None)
+    # A call that is to run again has no end.
+    return open_calls.exclude(finished_at=None)

@@ -1,6 +1,7 @@
-"""The conversation of a run: its rows, and the history from which requests are built.
+"""The conversation of a run: its rows, their texts as people read them, and the history from which requests are built.
 
-Rows are only added. runs.conversation.tool_results adds the results of tools.
+Rows are only added. The results of tools are added by runs.conversation.tool_results. A checkpoint marks the last
+message of a finished step, after which a fork can begin.
 """
 
 from __future__ import annotations
@@ -11,23 +12,44 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Max
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 from uuid_utils.compat import uuid7
 
 from agentops.base import database_clock
-from agentops.base.database.fast_rows import insert
-from agentops.base.redaction.batch import is_suspect
+from agentops.base.database.statements import insert
+from agentops.base.redaction.json_values import is_suspect
 from agentops.base.redaction.redact import BARE, MODEL_INPUT
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from runs import chaos
 from runs.conversation import ancestry
-from runs.conversation.message_text import SHORT_PREVIEW, text_of
-from runs.models import AgentRun, AgentRunMessage
+from runs.conversation.unknown_blocks import count_marks
+from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import messages
-from timeline.events.message import MessageAdded
+from timeline import log
+from timeline.display import preview
+from timeline.events.llm import MessageAdded
 from timeline.log import Entry
-from timeline.preview import preview
+
+#: The user message of a resume without a message.
+CONTINUE = "continue"
+#: Bytes of a message or a tool's output that its event repeats. The row holds the whole text.
+SHORT_PREVIEW = 280
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """Return the text of a message, without the model's thinking; media parts become placeholders."""
+    texts: list[str] = []
+    for part in content["parts"]:
+        value = part.get("content") if part["part_kind"] != "thinking" else None
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str):
+                texts.append(item)
+            elif isinstance(item, dict):
+                texts.append(f"[{item.get('media_type') or item.get('kind', 'media')}]")
+    return "\n".join(texts)
+
 
 Role = AgentRunMessage.Role
 
@@ -42,17 +64,17 @@ class Conversation:
     last_role: str = ""
 
     def add(self, row: AgentRunMessage, message: ModelMessage) -> None:
-        """Add a message that was committed."""
+        """Add a committed message."""
         messages.join(self.history, message)
         self.position = row.position
         self.last_role = row.role
 
 
 def load(run: AgentRun) -> Conversation:
-    """Load the conversation of a run: one query, one more if it continues a run, and two for each fork on the way."""
+    """Load the conversation of a run: one query for the messages, and those of `ancestry.segments_of`."""
     all_rows = _stored_rows(run)
     rows = _with_newest_instructions([row for row in all_rows if row.rolled_back_at is None])
-    # A rolled-back message keeps its position.
+    # Rolled-back messages keep their positions.
     position = max((row.position for row in all_rows if row.run_id == run.pk), default=0)
     return Conversation(merge(rows), position=position, last_role=rows[-1].role if rows else "")
 
@@ -64,7 +86,7 @@ def last_position(run_id: UUID) -> int:
 
 
 def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
-    """Return the history for a request. All requests come from here, the first and the rebuilt ones."""
+    """Return the history for a request from the stored messages."""
     return messages.merge(messages.load(row.content) for row in rows)
 
 
@@ -82,7 +104,7 @@ def _stored_rows(run: AgentRun, **conditions: Any) -> list[AgentRunMessage]:
 
 
 def _with_newest_instructions(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
-    """Keep only the newest instructions: the instructions of a fork replace the earlier ones."""
+    """Return the rows with only the newest instructions, first: the instructions of a fork replace the earlier ones."""
     instructions = [row for row in rows if row.role == Role.SYSTEM]
     if not instructions or instructions[-1].run_id == rows[0].run_id:
         return rows
@@ -103,10 +125,9 @@ def new_row(
 ) -> tuple[AgentRunMessage, ModelMessage]:
     """Return a row for `message`, and the message as stored, from which requests are built.
 
-    Redacts text for the model, unless the project disables redaction, so the stored text equals the sent text. The
-    model's answer is stored unchanged, except for NUL and lone surrogates, which jsonb columns do not accept.
-    `redacts_all` redacts both, for conversations that are not continued here. `at` is the time of the message; by
-    default, now.
+    Text for the model is redacted, unless the project disables that, and stored as it is sent. The model's answer is
+    stored unchanged, except for NUL and lone surrogates, which jsonb columns do not accept. `redacts_all` redacts
+    answers too, for conversations that are not continued here. `at` is the time of the message; None: now.
     """
     document = messages.dump(message)
     text = messages.canonical(document)
@@ -114,7 +135,7 @@ def new_row(
     text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
     redactor = REDACTOR.fixed() if redacts_all else BARE if role == Role.ASSISTANT else MODEL_INPUT.fixed()
-    # Searching the whole text once is much faster than searching each of its strings.
+    # First search the whole text once, which is much faster than searching each of its strings.
     if not messages.fits_a_column(text) or (redactor is not BARE and is_suspect(text, redactor)):
         cleaned, secrets = redactor.clean(content)
         content = cast("dict[str, Any]", cleaned)
@@ -135,13 +156,16 @@ def new_row(
 
 
 def masked_text_of(row: AgentRunMessage) -> str:
-    """Return the text of a message to the model for events: masked before a preview cuts a secret."""
+    """Return the text of a message to the model for events, masked even if the row is not.
+
+    It is masked before a preview is cut from it: half a secret would not be recognised.
+    """
     text = text_of(row.content)
     return REDACTOR.clean_text(text)[0] if MODEL_INPUT.fixed() is BARE else text
 
 
 def message_event(row: AgentRunMessage) -> Entry:
-    """Return the event of a message. The preview of a tool result is in `tool.end`."""
+    """Return the event of a message. It has a preview, except for a tool result, whose preview is in `tool.end`."""
     text = text_of(row.content) if row.role == Role.ASSISTANT else masked_text_of(row)
     text_preview, is_cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
     payload = MessageAdded(
@@ -150,6 +174,7 @@ def message_event(row: AgentRunMessage) -> Entry:
         preview=text_preview or None,
         truncated=is_cut,
         bytes=len(text.encode(errors="replace")),
+        unknown_blocks=None if row.role == Role.TOOL_RESULT else count_marks(text) or None,
     )
     return Entry(payload, step=row.step_number, ref_id=row.id, clean=row.role != Role.ASSISTANT)
 
@@ -157,7 +182,10 @@ def message_event(row: AgentRunMessage) -> Entry:
 def add_requests(
     run: AgentRun, requests: Iterable[tuple[str, ModelRequest]], *, step: int, epoch: int | None, position: int
 ) -> list[tuple[AgentRunMessage, ModelMessage]]:
-    """Insert system and user messages after `position`. The caller appends their events (`message_event`)."""
+    """Insert these messages, each with its role, after `position`, and return them as rows and as stored.
+
+    The caller appends their events (`message_event`).
+    """
     rows = [
         new_row(run.pk, position + i, message, role=role, step=step, epoch=epoch)
         for i, (role, message) in enumerate(requests, start=1)
@@ -168,8 +196,45 @@ def add_requests(
 
 
 def last_answer(conversation: Conversation) -> str:
-    """Return the text of the last answer; empty if it has none."""
+    """Return the text of the last answer; empty without text or without an answer."""
     for message in reversed(conversation.history):
         if isinstance(message, ModelResponse):
             return "".join(part.content for part in message.parts if isinstance(part, TextPart))
     return ""
+
+
+def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
+    """Return the unsaved checkpoint of `step`. `position` is the position of its last message."""
+    return Checkpoint(
+        id=uuid7(),
+        run_id=run_id,
+        step_number=step,
+        last_message_position=position,
+        epoch=epoch,
+        created_at=database_clock.now(),
+    )
+
+
+def add_checkpoint(row: Checkpoint, epoch: int) -> None:
+    """Save a checkpoint outside of a step's commit. If the step has one already, keep that.
+
+    Raises `LeaseLost` if the run was taken over.
+    """
+    with transaction.atomic():
+        log.hold(row.run_id, epoch)
+        Checkpoint.objects.get_or_create(
+            run_id=row.run_id,
+            step_number=row.step_number,
+            defaults={
+                "id": row.id,
+                "last_message_position": row.last_message_position,
+                "epoch": row.epoch,
+                "created_at": row.created_at,
+            },
+        )
+        chaos.point("checkpoint.in_transaction")
+
+
+def last_checkpoint(run: AgentRun) -> int:
+    """Return the last step of `run` with a checkpoint, or 0."""
+    return Checkpoint.objects.filter(run=run).aggregate(last=Max("step_number"))["last"] or 0

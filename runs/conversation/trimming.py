@@ -3,10 +3,9 @@
 Whole turns are left out: an answer together with the results of its calls. The instructions, the first user message and
 the current user message are always sent.
 
-The provider reports the size of a request with its answer. Later messages are estimated: one token for three bytes of
-text, a fixed number for a picture or a file. If the provider reports no size, everything is estimated. The result is
-not stored, because it can be computed from the conversation: another worker makes the same decisions. A fork with
-another window may decide differently.
+The provider reports the size of a request with its answer. The size of later messages is estimated: one token for three
+bytes of text, and a fixed number for a picture or a file. If the provider reports no size, everything is estimated.
+Which turns are left out is not stored, because every worker computes the same from the conversation.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from pydantic_ai.messages import (
 
 from runs.providers import messages
 
-#: Turns are left out when the request exceeds the first share of the window, until it is below the second share. If the
-#: start of every request changed, no provider could cache it.
+#: When a request exceeds the first share of the window, turns are left out until it is below the second share. So the
+#: start of most requests stays the same, and the provider can cache it.
 FULL = 0.8
 ROOMY = 0.6
 BYTES_PER_TOKEN = 3
@@ -62,13 +61,13 @@ class Context:
     def __init__(self, window: int | None) -> None:
         self._window = window
         self._turns: list[_AnsweredTurn] = []
-        #: Turns left out now, and at the last answer.
+        #: The number of turns left out now, and at the last answer.
         self._omitted, self._omitted_before = 0, 0
         #: Messages of omitted turns that are sent anyway.
         self._sent_anyway: list[ModelRequestPart] = []
         #: Tokens of the next request.
         self._tokens = 0
-        #: The first message that may still grow, and how many of its parts are counted.
+        #: The index of the first message that may still get parts, and how many of its parts are counted.
         self._next, self._parts = 0, 0
 
     def fit(self, history: list[ModelMessage]) -> list[ModelMessage]:
@@ -85,7 +84,7 @@ class Context:
 
     @property
     def newly_omitted(self) -> int:
-        """Turns that the last request left out and the one before did not."""
+        """The number of turns that the last request left out and the request before it did not."""
         return self._omitted - self._omitted_before
 
     @property
@@ -94,6 +93,7 @@ class Context:
         return self._tokens
 
     def _count_new(self, history: Sequence[ModelMessage]) -> None:
+        """Count the messages and parts that were added to the history."""
         for index in range(self._next, len(history)):
             message = history[index]
             if isinstance(message, ModelResponse):
@@ -105,16 +105,17 @@ class Context:
                 self._next, self._parts = index, len(message.parts)
 
     def _count_answer(self, index: int, answer: ModelResponse) -> None:
-        """Count an answer: its usage gives the size of the whole request."""
+        """Count an answer. Its usage, if reported, gives the size of the whole request."""
         self._omit_turns()
         self._omitted_before = self._omitted
         estimate = sum(map(_tokens_of, answer.parts))
         answer_tokens = answer.usage.output_tokens or estimate
         self._tokens = (answer.usage.input_tokens or self._tokens) + answer_tokens
-        # Parts of an answer, such as thinking, are not sent again, so this estimate is low.
+        # The lower of both, because some parts of an answer, such as thinking, are not sent again.
         self._turns.append(_AnsweredTurn(index, min(answer_tokens, estimate)))
 
     def _count_request(self, part: ModelRequestPart) -> None:
+        """Count a part of a request. Results belong to the last turn; other parts are kept for `_omit_turns`."""
         tokens = _tokens_of(part)
         self._tokens += tokens
         if not self._turns:
@@ -125,7 +126,7 @@ class Context:
             self._turns[-1].requests.append(part)
 
     def _omit_turns(self) -> None:
-        """Leave out turns from the oldest on while the request is too large. The last turn is always kept."""
+        """Leave out the oldest turns while the request is too large. The last turn is always kept."""
         if self._window is None or self._tokens < self._window * FULL:
             return
         while self._tokens > self._window * ROOMY and self._omitted < len(self._turns) - 1:
@@ -148,13 +149,17 @@ def window_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def _parts_to_keep(parts: list[ModelRequestPart], requests: list[ModelRequestPart]) -> list[ModelRequestPart]:
-    """Return the parts to keep of omitted turns: instructions, and the current user message."""
+    """Return the parts of omitted turns to send anyway: `parts` so far, and `requests` of the next omitted turn.
+
+    A user message replaces the earlier ones; instructions are all kept.
+    """
     if any(isinstance(part, UserPromptPart) for part in requests):
         parts = [part for part in parts if isinstance(part, SystemPromptPart)]
     return [*parts, *requests]
 
 
 def _tokens_of(part: ModelRequestPart | ModelResponsePart) -> int:
+    """Return the estimated tokens of a part."""
     texts: list[Any]
     match part:
         case TextPart() | UserPromptPart() | SystemPromptPart():

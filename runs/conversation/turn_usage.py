@@ -14,13 +14,14 @@ from pydantic_ai.usage import RequestUsage
 
 from agentops.base import database_clock
 from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_of_call, prices_for
+from runs.conversation import writes
 from runs.models import AgentRun, TurnUsage
 from runs.models.checkpoint import MAX_COST_NOTE
 from runs.models.run import CostSource
 from runs.providers.price_tiers import tier_of
 from runs.providers.published_prices import NoPublishedPrice, PublishedCost, published_cost
 
-#: Cost sources that an event names. Other sources are the default.
+#: Cost sources that an event names. By default, a cost is computed from published prices.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 _TOO_MUCH = "more than a model call can cost"
 
@@ -33,7 +34,7 @@ class _Cost:
     source: CostSource
     #: The cost without the prompt cache, minus `usd`.
     cache_saved_usd: Decimal | None = None
-    #: Why the cost is unknown, or whose price applies if not that of the vendor that answered.
+    #: Why the cost is unknown; or the vendor, model and tier of the price, if these are not those of a plain call.
     note: str = ""
 
 
@@ -47,29 +48,53 @@ def usage_of(
     prices: Sequence[ModelPrice] = (),
     model: str = "",
 ) -> TurnUsage:
-    """Return the usage of a model call as a row.
+    """Return the usage of a model call as an unsaved row.
 
-    The cost comes from the project's prices, from the provider's report, or from the published prices. `model` is the
-    name of the model in the agent's definition.
+    The cost comes from the project's prices, or else from the provider's report, or else from the published prices.
+    `model` is the name of the model in the agent's definition.
     """
     used = plausible(answer.usage)
     tier = tier_of(answer.provider_details or {})
     cost = _cost_of(replace(answer, usage=used), tier, prices_for(prices, model, answer.model_name or ""))
     return TurnUsage(
-        run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200], tier=tier,
-        input_tokens=used.input_tokens, output_tokens=used.output_tokens,
-        cache_read_tokens=used.cache_read_tokens, cache_write_tokens=used.cache_write_tokens,
-        cache_write_1h_tokens=used.cache_write_1h_tokens, reasoning_tokens=used.output_reasoning_tokens,
-        cost_usd=cost.usd, cost_source=cost.source.value, cost_note=cost.note[:MAX_COST_NOTE],
-        cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
-        duration_ms=duration_ms, created_at=database_clock.now(),
-    )  # fmt: skip
+        run_id=run_id,
+        step_number=step,
+        attempt=attempt,
+        model=(answer.model_name or "")[:200],
+        tier=tier,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        cache_write_1h_tokens=used.cache_write_1h_tokens,
+        reasoning_tokens=used.output_reasoning_tokens,
+        cost_usd=cost.usd,
+        cost_source=cost.source.value,
+        cost_note=cost.note[:MAX_COST_NOTE],
+        cache_saved_usd=cost.cache_saved_usd,
+        usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
+        duration_ms=duration_ms,
+        created_at=database_clock.now(),
+    )
+
+
+def event_fields(usage: TurnUsage) -> dict[str, Any]:
+    """Return the usage as fields of an event."""
+    return {
+        "attempt": usage.attempt or None,
+        "model": usage.model or None,
+        "tier": usage.tier or None,
+        **{name: getattr(usage, name) or None for name in writes.TOKENS},
+        "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
+        "cost_source": usage.cost_source if usage.cost_source in SOURCES_IN_EVENTS else None,
+        "duration_ms": usage.duration_ms,
+    }
 
 
 def plausible(used: RequestUsage) -> RequestUsage:
-    """Return the usage with implausible counts, such as 2**64, set to 0, because no column can store them.
+    """Return the usage with impossible counts, such as 2**64, set to 0, because no column can store them.
 
-    The cache tokens written for one hour are limited to the total of written cache tokens.
+    The cache tokens written for one hour are reduced to the total of written cache tokens.
     """
     counts = {field.name: getattr(used, field.name) for field in fields(used)}
     wrong: dict[str, Any] = {
@@ -86,19 +111,20 @@ def plausible(used: RequestUsage) -> RequestUsage:
     return checked
 
 
-def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
+def buckets_of(used: AgentRun | TurnUsage | RequestUsage) -> Buckets:
     """Return the tokens of a run or of a model call in disjoint buckets."""
     return Buckets.of(
-        row.input_tokens,
-        row.output_tokens,
-        cache_read=row.cache_read_tokens,
-        cache_write=row.cache_write_tokens,
-        cache_write_1h=row.cache_write_1h_tokens,
-        reasoning=row.reasoning_tokens,
+        used.input_tokens,
+        used.output_tokens,
+        cache_read=used.cache_read_tokens,
+        cache_write=used.cache_write_tokens,
+        cache_write_1h=used.cache_write_1h_tokens,
+        reasoning=used.output_reasoning_tokens if isinstance(used, RequestUsage) else used.reasoning_tokens,
     )
 
 
 def _cost_of(answer: ModelResponse, tier: str, prices: Sequence[ModelPrice]) -> _Cost:
+    """Return the cost of an answer. `prices` are the project's prices for the model."""
     own = prices if answer.usage.has_values() else ()
     price = price_of_call(own, tier, answer.usage.input_tokens)
     if price is not None:
@@ -119,7 +145,8 @@ def _cost_of(answer: ModelResponse, tier: str, prices: Sequence[ModelPrice]) -> 
 
 
 def _project_cost(used: RequestUsage, price: ModelPrice) -> _Cost:
-    cost, uncached = cost_by(price, _buckets(used)), cost_by(price, _buckets(_without_cache(used)))
+    """Return the cost by a price of the project, and what the prompt cache saved."""
+    cost, uncached = cost_by(price, buckets_of(used)), cost_by(price, buckets_of(_without_cache(used)))
     if cost is None:
         return _Cost(None, CostSource.UNKNOWN, note=_TOO_MUCH)
     saved = uncached - cost if uncached is not None and _used_cache(used) else None
@@ -127,29 +154,22 @@ def _project_cost(used: RequestUsage, price: ModelPrice) -> _Cost:
 
 
 def cost_by(price: ModelPrice, tokens: Buckets) -> Decimal | None:
-    """Return US dollars by a price of the project; None above the maximum cost of a call: its tokens are wrong."""
+    """Return US dollars by a price of the project; None above the maximum of a call, because its tokens are wrong."""
     cost = price.cost(tokens)
     return cost if cost < MAX_COST else None
 
 
-def _buckets(used: RequestUsage) -> Buckets:
-    return Buckets.of(
-        used.input_tokens,
-        used.output_tokens,
-        cache_read=used.cache_read_tokens,
-        cache_write=used.cache_write_tokens,
-        cache_write_1h=used.cache_write_1h_tokens,
-        reasoning=used.output_reasoning_tokens,
-    )
-
-
 def _reported_cost(answer: ModelResponse) -> Decimal | None:
-    """Return the cost that OpenRouter reports with an answer."""
-    reported = (answer.provider_details or {}).get("cost") if answer.provider_name == "openrouter" else None
+    """Return the cost that OpenRouter reports with an answer; None if it is missing or invalid."""
+    return amount_of((answer.provider_details or {}).get("cost")) if answer.provider_name == "openrouter" else None
+
+
+def amount_of(value: object) -> Decimal | None:
+    """Return a reported cost in US dollars; None if it is not a valid amount."""
     try:
-        cost = round(Decimal(str(reported)), COST_PLACES)
+        cost = round(Decimal(str(value)), COST_PLACES)
         return cost if 0 <= cost < MAX_COST else None
-    except InvalidOperation:  # not a number, in words or by IEEE 754
+    except InvalidOperation:  # not a number, or NaN or infinity
         return None
 
 
@@ -158,7 +178,7 @@ class _Unpriced(Exception):
 
 
 def _published_cost(answer: ModelResponse, tier: str) -> PublishedCost:
-    """Return the cost by the published prices. Raises `_Unpriced`, also above the maximum cost of a call."""
+    """Return the cost by the published prices. Raises `_Unpriced` if there is none, or above the maximum of a call."""
     if not answer.usage.has_values():
         raise _Unpriced("no tokens reported")
     if not answer.model_name:
@@ -183,7 +203,10 @@ def _published_cost(answer: ModelResponse, tier: str) -> PublishedCost:
 
 
 def _cache_saving(answer: ModelResponse, tier: str, cost: Decimal) -> Decimal | None:
-    """Return the cost without the cache, minus `cost`. Negative if the call wrote more to the cache than it read."""
+    """Return the cost without the prompt cache, minus `cost`; None if the call used no cache or has no price.
+
+    Negative if writing to the cache cost more than reading from it saved.
+    """
     if not _used_cache(answer.usage):
         return None
     try:
@@ -197,8 +220,8 @@ def _used_cache(used: RequestUsage) -> bool:
 
 
 def _without_cache(used: RequestUsage) -> RequestUsage:
-    """Return the usage of the same call without the cache. Keeps usage that has no field, such as searches."""
-    uncached = copy(used)
+    """Return the usage of the same call without the prompt cache."""
+    uncached = copy(used)  # keeps attributes that are not fields, such as searches
     for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "cache_audio_read_tokens"):
         setattr(uncached, name, 0)
     return uncached

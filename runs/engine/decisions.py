@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from runs.hooks.base import HookEvent
+from runs.providers.finish_reasons import AnswerFault
 
 
 class Next(Enum):
@@ -27,6 +28,8 @@ class Next(Enum):
     PAUSE = auto()  # a pause command is pending
     PAUSE_MAX_STEPS = auto()
     PAUSE_BUDGET = auto()  # tokens, cost or time are used up
+    ANSWER_CUT = auto()  # the model reached a limit of tokens before the end of the last answer
+    ANSWER_REFUSED = auto()  # the model refused, or a filter of the provider stopped the last answer
     # Hooks are due:
     ASK_AGENT_START = auto()
     ASK_TURN_START = auto()
@@ -39,13 +42,13 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class View:
-    """The facts that decide. All of them are stored, except `is_release_due` and the failure of the model."""
+    """The facts for the next decision. All are stored, except `is_release_due` and the failure of the model."""
 
-    #: Types of the pending commands.
+    #: Types of the commands in the inbox that have not been carried out.
     pending: Set[str]
     has_open_calls: bool
     has_unknown_calls: bool
-    #: The last answer has no tool calls, or the recording ends here.
+    #: The last answer requests no tool calls, or the fixture that the run plays has no further answer.
     is_answered: bool
     step_count: int
     step_limit: int
@@ -53,31 +56,38 @@ class View:
     is_release_due: bool
     #: The last step is finished and has no checkpoint yet.
     is_checkpoint_missing: bool = False
-    #: The model failed: the next attempt is due later, or no attempt is left.
+    #: The model failed, and the next attempt is due later.
     is_cooling_down: bool = False
+    #: The model failed, and no attempt is left.
     has_given_up: bool = False
     #: The next open call reaches the limit of identical calls in a row.
     is_repeated: bool = False
     is_over_budget: bool = False
     #: The next open call is a question to a person.
     is_question: bool = False
-    #: The next open call spawns child runs, or waits for them.
+    #: The next open call is the work of child runs that are not opened yet, or have not ended.
     has_unended_children: bool = False
     #: A person has to approve the next open call.
     needs_approval: bool = False
-    #: The events of turns whose hooks have not been asked for the current step.
+    #: The turn events whose hooks have not been called for the current step.
     due_hooks: Set[HookEvent] = frozenset()
     #: A call of the last turn ended the run, and all its calls have results.
     is_done: bool = False
-    #: The run ends by a tool call, not by an answer: its agent has an `on_idle` policy and a tool such as `done`.
+    #: A tool call ends the run, not an answer: its agent has an `on_idle` policy and a tool such as `done`.
     has_idle_policy: bool = False
+    #: Why the last answer does not end the run; None for a whole answer, and for one that a policy has accepted.
+    fault: AnswerFault | None = None
+
+
+#: What follows an answer that does not complete the run, by its fault.
+_ANSWER_ENDS = {None: Next.IDLE, AnswerFault.CUT: Next.ANSWER_CUT, AnswerFault.REFUSED: Next.ANSWER_REFUSED}
 
 
 def next_action(view: View) -> Next:
-    """Return the next action.
+    """Return the next action: the first that applies.
 
-    The order is the rule: the tool calls of a turn are finished before a pause, and a final answer counts before a
-    limit.
+    Their order matters: the tool calls of a turn are finished before a pause, and a final answer completes the run even
+    at a limit.
     """
     if view.is_checkpoint_missing:
         return Next.SAVE_CHECKPOINT
@@ -89,22 +99,25 @@ def next_action(view: View) -> Next:
         return Next.ASK_TURN_END
     if view.has_given_up or view.is_cooling_down:
         return _unless_paused(view, Next.GIVE_UP if view.has_given_up else Next.COOL_DOWN)
-    if view.pending & {"send", "reply"} and "pause" not in view.pending:
+    has_message = not view.pending.isdisjoint({"send", "reply"})
+    if has_message and "pause" not in view.pending:
         return Next.TAKE_MESSAGES
-    has_message = bool(view.pending & {"send", "reply"})
-    if not has_message and (view.is_done or (view.is_answered and not view.has_idle_policy)):
+    if not has_message and _is_complete(view):
         return Next.ASK_AGENT_STOP if HookEvent.AGENT_STOP in view.due_hooks else Next.COMPLETE
     if "pause" in view.pending:
         return Next.PAUSE
-    if view.is_answered:
-        return Next.IDLE
-    return _before_the_next_step(view)
+    return _ANSWER_ENDS[view.fault] if view.is_answered or view.fault else _before_the_next_step(view)
+
+
+def _is_complete(view: View) -> bool:
+    """Return whether nothing is left to do: a call ended the run, or the last answer is whole and requests no calls."""
+    return view.is_done or (view.is_answered and not view.has_idle_policy and view.fault is None)
 
 
 def _with_open_calls(view: View) -> Next:
     """Return the next action while the last answer has calls without a result.
 
-    A pause comes before a wait for a person, and after all other calls of the turn.
+    A pending pause replaces a wait, but the other calls of the turn are still run first.
     """
     if view.has_unknown_calls:
         return _unless_paused(view, Next.WAIT_FOR_OUTCOME)
@@ -124,6 +137,7 @@ def _unless_paused(view: View, action: Next) -> Next:
 
 
 def _before_the_next_step(view: View) -> Next:
+    """Return the model call, or the action before it: a pause at a limit, a release, or hooks."""
     if view.step_count >= view.step_limit:
         return Next.PAUSE_MAX_STEPS
     if view.is_over_budget:

@@ -16,42 +16,41 @@ from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs import chaos
 from runs.agents.output_schema import InvalidOutput, parse_output
-from runs.conversation import checkpoints, tool_results, transcript
+from runs.conversation import tool_results, transcript
 from runs.engine.drive import Drive
 from runs.engine.leases import Lease
-from runs.engine.notes import note
-from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
-from runs.engine.results import Progress
-from runs.engine.safe_commit import do_nothing
+from runs.engine.releases import DecideAgain, HeldRun, release_run
+from runs.engine.results import ApprovalNeeded, Progress
+from runs.engine.safe_commit import do_nothing, note
 from runs.engine.turns import recorded_calls
 from runs.lifecycle import approval_rows, causes, command_outcomes, inbox, summaries
-from runs.lifecycle.error_contexts import LLM_COMPLETE, LLM_STREAM
+from runs.lifecycle.causes import LLM_COMPLETE, LLM_STREAM
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from runs.tools.conversation_tools import Question
+from runs.tools.agent_tools import Question
 from timeline import log
+from timeline.display import preview
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.notice import Error
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
-from timeline.preview import preview
 
 Type = inbox.Type
-#: Commands that are carried out before the end of a run, and before its next model call.
+#: Commands that have priority over a pause or a wait of the run.
 STOP_OR_PAUSE = frozenset({Type.STOP, Type.PAUSE})
+#: Commands that have priority over the completion of the run.
 STOP_OR_MESSAGE = frozenset({Type.STOP, Type.SEND, Type.REPLY})
 
 
 def complete(drive: Drive, **move_options: Any) -> Progress:
-    """Complete the run.
+    """Complete the run, or pause it if its result does not match the agent's output schema.
 
-    `move_options` are further arguments of the move, where a policy completes the run.
+    `move_options` are further arguments of the move, if a policy completes the run.
     """
     chaos.point("end.before")
-    run = drive.run
-    # The message is not redacted; the copy on the run is.
+    # The message in the conversation is not redacted; its copy in the run's row is.
     answer, summary = _result(drive)
     result, _ = REDACTOR.clean_text(answer)
     if drive.output_schema is not None:
@@ -62,19 +61,31 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
         except InvalidOutput as error:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
             return pause_error(drive, error.code, text, context=LLM_COMPLETE)
-    summary = summaries.first_paragraph(summary or result)
-    times = times_of(run, database_clock.now())
-    worked_ms = round(times.worked_s * 1000) if times is not None else 0
-    recorded_ms = recorded_calls.duration_ms(drive)
-    payload = RunCompleted(
-        summary=summary or None,
-        steps=run.step_count - run.step_base,
-        duration_ms=worked_ms if recorded_ms is None else recorded_ms,
-    )
-    # The move closes open calls; the checkpoint of their step is saved after it.
+    # The move closes open calls, so the checkpoint of their step is saved after the move.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
+    recorded_ms = recorded_calls.duration_ms(drive)
+    return complete_with(drive, result, summary, duration_ms=recorded_ms, then=then, **move_options)
+
+
+def complete_with(
+    held_run: HeldRun,
+    result: str,
+    summary: str,
+    *,
+    duration_ms: int | None = None,
+    unless: Set[str] = STOP_OR_MESSAGE,
+    then: Callable[[], Any] | None = None,
+    **move_options: Any,
+) -> Progress:
+    """Complete the run with this result, which is redacted. `duration_ms`: None for the time that workers held it."""
+    run = held_run.run
+    summary = summaries.first_paragraph(summary or result)
+    if duration_ms is None:
+        times = times_of(run, database_clock.now())
+        duration_ms = round(times.worked_s * 1000) if times is not None else 0
+    payload = RunCompleted(summary=summary or None, steps=run.step_count - run.step_base, duration_ms=duration_ms)
     columns = {"result": result, "summary": summary} | move_options
-    released = release_run(drive, RunStatus.COMPLETED, payload, unless=STOP_OR_MESSAGE, then=then, **columns)
+    released = release_run(held_run, RunStatus.COMPLETED, payload, unless=unless, then=then, **columns)
     chaos.point("end.committed")
     return released
 
@@ -93,8 +104,8 @@ def _result(drive: Drive) -> tuple[str, str]:
 
 def _checkpoint_last_step(drive: Drive) -> None:
     run = drive.run
-    row = checkpoints.new_checkpoint(run.pk, run.step_count, transcript.last_position(run.pk), drive.epoch)
-    checkpoints.add_checkpoint(row, drive.epoch)
+    row = transcript.new_checkpoint(run.pk, run.step_count, transcript.last_position(run.pk), drive.epoch)
+    transcript.add_checkpoint(row, drive.epoch)
 
 
 def fail(held_run: HeldRun, error_type: str, error: str, **move_options: Any) -> Progress:
@@ -102,23 +113,16 @@ def fail(held_run: HeldRun, error_type: str, error: str, **move_options: Any) ->
     error, _ = REDACTOR.clean_text(error)
     error_type = error_type[:64]
     payload = RunFailed(error_type=error_type, error=error[:2000] or None)
-    return release_run(
-        held_run,
-        RunStatus.FAILED,
-        payload,
-        reason=error_type,
-        error_type=error_type,
-        error_message=error,
-        **move_options,
-    )
+    columns = {"error_type": error_type, "error_message": error} | move_options
+    return release_run(held_run, RunStatus.FAILED, payload, reason=error_type, **columns)
 
 
-def stop(drive: HeldRun) -> Progress:
+def stop(held_run: HeldRun) -> Progress:
     """Stop the run, as a pending command demands."""
-    command = _command(drive, Type.STOP)
+    command = _command(held_run, Type.STOP)
     reason = "hook" if command.created_by.startswith(inbox.HOOK) else "operator"
     payload = RunStopped(reason=reason, by=command.created_by)
-    return release_run(drive, RunStatus.STOPPED, payload, reason=reason, applied=[command])
+    return release_run(held_run, RunStatus.STOPPED, payload, reason=reason, applied=[command])
 
 
 def stop_repeated(drive: Drive) -> Progress:
@@ -129,95 +133,94 @@ def stop_repeated(drive: Drive) -> Progress:
     return release_run(drive, RunStatus.STOPPED, payload, reason=causes.REPEATED_CALLS, unless={Type.STOP})
 
 
-def pause(drive: HeldRun) -> Progress:
+def pause(held_run: HeldRun) -> Progress:
     """Pause the run, as a pending command demands."""
-    command = _command(drive, Type.PAUSE)
-    payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
-    return release_run(
-        drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP}
-    )
+    command, reason = _command(held_run, Type.PAUSE), PauseReason.OPERATOR
+    payload = RunPaused(reason=reason, by=command.created_by)
+    return release_run(held_run, RunStatus.PAUSED, payload, reason=reason, applied=[command], unless={Type.STOP})
 
 
-def pause_max_steps(drive: Drive) -> Progress:
+def _pause_because(held_run: HeldRun, reason: PauseReason, detail: str, **move_options: Any) -> Progress:
+    """Pause the run for a reason other than a command. A pending stop or pause has priority."""
+    payload = RunPaused(reason=reason, detail=detail)
+    return release_run(held_run, RunStatus.PAUSED, payload, reason=reason, unless=STOP_OR_PAUSE, **move_options)
+
+
+def pause_max_steps(held_run: HeldRun) -> Progress:
     """Pause the run at its step limit."""
-    payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=steps_used(drive.run))
-    return release_run(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless=STOP_OR_PAUSE)
+    return _pause_because(held_run, PauseReason.MAX_STEPS, steps_used(held_run.run))
 
 
 def steps_used(run: AgentRun) -> str:
-    """Return how many of its steps the run has used, and how many its lineage has if it continues another run."""
+    """Return, as text, how many of its steps the run has used; also the steps of its lineage if it continues a run."""
     limit = run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS)
     text = f"{run.step_count - run.step_base} of {limit - run.step_base} steps used"
     return f"{text}, {run.step_count} in the lineage" if run.step_base else text
 
 
 def pause_error(
-    held_run: HeldRun, error_type: str, error: str, *, details: str = "", context: str = LLM_STREAM
+    held_run: HeldRun,
+    error_type: str,
+    error: str,
+    *,
+    details: str = "",
+    context: str = LLM_STREAM,
+    reason: PauseReason = PauseReason.ERROR,
 ) -> Progress:
-    """Pause the run after an error that a person has to fix."""
+    """Pause the run after an error that a person has to fix. `context`: a constant of runs.lifecycle.causes."""
     error, _ = REDACTOR.clean_text(error)
     error_type = error_type[:64]
-    event = Entry(Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context=context))
-    payload = RunPaused(reason=PauseReason.ERROR, detail=error[:2000])
-    return release_run(
-        held_run, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=STOP_OR_PAUSE, events_before=[event],
-        error_type=error_type, error_message=error,
-    )  # fmt: skip
+    payload = Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context=context)
+    event = Entry(payload, step=held_run.run.step_count if context == LLM_COMPLETE else None)
+    columns = {"error_type": error_type, "error_message": error}
+    return _pause_because(held_run, reason, error[:2000], events_before=[event], **columns)
 
 
-def pause_budget(drive: Drive) -> Progress:
-    """Pause the run when a budget is used up.
+def pause_budget(held_run: HeldRun, used_up: str) -> Progress:
+    """Pause the run when a budget is used up, as the text `used_up` says.
 
     A resumed run starts with its budgets unused; only a project's daily budgets count across runs.
     """
-    detail = drive.spending.used_up()
-    if not detail:
+    if not used_up:
         raise DecideAgain  # a daily budget was reset at midnight
-    payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
-    return release_run(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless=STOP_OR_PAUSE)
+    return _pause_because(held_run, PauseReason.BUDGET, used_up)
 
 
 def pause_exhausted(drive: Drive, error: str) -> Progress:
-    """Pause the run when its recording has no more answers."""
-    payload = RunPaused(reason=PauseReason.FIXTURE_EXHAUSTED, detail=error)
-    return release_run(
-        drive, RunStatus.PAUSED, payload, reason=PauseReason.FIXTURE_EXHAUSTED, unless=STOP_OR_PAUSE,
-        error_type=FixtureExhausted.code, error_message=error,
-    )  # fmt: skip
+    """Pause the run when its fixture has no more answers."""
+    columns = {"error_type": FixtureExhausted.code, "error_message": error}
+    return _pause_because(drive, PauseReason.FIXTURE_EXHAUSTED, error, **columns)
 
 
-def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
+def pause_poisoned(
+    held_run: HeldRun, deaths: int, *, processes: str = "processes that executed only this run"
+) -> Progress:
     """Pause a run whose step crashes every process that runs it. The run is not loaded, because loading may crash too.
 
-    Returns CONTINUE if a stop or a pause is pending, which has priority.
+    Returns CONTINUE if a stop or a pause is pending, which has priority. `processes`: which of them `deaths` counts.
     """
-    step = run.step_count + 1
-    detail = f"Step {step} killed {deaths} processes that executed only this run."
-    abandon_open_turn(lease)
+    detail = f"Step {held_run.run.step_count + 1} killed {deaths} {processes}."
+    abandon_open_turn(held_run.lease)
     reason = PauseReason.POISON_STEP
     try:
-        return release_run(
-            UnloadedRun(run, lease), RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), reason=reason,
-            error_type=reason.value, error_message=detail, unless=STOP_OR_PAUSE,
-        )  # fmt: skip
+        return _pause_because(held_run, reason, detail, error_type=reason.value, error_message=detail)
     except DecideAgain:
         return Progress.CONTINUE
 
 
-def hand_back(drive: Drive, reason: str) -> Progress:
+def hand_back(held_run: HeldRun, reason: str) -> Progress:
     """Return the run to the queue, behind the runs that wait there."""
-    released = release_run(drive, RunStatus.QUEUED, RunPhase(status=RunStatus.QUEUED, reason=reason), reason=reason)
+    payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
+    released = release_run(held_run, RunStatus.QUEUED, payload, reason=reason)
     chaos.point("end.hint_sent")
     return released
 
 
 def cool_down(drive: Drive, until: datetime) -> Progress:
     """Move the run to waiting, without a worker, until the time of the next attempt."""
-    payload = RunWaiting(reason=WaitReason.COOLDOWN, until=until)
-    return release_run(
-        drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=until,
-        unless=STOP_OR_PAUSE,
-    )  # fmt: skip
+    reason = WaitReason.COOLDOWN
+    payload = RunWaiting(reason=reason, until=until)
+    return release_run(drive, RunStatus.WAITING, payload, reason=reason, not_before=until, unless=STOP_OR_PAUSE)
 
 
 def wait_for_answer(
@@ -231,64 +234,61 @@ def wait_for_answer(
     """Move the run to waiting for the answer to its question. A reply already in the inbox is the answer."""
     text, _ = preview(question.question)
     payload = RunWaiting(reason=WaitReason.INPUT, question=text, choices=question.choices or None)
+    move_options |= {"reason": WaitReason.INPUT, "ref_id": drive.open_calls[0].pk}
 
-    def and_then() -> None:
+    def after_move() -> None:
         then()
         inbox.answer_early(drive.run)
 
-    return release_run(
-        drive, RunStatus.WAITING, payload, reason=WaitReason.INPUT, ref_id=drive.open_calls[0].pk, unless=unless,
-        then=and_then, **move_options,
-    )  # fmt: skip
+    return release_run(drive, RunStatus.WAITING, payload, then=after_move, unless=unless, **move_options)
 
 
-def wait_for_approval(drive: Drive) -> Progress:
-    """Move the run to waiting until a person approves or denies its next call, or the approval expires."""
-    needed = drive.needs_approval
-    assert needed is not None
+def wait_for_approval(held_run: HeldRun, needed: ApprovalNeeded) -> Progress:
+    """Move the run to waiting until a person approves or denies a call, or the approval expires."""
     chaos.point("approval.before")
-    approval = approval_rows.new_approval(drive.run, needed.call, needed.request)
-    given = needed.request.arguments if needed.is_changed else None
+    approval = approval_rows.new_approval(held_run.run, needed.call, needed.request)
+    # The arguments as changed by hooks, so that the approver sees the arguments that run.
+    changed_arguments = needed.request.arguments if needed.is_changed else None
 
     def write() -> None:
-        # The arguments as changed by hooks, so that the approver sees the arguments that run.
-        AgentRunToolCall.objects.filter(pk=needed.call.pk).update(changed_arguments=given)
+        AgentRunToolCall.objects.filter(pk=needed.call.pk).update(changed_arguments=changed_arguments)
         approval_rows.save_request(approval)
         chaos.point("approval.in_transaction")
 
     released = release_run(
-        drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
-        reason=WaitReason.APPROVAL, not_before=approval.expires_at, ref_id=needed.call.pk, unless=STOP_OR_PAUSE,
+        held_run,
+        RunStatus.WAITING,
+        RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
+        reason=WaitReason.APPROVAL,
+        not_before=approval.expires_at,
+        ref_id=needed.call.pk,
+        unless=STOP_OR_PAUSE,
         # After the move, which fails if the run was taken over: the other worker may have requested an approval.
-        then=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
-    )  # fmt: skip
+        then=write,
+        events_before=[*needed.events, approval_rows.requested_event(approval)],
+    )
     chaos.point("approval.requested")
     return released
 
 
-def wait_for_outcome(drive: Drive) -> Progress:
+def wait_for_outcome(held_run: HeldRun, call: AgentRunToolCall) -> Progress:
     """Move the run to waiting until a person resolves the unknown outcome of a call."""
-    call = drive.unknown_call
-    assert call is not None
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
     also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=tool_results.end_of(call))
     payload, reason = RunWaiting(reason=WaitReason.UNKNOWN_TOOL), WaitReason.UNKNOWN_TOOL
     return release_run(
-        drive, RunStatus.WAITING, payload, reason=reason, also=also, unless=STOP_OR_PAUSE, ref_id=call.pk
+        held_run, RunStatus.WAITING, payload, reason=reason, also=also, unless=STOP_OR_PAUSE, ref_id=call.pk
     )
 
 
 def pause_engine_error(held_run: HeldRun, error: str) -> Progress:
     """Pause a run after repeated errors inside the engine, which are in its log."""
     reason = PauseReason.ENGINE_ERROR
-    return release_run(
-        held_run, RunStatus.PAUSED, RunPaused(reason=reason, detail=error), reason=reason, error_type=reason.value,
-        error_message=error, unless=STOP_OR_PAUSE,
-    )  # fmt: skip
+    return _pause_because(held_run, reason, error, error_type=reason.value, error_message=error)
 
 
 def follow_command(held_run: HeldRun) -> Progress | None:
-    """Stop or pause the run if such a command is pending; return None without one."""
+    """Stop or pause the run if such a command is pending. Returns None, and changes nothing, without one."""
     pending = command_outcomes.pending_types(held_run.run.pk)
     if Type.STOP in pending:
         return stop(held_run)
@@ -296,16 +296,19 @@ def follow_command(held_run: HeldRun) -> Progress | None:
 
 
 def abandon_open_turn(lease: Lease, *, reason: str = "worker_lost") -> None:
-    """Close the model call that an earlier worker, or this one before an error, started and did not finish."""
+    """Append the end of a model call that has a start in the log, but no end: its worker died or had an error.
+
+    `reason` is why the call was abandoned.
+    """
     last = log.open_turn(lease.run_id)
     if last is None:
         return
     chaos.point("recovery.before")
-    # Only the worker that made the call could know the usage that the provider counted.
+    # The usage is unknown: only the worker that made the call could have received it.
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason=reason, usage="unknown")
     note(lease, Entry(payload, step=last.step))
     chaos.point("recovery.done")
 
 
-def _command(drive: HeldRun, kind: str) -> RunCommand:
-    return next(c for c in inbox.pending_commands(drive.run.pk) if c.type == kind)
+def _command(held_run: HeldRun, kind: str) -> RunCommand:
+    return next(command for command in inbox.pending_commands(held_run.run.pk) if command.type == kind)

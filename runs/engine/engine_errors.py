@@ -1,6 +1,7 @@
 """Errors inside the engine: the run returns to the queue at once, and pauses after three errors in one step.
 
-No process died, so this does not count as a death. The log has the whole traceback; the page shows its digest.
+Such an error does not count as a death, because no process died. The worker's log has the whole traceback; the page of
+the run shows its digest.
 """
 
 from __future__ import annotations
@@ -19,22 +20,21 @@ from django.db import connection, transaction
 from agentops.base import database_clock
 from runs.engine import ending
 from runs.engine.leases import Lease
-from runs.engine.notes import note_failure
 from runs.engine.releases import DecideAgain, UnloadedRun, release_run
+from runs.engine.safe_commit import note_failure
 from runs.lifecycle import transitions
-from runs.lifecycle.error_contexts import STEP
+from runs.lifecycle.causes import STEP
 from runs.models import AgentRun, RunError
 from runs.statuses import ENGINE_ERROR, PauseReason, RunStatus
 from timeline import log as timeline_log
-from timeline.errors import LeaseLost
 from timeline.events.notice import Error
 from timeline.events.run import RunPaused, RunPhase
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import LeaseLost, Source
 
 log = logging.getLogger(__name__)
 #: Errors in one step after which the run pauses.
-MAX_TRIES = 3
+MAX_ERRORS = 3
 DIGEST_CHARACTERS = 12
 
 
@@ -46,6 +46,7 @@ class EngineFault:
     digest: str
 
     def describe(self, step: int) -> str:
+        """Return the text for people, with the step that the error interrupted."""
         return (
             f"Step {step} was interrupted by an error inside agentops: {self.name}, traceback {self.digest}. "
             "The worker's log has the traceback under this digest."
@@ -61,9 +62,9 @@ def fault_of(error: BaseException) -> EngineFault:
 
 
 def hand_back(lease: Lease, error: Exception) -> None:
-    """Queue a held run again after an error of the engine, or pause it after the third in its step. Never raises.
+    """Queue a held run again after an error of the engine, or pause it after the third error in its step. Never raises.
 
-    If that fails too, the lease ends now, and another worker takes the run over.
+    If that fails, end the lease now, so that another worker takes the run over.
     """
     fault = _log(lease.run_id, error)
     try:
@@ -72,32 +73,39 @@ def hand_back(lease: Lease, error: Exception) -> None:
         log.info("dropped a run that was taken over", extra={"run_id": str(lease.run_id)})
     except Exception:
         log.exception("a run cannot be handed back after an error", extra={"run_id": str(lease.run_id)})
-        _let_lapse(lease)
+        _end_lease(lease)
 
 
 def note_unclaimed(run_id: UUID, error: Exception) -> None:
-    """Record an error in the claim of a run, and pause the run after the third in its step. Never raises.
+    """Record an error in the claim of a run, and pause the run after the third error in its step. Never raises.
 
     The claim was rolled back, so any worker can still claim the run.
     """
     fault = _log(run_id, error)
     try:
         with transaction.atomic():
-            run = AgentRun.objects.claimable().filter(pk=run_id).select_for_update(no_key=True, of=("self",)).first()
+            run = (
+                AgentRun.objects.claimable()
+                .of_workers()
+                .filter(pk=run_id)
+                .select_for_update(no_key=True, of=("self",))
+                .first()
+            )
             if run is None:
                 return
             row = _row(run, fault)
             row.save(force_insert=True)
             timeline_log.append(run.pk, [_event(row)], source=Source.WORKER)
-            if row.attempt + 1 >= MAX_TRIES:
-                paused = RunPaused(reason=PauseReason.ENGINE_ERROR, detail=row.message)
-                _pause(run, paused, row)
+            if row.attempt + 1 >= MAX_ERRORS:
+                _pause(run, row)
     except Exception:
         connection.close()
         log.exception("an error in a claim cannot be recorded", extra={"run_id": str(run_id)})
 
 
-def _pause(run: AgentRun, paused: RunPaused, row: RunError) -> None:
+def _pause(run: AgentRun, row: RunError) -> None:
+    """Pause a run whose claim failed, and which this worker therefore does not hold."""
+    paused = RunPaused(reason=PauseReason.ENGINE_ERROR, detail=row.message)
     columns: dict[str, Any] = {"error_type": ENGINE_ERROR, "error_message": row.message}
     if run.state is RunStatus.RUNNING:
         transitions.fence(run, paused, by=ENGINE_ERROR, why=ENGINE_ERROR, source=Source.WORKER, **columns)
@@ -106,6 +114,7 @@ def _pause(run: AgentRun, paused: RunPaused, row: RunError) -> None:
 
 
 def _release(lease: Lease, fault: EngineFault) -> None:
+    """Record the error, and queue or pause the run. A pending stop or pause has priority. Raises `LeaseLost`."""
     run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
     if run.lease_epoch != lease.epoch or run.state is not RunStatus.RUNNING:
         return  # it was released before the error
@@ -115,7 +124,7 @@ def _release(lease: Lease, fault: EngineFault) -> None:
     ending.abandon_open_turn(lease, reason=ENGINE_ERROR)
     while ending.follow_command(held_run) is None:
         try:
-            if row.attempt + 1 < MAX_TRIES:
+            if row.attempt + 1 < MAX_ERRORS:
                 queued = RunPhase(status=RunStatus.QUEUED, reason=ENGINE_ERROR)
                 release_run(held_run, RunStatus.QUEUED, queued, reason=ENGINE_ERROR)
             else:
@@ -126,12 +135,18 @@ def _release(lease: Lease, fault: EngineFault) -> None:
 
 
 def _row(run: AgentRun, fault: EngineFault) -> RunError:
+    """Return the unsaved row of the error. Its `attempt` is the number of earlier errors of the engine in the step."""
     step = run.step_count + 1
     earlier = RunError.objects.filter(run=run, step_number=step, error_type=ENGINE_ERROR).count()
     return RunError(
-        run=run, step_number=step, context=STEP, error_type=ENGINE_ERROR, message=fault.describe(step),
-        attempt=earlier, created_at=database_clock.now(),
-    )  # fmt: skip
+        run=run,
+        step_number=step,
+        context=STEP,
+        error_type=ENGINE_ERROR,
+        message=fault.describe(step),
+        attempt=earlier,
+        created_at=database_clock.now(),
+    )
 
 
 def _event(row: RunError) -> Entry:
@@ -140,14 +155,16 @@ def _event(row: RunError) -> Entry:
 
 
 def _log(run_id: UUID, error: Exception) -> EngineFault:
+    """Write the error and its traceback to the worker's log, and return its name and digest."""
     fault = fault_of(error)
     facts = {"run_id": str(run_id), "digest": fault.digest}
     log.error("unexpected error in a step: %s, traceback %s", fault.name, fault.digest, exc_info=error, extra=facts)
     return fault
 
 
-def _let_lapse(lease: Lease) -> None:
+def _end_lease(lease: Lease) -> None:
+    """End the lease now, or leave it to expire if the database does not answer."""
     try:
-        transitions.end_lease(lease.run_id, lease.epoch, reason=ENGINE_ERROR, at_most=MAX_TRIES)
+        transitions.end_lease(lease.run_id, lease.epoch, reason=ENGINE_ERROR, at_most=MAX_ERRORS)
     except DatabaseFault:
-        connection.close()  # the lease expires
+        connection.close()

@@ -1,26 +1,99 @@
-"""The leases of the runs that this process holds, and the thread that renews them."""
+"""The leases of the runs that this process holds, and the thread that renews them.
+
+One SQL statement renews all leases of a process, except those whose rows are locked; these are renewed one by one.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import count
+from operator import or_
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import Q
 
 from agentops.base.database_clock import clock
-from runs.engine import renewals
+from runs.lifecycle import transitions
+from runs.models import AgentRun
+from runs.statuses import RunStatus
 from timeline import log as timeline_log
-from timeline.errors import LeaseLost
+from timeline.models import LeaseLost
+
+#: A lease: the ID of its run, and its epoch.
+Held = tuple[UUID, int]
+#: A single statement, because a process that is suspended between two statements would keep the locks of the first. The
+#: end of the lease is computed as in runs.lifecycle.transitions.lease_end.
+_RENEW_UNLOCKED = """
+WITH unlocked AS MATERIALIZED (
+  SELECT r.id FROM agent_runs r
+  JOIN unnest(%s::uuid[], %s::integer[]) AS held (id, epoch) ON held.id = r.id AND held.epoch = r.lease_epoch
+  WHERE r.status = %s FOR NO KEY UPDATE OF r SKIP LOCKED
+)
+UPDATE agent_runs r SET lease_expires_at = STATEMENT_TIMESTAMP() + make_interval(secs => %s)
+FROM unlocked WHERE r.id = unlocked.id RETURNING r.id, r.lease_epoch
+"""
+
+
+@dataclass(frozen=True)
+class Renewals:
+    """The results of a renewal. Leases in neither set were skipped, because their rows are locked."""
+
+    renewed: frozenset[Held]
+    #: Another worker has the run, or the run is no longer running.
+    lost: frozenset[Held]
+
+
+def renew_unlocked(leases: Collection[Held]) -> Renewals:
+    """Extend the leases whose rows are not locked."""
+    if connection.vendor != "postgresql":
+        return _renew_all(leases)
+    with connection.cursor() as cursor:
+        run_ids, epochs = [run_id for run_id, _ in leases], [epoch for _, epoch in leases]
+        cursor.execute(_RENEW_UNLOCKED, [run_ids, epochs, RunStatus.RUNNING.value, settings.AGENTOPS_LEASE_S])
+        renewed = frozenset(cursor.fetchall())
+    return Renewals(renewed, _not_held(frozenset(leases) - renewed))
+
+
+def renew_locked(run_id: UUID, epoch: int, *, wait_s: float) -> bool:
+    """Extend a lease whose row is locked, on PostgreSQL. Returns False if another worker has the run.
+
+    Raises `OperationalError` if the row is still locked after `wait_s` seconds.
+    """
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            # At least 1, because 0 would mean no limit.
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{max(round(wait_s * 1000), 1)}ms"])
+        return transitions.renew(run_id, epoch)
+
+
+def _renew_all(leases: Collection[Held]) -> Renewals:
+    """Extend the leases on SQLite, which locks the whole database, so no row is skipped."""
+    held = reduce(or_, (Q(pk=run_id, lease_epoch=epoch) for run_id, epoch in leases))
+    rows = AgentRun.objects.filter(held, status=RunStatus.RUNNING)
+    if rows.update(lease_expires_at=transitions.lease_end()) == len(leases):
+        return Renewals(frozenset(leases), frozenset())
+    lost = _not_held(frozenset(leases))
+    return Renewals(frozenset(leases) - lost, lost)
+
+
+def _not_held(leases: frozenset[Held]) -> frozenset[Held]:
+    """Return the leases that another worker has now, or that were released."""
+    if not leases:
+        return leases
+    rows = AgentRun.objects.filter(pk__in=[run_id for run_id, _ in leases], status=RunStatus.RUNNING)
+    return leases - frozenset(rows.values_list("pk", "lease_epoch"))
+
 
 log = logging.getLogger(__name__)
-#: The fraction of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
+#: How long after a fenced write the lease counts as proven, as a fraction of its duration: 0.25 s with the defaults.
 PROOF_PART = 1 / 80
 #: Locks for claims, shared by the runs: a claim takes milliseconds.
 CLAIM_LOCKS = 64
@@ -32,9 +105,10 @@ class Lease:
 
     run_id: UUID
     epoch: int
+    #: Time of `clock()` until which no other worker may claim the run.
     valid_until: float
     lost: threading.Event = field(default_factory=threading.Event)
-    #: `clock()` before the last write that fails if the run was taken over: see runs.engine.safe_commit.
+    #: Time of `clock()` before the last fenced write. A fenced write fails if the run was taken over.
     proven_at: float = float("-inf")
     #: Numbers for event IDs, unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -46,7 +120,7 @@ class Lease:
             raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
 
     def prove(self) -> None:
-        """Raise `LeaseLost` if another worker has the run. A recent fenced write is sufficient proof that none has."""
+        """Raise `LeaseLost` if another worker has the run. Sends no query if a fenced write has just succeeded."""
         self.check()
         if clock() - self.proven_at > settings.AGENTOPS_LEASE_S * PROOF_PART:
             timeline_log.require_epoch(self.run_id, self.epoch)
@@ -55,7 +129,7 @@ class Lease:
 class LeaseKeeper:
     """Renews all leases of the process from one thread, on one database connection.
 
-    Calls `on_period` in that thread, at its start and after each renewal, as a sign that the process is alive.
+    The thread calls `on_period` when it starts and after each renewal, to announce that the process is alive.
     """
 
     def __init__(self, on_period: Callable[[], None] | None = None) -> None:
@@ -70,8 +144,8 @@ class LeaseKeeper:
     def one_claim(self, run_id: UUID) -> threading.Lock:
         """Return the lock under which a thread claims a run and begins to keep its lease.
 
-        Two messages may name one run, and all threads claim in the name of this process. A thread whose claim got no
-        answer must see whether another thread's claim was committed.
+        Two messages may name the same run, and all threads claim it as the same owner. So if the database did not
+        answer a claim, the owner alone does not tell which thread's claim was committed.
         """
         return self._claims[hash(run_id) % CLAIM_LOCKS]
 
@@ -97,11 +171,11 @@ class LeaseKeeper:
             return len(self._leases)
 
     def ask_to_stop(self) -> None:
-        """Stop renewing leases."""
+        """Tell the thread to stop renewing, without waiting for it."""
         self._closing.set()
 
     def close(self, until: float) -> None:
-        """Stop, and wait for the thread until a time of `time.monotonic()`."""
+        """Stop the thread, and wait for its end until a time of `time.monotonic()`."""
         self.ask_to_stop()
         self._thread.join(max(until - time.monotonic(), 0))
 
@@ -132,16 +206,16 @@ class LeaseKeeper:
                 return
             _renew_locked(lease, (until - time.monotonic()) / (len(locked) - index))
 
-    def _renew_unlocked(self, leases: Mapping[renewals.Held, Lease]) -> list[Lease]:
-        """Renew leases, on a new connection if the old one is broken. Returns the leases with locked rows."""
-        for last in (False, True):
+    def _renew_unlocked(self, leases: Mapping[Held, Lease]) -> list[Lease]:
+        """Renew leases, with a second attempt on a new connection. Returns the leases whose rows are locked."""
+        for is_last_attempt in (False, True):
             began = clock()
             try:
-                result = renewals.renew_unlocked(leases)
+                result = renew_unlocked(leases)
             except Exception as error:  # if this thread ended, the process would lose all its runs
                 connection.close()
-                # None is lost yet: no other worker may take a run before the stored end of its lease.
-                if last:
+                # No lease is lost yet: other workers may only take a run after the stored end of its lease.
+                if is_last_attempt:
                     log.warning("cannot renew %d leases: %s", len(leases), type(error).__name__)
                 continue
             for key in result.renewed:
@@ -156,7 +230,7 @@ def _renew_locked(lease: Lease, wait_s: float) -> None:
     """Renew a lease whose row is locked, for example by a suspended process. Wait at most `wait_s` for the lock."""
     began = clock()
     try:
-        if renewals.renew_locked(lease.run_id, lease.epoch, wait_s=wait_s):
+        if renew_locked(lease.run_id, lease.epoch, wait_s=wait_s):
             lease.valid_until = began + settings.AGENTOPS_LEASE_S
         else:
             lease.lost.set()

@@ -1,6 +1,6 @@
-"""The loop over a held run: decide, act, apply the committed results, until the run is released.
+"""The loop over a held run: decide on the next action, act, and apply the committed result, until the run is released.
 
-Actions return the objects that they committed. Only this module changes the state in memory.
+Actions return the objects that they committed. Only this module applies them to the state in memory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.base import database_clock
 from runs import chaos
-from runs.conversation import checkpoints, transcript
+from runs.conversation import transcript
 from runs.engine import decisions, ending, policy_occasions, views
 from runs.engine.decisions import Next
 from runs.engine.drive import Drive, FailedAttempts
-from runs.engine.notes import append
 from runs.engine.releases import DecideAgain
 from runs.engine.results import (
     ActResult,
@@ -28,13 +27,15 @@ from runs.engine.results import (
     CheckpointSaved,
     HooksAsked,
     MessagesTaken,
-    NoAnswer,
+    ModelFailed,
     Progress,
+    ShutdownDue,
     SpawnPermitted,
     SpawnRefused,
+    StopPending,
 )
-from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns import model_turn, subagents, tool_turn, turn_hooks
+from runs.engine.safe_commit import append
+from runs.engine.turns import hook_events, model_turn, subagents, tool_turn
 from runs.hooks.base import HookEvent
 from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.command_outcomes import mark_applied
@@ -44,7 +45,7 @@ from timeline.log import hold
 
 
 def run_until_released(drive: Drive) -> None:
-    """Run one action after the other. After each of them any worker can continue from the database."""
+    """Run one action after the other. After each action any worker can continue the run from the database."""
     next_action: Next | None = None
     while True:
         try:
@@ -65,6 +66,7 @@ def _decide(drive: Drive) -> Next:
 
 
 def _act(drive: Drive, action: Next) -> ActResult:
+    """Carry out an action. If the action releases the run, the program of a session is ended first."""
     match action:
         case Next.ASK_MODEL | Next.ASK_STARTED_MODEL:
             return model_turn.ask(drive, started=action is Next.ASK_STARTED_MODEL)
@@ -78,31 +80,31 @@ def _act(drive: Drive, action: Next) -> ActResult:
 
 
 def _apply_result(drive: Drive, result: ActResult) -> Next | None:
-    """Update the state in memory. Returns the next action if the commit has already decided it."""
+    """Update the state in memory. Returns the next action if the commit has already started it, else None."""
     match result:
         case AnswerCommitted():
             return _apply_answer(drive, result)
         case CallClosed():
             return _apply_call_result(drive, result)
         case CallUnknown() | ApprovalNeeded() | SpawnPermitted() | SpawnRefused():
-            _note_review(drive, result)
-        case HooksAsked(event, asked_step):
-            drive.hooks_asked[event] = asked_step
-        case NoAnswer():
-            drive.no_answer = result
+            _keep_review(drive, result)
+        case HooksAsked(event, step):
+            drive.hooks_asked[event] = step
+        case ModelFailed():
+            drive.model_failure = result
         case MessagesTaken(messages):
             for row, message in messages:
                 drive.conversation.add(row, message)
-        case CheckpointSaved(step):
-            drive.checkpointed_step = step
+        case CheckpointSaved(saved_step):
+            drive.checkpointed_step = saved_step
             chaos.point("checkpoint.committed")
         case Progress():
             pass
     return None
 
 
-def _note_review(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnPermitted | SpawnRefused) -> None:
-    """Keep the reason why the next open call has to wait for a person, or its permission to open child runs."""
+def _keep_review(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnPermitted | SpawnRefused) -> None:
+    """Keep, for the next decision, why the next open call has to wait, or whether it may open child runs."""
     match result:
         case CallUnknown(call):
             drive.unknown_call = call
@@ -110,11 +112,12 @@ def _note_review(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnPermi
             drive.needs_approval = result
         case SpawnPermitted(call, permit_events):
             drive.spawn_permit = call.pk, permit_events
-        case SpawnRefused(why):
-            drive.spawn_refusal = why
+        case SpawnRefused(reason):
+            drive.spawn_refusal = reason
 
 
 def _apply_answer(drive: Drive, answer: AnswerCommitted) -> Next | None:
+    """Add an answer to the state. Returns RUN_STARTED_CALL if its first call is already stored as running."""
     drive.conversation.add(answer.row, answer.message)
     drive.run.step_count = answer.row.step_number
     drive.open_calls = list(answer.calls)
@@ -127,6 +130,7 @@ def _apply_answer(drive: Drive, answer: AnswerCommitted) -> Next | None:
 
 
 def _apply_call_result(drive: Drive, closed: CallClosed) -> Next | None:
+    """Add a result to the state. Returns ASK_STARTED_MODEL if the next model call is already started."""
     drive.conversation.add(closed.row, closed.message)
     drive.open_calls.pop(0)
     drive.spawn_refusal = ""
@@ -139,11 +143,11 @@ def _apply_call_result(drive: Drive, closed: CallClosed) -> Next | None:
 
 
 def _save_checkpoint(drive: Drive) -> CheckpointSaved:
-    """Save the checkpoint of the last step: after a turn without tools, or after a crash."""
+    """Save the checkpoint of the last step, if no result saved it: after a turn without tools, or after a crash."""
     step = drive.run.step_count
-    row = checkpoints.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
+    row = transcript.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
     chaos.point("checkpoint.before")
-    checkpoints.add_checkpoint(row, drive.epoch)
+    transcript.add_checkpoint(row, drive.epoch)
     return CheckpointSaved(step)
 
 
@@ -154,17 +158,15 @@ def _take_messages(drive: Drive) -> MessagesTaken:
     with transaction.atomic():
         # First, so that a worker that lost its lease gets LeaseLost instead of a conflict of positions.
         hold(run.pk, drive.epoch)
-        messages = transcript.add_requests(
-            run, list(map(_turn, commands)),
-            step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
-        )  # fmt: skip
+        turns, position = [_turn(command) for command in commands], drive.conversation.position
+        messages = transcript.add_requests(run, turns, step=run.step_count + 1, epoch=drive.epoch, position=position)
         mark_applied(commands)
         append(drive.lease, [transcript.message_event(row) for row, _ in messages])
     return MessagesTaken(messages)
 
 
 def _turn(command: RunCommand) -> tuple[str, ModelRequest]:
-    """Return the message of a command with its role. Only hooks send system messages."""
+    """Return the role and the message of a `send` or `reply` command. Only hooks send system messages."""
     text, now = command.payload["message"], database_clock.now()
     if inbox.is_system_message(command):
         return AgentRunMessage.Role.SYSTEM, request(SystemPromptPart(text, timestamp=now))
@@ -172,18 +174,28 @@ def _turn(command: RunCommand) -> tuple[str, ModelRequest]:
 
 
 def _give_up(drive: Drive) -> Progress:
-    assert drive.no_answer is not None
-    return policy_occasions.on_error(drive, drive.no_answer.failure)
+    assert drive.model_failure is not None
+    return policy_occasions.on_error(drive, drive.model_failure.failure)
+
+
+def _wait_for_approval(drive: Drive) -> Progress:
+    assert drive.needs_approval is not None
+    return ending.wait_for_approval(drive, drive.needs_approval)
+
+
+def _wait_for_outcome(drive: Drive) -> Progress:
+    assert drive.unknown_call is not None
+    return ending.wait_for_outcome(drive, drive.unknown_call)
+
+
+def _pause_budget(drive: Drive) -> Progress:
+    return ending.pause_budget(drive, drive.spending.used_up())
 
 
 def _cool_down(drive: Drive) -> Progress:
-    assert drive.no_answer is not None
-    assert drive.no_answer.until is not None
-    return ending.cool_down(drive, drive.no_answer.until)
-
-
-def _hand_back(drive: Drive) -> Progress:
-    return ending.hand_back(drive, "slice_over")
+    assert drive.model_failure is not None
+    assert drive.model_failure.until is not None
+    return ending.cool_down(drive, drive.model_failure.until)
 
 
 _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
@@ -191,22 +203,26 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.TAKE_MESSAGES: _take_messages,
     Next.GIVE_UP: _give_up,
     Next.COOL_DOWN: _cool_down,
-    Next.HAND_BACK: _hand_back,
+    Next.HAND_BACK: partial(ending.hand_back, reason="slice_over"),
     Next.IDLE: policy_occasions.on_idle,
     Next.PAUSE_MAX_STEPS: policy_occasions.on_max_steps,
+    Next.ANSWER_CUT: policy_occasions.on_answer_fault,
+    Next.ANSWER_REFUSED: policy_occasions.on_answer_fault,
     Next.WAIT_FOR_ANSWER: policy_occasions.on_prompt,
     Next.WAIT_FOR_CHILDREN: subagents.wait,
-    Next.ASK_AGENT_START: partial(turn_hooks.ask, event=HookEvent.AGENT_START),
-    Next.ASK_TURN_START: partial(turn_hooks.ask, event=HookEvent.TURN_START),
-    Next.ASK_TURN_END: partial(turn_hooks.ask, event=HookEvent.TURN_END),
-    Next.ASK_AGENT_STOP: partial(turn_hooks.ask, event=HookEvent.AGENT_STOP),
-    Next.WAIT_FOR_APPROVAL: ending.wait_for_approval,
-    Next.WAIT_FOR_OUTCOME: ending.wait_for_outcome,
+    Next.ASK_AGENT_START: partial(hook_events.ask, event=HookEvent.AGENT_START),
+    Next.ASK_TURN_START: partial(hook_events.ask, event=HookEvent.TURN_START),
+    Next.ASK_TURN_END: partial(hook_events.ask, event=HookEvent.TURN_END),
+    Next.ASK_AGENT_STOP: partial(hook_events.ask, event=HookEvent.AGENT_STOP),
+    Next.WAIT_FOR_APPROVAL: _wait_for_approval,
+    Next.WAIT_FOR_OUTCOME: _wait_for_outcome,
     Next.COMPLETE: ending.complete,
     Next.STOP: ending.stop,
     Next.STOP_REPEATED: ending.stop_repeated,
     Next.PAUSE: ending.pause,
-    Next.PAUSE_BUDGET: ending.pause_budget,
+    Next.PAUSE_BUDGET: _pause_budget,
 }
-#: The actions that release the run. After IDLE, the policy may send a message, and the run continues.
-_RELEASES = frozenset(_ACTS) - {Next.SAVE_CHECKPOINT, Next.TAKE_MESSAGES, Next.IDLE, Next.GIVE_UP}
+_HOOKS = frozenset({Next.ASK_AGENT_START, Next.ASK_TURN_START, Next.ASK_TURN_END, Next.ASK_AGENT_STOP})
+#: The actions before which the program of a session is ended, because they release the run. After IDLE, a policy may
+#: let the run continue. After GIVE_UP, `Drive.close` kills the program.
+_RELEASES = frozenset(_ACTS) - _HOOKS - {Next.SAVE_CHECKPOINT, Next.TAKE_MESSAGES, Next.IDLE, Next.GIVE_UP}

@@ -1,7 +1,7 @@
 """Apply a policy to a run: one guarded move, with its `policy.applied` event in the same transaction.
 
-If a worker dies before the commit, the next worker decides the same. A stop, a pause or a message that arrives before
-the commit has priority: see `DecideAgain`.
+If a worker dies before the commit, the next worker makes the same decision. A stop, a pause or a message that arrives
+before the commit has priority: see `DecideAgain`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from agentops.base.database_clock import Now
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs import chaos
 from runs.agents import policies, policy_commands
-from runs.agents.policies import ErrorKind, Policies, PolicyAction, PolicyRule, Trigger, kind_of, rule_for
-from runs.agents.policy_commands import CommandVerdict
+from runs.agents.policies import OF_ANSWERS, ErrorKind, Policies, PolicyAction, PolicyRule, Trigger, kind_of, rule_for
+from runs.agents.policy_commands import GateVerdict
 from runs.conversation import transcript
 from runs.engine import ending
 from runs.engine.drive import Drive
@@ -30,13 +30,14 @@ from runs.engine.releases import DecideAgain, HeldRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.turns import open_call
-from runs.lifecycle import causes, command_outcomes, inbox
+from runs.lifecycle import causes, command_outcomes, inbox, moves
 from runs.lifecycle.wake import wake_sweep
-from runs.models import AgentRun, RunCommand
+from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import PauseReason, RunStatus, WaitReason
-from runs.tools.conversation_tools import Question
+from runs.tools.agent_tools import Question
 from timeline import log
-from timeline.events.command import PolicyApplied
+from timeline.events import EventType
+from timeline.events.notice import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
@@ -51,10 +52,10 @@ class Occasion:
     """An occasion on which a policy may act."""
 
     trigger: Trigger
-    #: The error, if the run fails because of it.
+    #: The type and the text of the error, in case the run fails or resumes because of this occasion.
     error_type: str
     error: str
-    #: Details beyond the trigger.
+    #: The reason in the `policy.applied` event.
     detail: str
     kind: ErrorKind = ErrorKind.OTHER
     #: The question, for on_prompt.
@@ -71,18 +72,24 @@ class PolicyAct:
     event: PolicyApplied
 
     @property
-    def by(self) -> str:
-        """The name of the policy as the author of commands and events."""
-        return inbox.policy_name(self.occasion.trigger)
+    def reports_error(self) -> bool:
+        """Whether the act is about an error: of the model call, or of an answer that is not accepted."""
+        is_rejected = self.occasion.trigger in OF_ANSWERS and self.rule.action is not PolicyAction.ACCEPT
+        return self.occasion.trigger is Trigger.ON_ERROR or is_rejected
 
-    def move_options(self, **more: Any) -> dict[str, Any]:
-        """Return the arguments of a move that name the policy as its source. `more` changes the event."""
+    def with_event(self, **changes: Any) -> PolicyAct:
+        """Return the act with changed fields of its event."""
+        return replace(self, event=self.event.model_copy(update=changes))
+
+    def move_options(self) -> dict[str, Any]:
+        """Return the arguments of `move` that all acts share: the source, and the events to append before the move."""
         occasion = self.occasion
-        is_error = occasion.trigger is Trigger.ON_ERROR
-        error = (
-            causes.error_event(self.held_run.run, occasion.error_type, clean(occasion.error) or "") if is_error else []
-        )
-        return {"source": Source.POLICY, "events_before": [*error, Entry(self.event.model_copy(update=more))]}
+        error: list[Entry] = []
+        if self.reports_error:
+            context = causes.LLM_COMPLETE if occasion.trigger in OF_ANSWERS else None
+            text = clean(occasion.error) or ""
+            error = causes.error_event(self.held_run.run, occasion.error_type, text, context=context)
+        return {"source": Source.POLICY, "events_before": [*error, Entry(self.event)]}
 
 
 def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | None:
@@ -106,13 +113,14 @@ def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | No
 
 
 def count_attempts(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
-    """Count how often a policy has acted on such an occasion in the lineage.
+    """Return how often the policy has acted on such an occasion in the lineage; for an answer, how often in a row.
 
-    Stored rows are counted, so a restart or a resume does not reset the number. Each rule of on_error has separate
-    attempts.
+    Counts stored rows, so a restart or a resume does not reset the number. Each rule of on_error is counted separately.
     """
     if occasion.trigger is Trigger.ON_IDLE:
-        return inbox.policy_turns(run.root_run_id, occasion.trigger)
+        return inbox.count_policy_messages(run.root_run_id, occasion.trigger)
+    if occasion.trigger in OF_ANSWERS:
+        return _count_in_a_row(run, occasion.trigger)
     resumed = AgentRun.objects.filter(
         root_run=run.root_run_id, status=RunStatus.RESUMED, status_reason=occasion.trigger
     )
@@ -123,27 +131,77 @@ def count_attempts(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
     return sum(rule_for(rules, occasion.trigger, kind) is rule for kind in kinds)
 
 
-def _nudge(act: PolicyAct) -> Progress:
-    """Send a message to the agent through the inbox. Its unique key makes sure that it is delivered once."""
-    run, epoch = act.held_run.run, act.held_run.epoch
-    number = act.event.attempt or 1
-    command, received_event = inbox.policy_turn(
-        run.pk, act.rule.message or NUDGE, trigger=act.occasion.trigger, number=number
+def _count_in_a_row(run: AgentRun, trigger: Trigger) -> int:
+    """Return how often the policy has resumed a run because of its last answer, since the last whole answer.
+
+    In between, each run has only one answer.
+    """
+    rows = AgentRun.objects.filter(root_run=run.root_run_id).values_list(
+        "pk", "resumed_from", "status_reason", "step_count"
     )
-    events = act.move_options()["events_before"]
+    resumed_from = {pk: (previous, reason, steps) for pk, previous, reason, steps in rows}
+    count, current, steps = 0, run.pk, run.step_count
+    while (previous := resumed_from[current][0]) in resumed_from:
+        _, reason, steps_before = resumed_from[previous]
+        if reason not in OF_ANSWERS or steps - steps_before > 1:
+            break
+        count += reason == trigger
+        current, steps = previous, steps_before
+    return count
+
+
+def _nudge(act: PolicyAct) -> Progress:
+    """Send a message to the agent through the inbox. The message has a unique key, so it is delivered once."""
+    run, epoch = act.held_run.run, act.held_run.epoch
+    text, number = act.rule.message or NUDGE, act.event.attempt or 1
+    command = inbox.policy_message(run.pk, text, trigger=act.occasion.trigger, number=number)
+    events = [*act.move_options()["events_before"], inbox.received_event(command)]
 
     def write() -> None:
         with transaction.atomic():
-            # Posting a command locks this row too: see runs.lifecycle.inbox.
+            # Posting a command locks this row too, so no command can arrive before the commit.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
             if command_outcomes.pending_types(run.pk):
                 raise DecideAgain
-            log.append(run.pk, [*events, received_event], source=Source.POLICY, epoch=epoch)
+            log.append(run.pk, events, source=Source.POLICY, epoch=epoch)
             command.save(force_insert=True)
 
     existing = RunCommand.objects.filter(run=run, key=command.key)
     commit_safely(write, is_committed=existing.exists, read_result=do_nothing, lease=act.held_run.lease)
     return Progress.CONTINUE
+
+
+def _pause(act: PolicyAct) -> Progress:
+    """Pause the run, as without a policy: members are notified."""
+    occasion = act.occasion
+    reason = PauseReason(occasion.error_type)
+    message, _ = REDACTOR.clean_text(occasion.error)
+    columns = {"error_type": occasion.error_type, "error_message": message}
+    paused = RunPaused(reason=reason, detail=message[:2000])
+    options = act.move_options() | columns
+    return release_run(act.held_run, RunStatus.PAUSED, paused, reason=reason, unless=STOP_OR_PAUSE, **options)
+
+
+def _accept(act: PolicyAct) -> Progress:
+    """Take the answer as if it were whole: it completes the run, or the run continues with the results of its calls."""
+    drive = act.held_run
+    assert isinstance(drive, Drive)
+    if act.occasion.trigger is Trigger.ON_REFUSED or drive.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
+        return _complete(act)
+    entry = Entry(act.event, step=drive.run.step_count)
+
+    def write() -> None:
+        with transaction.atomic():
+            log.append(drive.run.pk, [entry], source=Source.POLICY, epoch=drive.epoch)
+
+    commit_safely(write, is_committed=partial(has_accepted, drive.run), read_result=do_nothing, lease=drive.lease)
+    return Progress.CONTINUE
+
+
+def has_accepted(run: AgentRun) -> bool:
+    """Return whether a policy has accepted the last answer of a run, and the run continues after it."""
+    accepted = log.events_of(run.pk).filter(type=EventType.POLICY_APPLIED, step=run.step_count)
+    return accepted.filter(payload__action=PolicyAction.ACCEPT.value).exists()
 
 
 def _complete(act: PolicyAct) -> Progress:
@@ -158,71 +216,71 @@ def _fail(act: PolicyAct) -> Progress:
 
 
 def _resume(act: PolicyAct) -> Progress:
-    """Move the run to waiting until its policy resumes it: see runs.engine.due_resumes."""
+    """Move the run to waiting, until runs.worker.sweep resumes it. Escalates if no steps are left."""
     run, occasion = act.held_run.run, act.occasion
     if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
         why = f"the lineage has used all of its {settings.AGENTOPS_MAX_TOTAL_STEPS} steps"
-        return _escalate(replace(act, event=act.event.model_copy(update=_ESCALATED)), why)
-    wait = policies.wait_s(act.rule, (act.event.attempt or 1) - 1)
-    until = _database_time(run) + timedelta(seconds=wait)
+        return _escalate(act.with_event(action=PolicyAction.ESCALATE, attempt=None), why)
+    wait_s = policies.wait_s(act.rule, (act.event.attempt or 1) - 1)
+    until = _database_time(run) + timedelta(seconds=wait_s)
     reason = WaitReason(occasion.trigger)
     message, _ = REDACTOR.clean_text(occasion.error)
-    then: Callable[[], Any] = do_nothing if wait else wake_sweep
     return release_run(
-        act.held_run, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until,
-        error_type=occasion.error_type[:64], error_message=message, then=then, unless=STOP_OR_PAUSE,
-        **act.move_options(until=until),
-    )  # fmt: skip
+        act.held_run,
+        RunStatus.WAITING,
+        RunWaiting(reason=reason, until=until),
+        reason=reason,
+        not_before=until,
+        error_type=occasion.error_type[:64],
+        error_message=message,
+        then=None if wait_s else wake_sweep,
+        unless=STOP_OR_PAUSE,
+        **act.with_event(until=until).move_options(),
+    )
 
 
 def _escalate(act: PolicyAct, why: str = "") -> Progress:
-    """Notify people. A run with a question keeps waiting for the answer; any other run pauses."""
-    run, occasion = act.held_run.run, act.occasion
-    event = act.event.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
-    move_options = replace(act, event=event).move_options()
-    then = partial(notify_people, run, event)
+    """Notify people. A run with a question waits for the answer; any other run pauses."""
+    held_run, occasion, reason = act.held_run, act.occasion, PauseReason.ESCALATED
+    act = act.with_event(reason=clean(": ".join(filter(None, [occasion.detail, why]))))
+    move_options = act.move_options() | {"then": partial(notify_people, held_run.run, act.event)}
     if occasion.question is not None:
-        assert isinstance(act.held_run, Drive)
+        assert isinstance(held_run, Drive)
         unless = STOP_OR_MESSAGE | STOP_OR_PAUSE
-        return ending.wait_for_answer(act.held_run, occasion.question, then=then, unless=unless, **move_options)
-    paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=event.describe())
-    return release_run(
-        act.held_run, RunStatus.PAUSED, paused, reason=PauseReason.ESCALATED, then=then,
-        unless=STOP_OR_PAUSE, **move_options,
-    )  # fmt: skip
+        return ending.wait_for_answer(held_run, occasion.question, unless=unless, **move_options)
+    paused = RunPaused(reason=reason, by=inbox.policy_name(occasion.trigger), detail=act.event.describe())
+    return release_run(held_run, RunStatus.PAUSED, paused, reason=reason, unless=STOP_OR_PAUSE, **move_options)
 
 
 def _gate(act: PolicyAct) -> Progress:
-    """Run the gate, outside of any transaction. Its result decides whether the run is complete."""
+    """Run the gate, outside of any transaction. The run completes if the gate passes; otherwise it escalates."""
     drive = act.held_run
     assert isinstance(drive, Drive)
     assert act.rule.run is not None
     verdict = _verdict(drive, act)
     drive.check()
-    event = act.event.model_copy(update={"passed": verdict.passed, "output": verdict.output or None})
-    if verdict.passed:
-        return _complete(replace(act, event=event.model_copy(update={"reason": verdict.reason})))
-    return _escalate(replace(act, event=event), verdict.reason)
+    act = act.with_event(passed=verdict.passed, output=verdict.output or None)
+    return _complete(act.with_event(reason=verdict.reason)) if verdict.passed else _escalate(act, verdict.reason)
 
 
-def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
-    trigger, step = act.occasion.trigger, drive.run.step_count
-    name = f"gate:{trigger}:{step}"
-    context = open_call.context_of_gate(drive, name)
+def _verdict(drive: Drive, act: PolicyAct) -> GateVerdict:
+    """Execute the rule's command, and return its verdict. Raises `StopPending` or `ShutdownDue` if interrupted."""
+    trigger = act.occasion.trigger
+    context = open_call.context_of_gate(drive, f"gate:{trigger}:{drive.run.step_count}")
     chaos.point("tool.running")
     verdict = policy_commands.execute(
-        act.rule.run or "", policy_commands.CommandInput(context, trigger, transcript.last_answer(drive.conversation)),
+        act.rule.run or "",
+        policy_commands.GateInput(context, trigger, transcript.last_answer(drive.conversation)),
         drive.check_for_stop,
-    )  # fmt: skip
+    )
     chaos.point("tool.returned")
     return verdict
 
 
 def notify_people(run: AgentRun, event: PolicyApplied) -> None:
     """Notify the project of an escalation, in the caller's transaction."""
-    title, _ = REDACTOR.clean_text(f"Escalated: {run.title or run.agent_config.get('agent_id') or run.pk}")
     text, _ = REDACTOR.clean_text(event.describe())
-    notifications.notify(run.project_id, kind=notifications.Kind.ESCALATED, title=title, text=text, run_id=run.pk)
+    moves.notify_members(run, notifications.Kind.ESCALATED, "Escalated", text)
 
 
 def clean(text: str) -> str | None:
@@ -242,8 +300,8 @@ _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
     Trigger.ON_DEAD: STOP_OR_PAUSE,
     Trigger.ON_IDLE: STOP_OR_MESSAGE | STOP_OR_PAUSE,
     Trigger.ON_PROMPT: STOP_OR_MESSAGE | STOP_OR_PAUSE,
+    **dict.fromkeys(OF_ANSWERS, STOP_OR_MESSAGE | STOP_OR_PAUSE),
 }
-_ESCALATED = {"action": PolicyAction.ESCALATE, "attempt": None}
 _ACTS: dict[PolicyAction, Callable[[PolicyAct], Progress]] = {
     PolicyAction.NUDGE: _nudge,
     PolicyAction.DONE: _complete,
@@ -251,4 +309,6 @@ _ACTS: dict[PolicyAction, Callable[[PolicyAct], Progress]] = {
     PolicyAction.RESUME: _resume,
     PolicyAction.ESCALATE: _escalate,
     PolicyAction.GATE: _gate,
+    PolicyAction.PAUSE: _pause,
+    PolicyAction.ACCEPT: _accept,
 }

@@ -1,4 +1,4 @@
-"""The occasions on which a policy may act on a run, and what happens without a rule for them."""
+"""The occasions on which a policy may act on a run, and the default without a rule for an occasion."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from runs.engine.ending import STOP_OR_MESSAGE, STOP_OR_PAUSE
 from runs.engine.leases import Lease
 from runs.engine.policy_acts import Occasion
 from runs.engine.releases import DecideAgain, UnloadedRun
-from runs.engine.results import Progress
-from runs.engine.shutdown import ShutdownDue, StopPending
+from runs.engine.results import Progress, ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.lifecycle import causes, command_outcomes
-from runs.lifecycle.error_contexts import STEP
+from runs.lifecycle.causes import LLM_COMPLETE, STEP
 from runs.models import AgentRun
+from runs.providers import finish_reasons
 from runs.providers.base import FixtureExhausted
+from runs.providers.finish_reasons import AnswerFault
 from runs.providers.retries import Failure
-from runs.statuses import WaitReason
+from runs.statuses import PauseReason, WaitReason
 
 
 def on_error(drive: Drive, failure: Failure) -> Progress:
-    """Handle a model failure after the last attempt. Without a rule the run pauses, or fails if it cannot be resumed.
+    """Handle a model failure after the last attempt. Without a rule the run pauses.
 
-    The end of a recording is not an error of the model: the run pauses.
+    If a fixture has no more answers, the run pauses: that is not an error of the model.
     """
     if failure.error_type == FixtureExhausted.code:
         return ending.pause_exhausted(drive, failure.message)
@@ -34,9 +35,7 @@ def on_error(drive: Drive, failure: Failure) -> Progress:
     occasion = Occasion(Trigger.ON_ERROR, failure.error_type, failure.message, failure.message, kind)
     if (progress := policy_acts.act(drive, drive.policies, occasion)) is not None:
         return progress
-    if failure.resumable:
-        return ending.pause_error(drive, failure.error_type, failure.message, details=failure.details)
-    return ending.fail(drive, failure.error_type, failure.message)
+    return ending.pause_error(drive, failure.error_type, failure.message, details=failure.details)
 
 
 def on_max_steps(drive: Drive) -> Progress:
@@ -46,10 +45,30 @@ def on_max_steps(drive: Drive) -> Progress:
     return policy_acts.act(drive, drive.policies, occasion) or ending.pause_max_steps(drive)
 
 
-def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
-    """Handle a run that cannot be loaded. Without a rule it pauses, since the missing part can come back.
+#: Why an answer is not whole → the policy about it, and the reason of the pause.
+_ANSWER_FAULTS = {
+    AnswerFault.CUT: (Trigger.ON_CUT, PauseReason.ANSWER_CUT),
+    AnswerFault.REFUSED: (Trigger.ON_REFUSED, PauseReason.ANSWER_REFUSED),
+}
 
-    It fails only if its conversation cannot be read. A pending stop or pause has priority. A gate is not run.
+
+def on_answer_fault(drive: Drive) -> Progress:
+    """Handle an answer that was cut off or refused. Without a rule the run pauses."""
+    answer = drive.last_answer
+    assert answer is not None
+    fault = finish_reasons.fault_of(answer)
+    assert fault is not None
+    trigger, reason = _ANSWER_FAULTS[fault]
+    detail = finish_reasons.explain(answer)
+    progress = policy_acts.act(drive, drive.policies, Occasion(trigger, reason, detail, detail))
+    return progress or ending.pause_error(drive, reason, detail, context=LLM_COMPLETE, reason=reason)
+
+
+def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
+    """Handle a run whose agent or conversation cannot be loaded. A pending stop or pause has priority.
+
+    By default the run pauses, because a missing provider or tool may be installed later. It fails only if the stored
+    conversation is invalid. A rule with a gate (a program that decides) is skipped, because it needs a loaded run.
     """
     held_run = UnloadedRun(run, lease)
     try:
@@ -60,10 +79,11 @@ def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
         try:
             return _release_unloaded(held_run, rules, error)
         except DecideAgain:
-            continue
+            continue  # a command arrived before the commit: decide again with it
 
 
 def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) -> Progress:
+    """Release a run that cannot be loaded. Raises `DecideAgain` if a command has arrived."""
     error_type = "unusable_agent"
     if (progress := ending.follow_command(held_run)) is not None:
         return progress
@@ -89,7 +109,7 @@ def on_dead(drive: Drive) -> Progress:
     except (DecideAgain, StopPending):
         return Progress.CONTINUE
     except ShutdownDue:
-        # The reason makes the next worker decide about the death.
+        # By this reason the next worker applies the on_dead rule.
         return ending.hand_back(drive, WaitReason.ON_DEAD)
 
 

@@ -1,4 +1,4 @@
-"""The guarded move with which a worker releases a run, unless a command has arrived in the meantime."""
+"""The move with which a worker releases a run. It is refused if a command has arrived since the worker's decision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from agentops.base.database.fast_rows import locked
+from agentops.base.database.statements import locked
 from runs.engine.leases import Lease
 from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
@@ -23,7 +23,7 @@ _RUN = "SELECT 1 FROM agent_runs WHERE "
 
 
 class HeldRun(Protocol):
-    """A run that a worker holds, loaded or not."""
+    """A run that a worker holds: a `Drive` if it is loaded, an `UnloadedRun` if not, or a `RemoteHold`."""
 
     @property
     def run(self) -> AgentRun: ...
@@ -31,11 +31,13 @@ class HeldRun(Protocol):
     def lease(self) -> Lease: ...
     @property
     def epoch(self) -> int: ...
+    def commit(self, write: Callable[[], None], *, is_committed: Callable[[], bool]) -> None:
+        """Call `write`, which commits once. `is_committed` looks up whether a commit of unknown outcome succeeded."""
 
 
 @dataclass(frozen=True)
 class UnloadedRun:
-    """A held run that cannot be loaded."""
+    """A held run without its conversation and tools, because they cannot be loaded, or were not."""
 
     run: AgentRun
     lease: Lease
@@ -43,6 +45,9 @@ class UnloadedRun:
     @property
     def epoch(self) -> int:
         return self.lease.epoch
+
+    def commit(self, write: Callable[[], None], *, is_committed: Callable[[], bool]) -> None:
+        commit_safely(write, is_committed=is_committed, read_result=do_nothing, lease=self.lease)
 
 
 class DecideAgain(Exception):
@@ -62,11 +67,12 @@ def release_run(
     source: Source = Source.WORKER,
     **changes: Any,
 ) -> Progress:
-    """Move the run to the status `to` and release it.
+    """Move the run to the status `to` and release it. Returns RELEASED.
 
     Raises `DecideAgain`, and writes nothing, if a command of a type in `unless` has arrived since the decision. The
     move locks the run's row, as posting a command does, so no command is missed. `applied` are the commands that
-    the move carries out. `also` and `then` are called before and after it, in its transaction.
+    the move carries out. `also` and `then` are called before and after it, in its transaction. `changes` are further
+    arguments of `transitions.move`.
     """
     run, status_before = held_run.run, (held_run.run.status, held_run.run.status_reason)
 
@@ -89,13 +95,13 @@ def release_run(
     def is_committed() -> bool:
         return AgentRun.objects.filter(pk=run.pk, status=to, lease_epoch=held_run.epoch).exists()
 
-    commit_safely(write, is_committed=is_committed, read_result=do_nothing, lease=held_run.lease)
+    held_run.commit(write, is_committed=is_committed)
     return Progress.RELEASED
 
 
 def _lock(run_id: UUID) -> None:
-    """Lock the run's row as posting a command does. Uses no ORM, because every run ends with this query."""
+    """Lock the run's row as posting a command does. Uses no ORM, because this query is sent for every release."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     with connection.cursor() as cursor:
-        # NO KEY: see runs.lifecycle.inbox.
+        # FOR NO KEY UPDATE: see runs.lifecycle.inbox.
         cursor.execute(_RUN + locked("id = %s", key=False), [key])

@@ -1,9 +1,14 @@
-"""The results of an action of the step loop: how to continue, or which objects were committed."""
+"""The results of an action of the step loop: how to continue, or which objects were committed.
+
+Also the two interruptions of a model call or a tool: the shutdown of the worker, and a stop of the run.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 
@@ -16,6 +21,31 @@ from runs.providers.retries import Failure
 from timeline.log import Entry
 
 
+class ShutdownDue(Exception):
+    """The grace period of a shutdown is over: hand the run back."""
+
+
+class StopPending(Exception):
+    """A stop command is pending: abandon the current call. The next decision then stops the run."""
+
+
+@dataclass
+class Shutdown:
+    """The shutdown of this process, if requested. Running calls may continue until `deadline` (monotonic seconds)."""
+
+    requested: threading.Event = field(default_factory=threading.Event)
+    deadline: float = float("inf")
+
+    def request(self, grace_s: float) -> None:
+        """Request the shutdown. A second request only counts if its grace period ends earlier."""
+        self.deadline = min(self.deadline, time.monotonic() + grace_s)
+        self.requested.set()
+
+    @property
+    def is_due(self) -> bool:
+        return self.requested.is_set() and time.monotonic() >= self.deadline
+
+
 class Progress(Enum):
     """How the loop continues."""
 
@@ -26,7 +56,10 @@ class Progress(Enum):
 
 @dataclass(frozen=True)
 class AnswerCommitted:
-    """The answer of the model is committed, with its calls as planned, or the first of them as running."""
+    """The answer of the model is committed, with its calls as planned.
+
+    `is_first_started`: the same commit has marked the first call running.
+    """
 
     row: AgentRunMessage
     message: ModelMessage
@@ -35,8 +68,8 @@ class AnswerCommitted:
 
 
 @dataclass(frozen=True)
-class NoAnswer:
-    """The model failed. `until` is the time of the next attempt; None if no attempt is left."""
+class ModelFailed:
+    """The model call failed. `until` is the time of the next attempt; None if no attempt is left."""
 
     failure: Failure
     until: datetime | None
@@ -44,7 +77,10 @@ class NoAnswer:
 
 @dataclass(frozen=True)
 class CallClosed:
-    """The next open call has its result. `is_turn_started`: the start of the next model call was committed with it."""
+    """The next open call has its result.
+
+    `is_last`: it was the last open call. `is_turn_started`: the start of the next model call was committed with it.
+    """
 
     row: AgentRunMessage
     message: ModelMessage
@@ -68,7 +104,7 @@ class MessagesTaken:
 
 @dataclass(frozen=True)
 class SpawnPermitted:
-    """The next open call may open its child runs. `events` are committed when it does."""
+    """The next open call may open its child runs. `events` are committed together with the children."""
 
     call: AgentRunToolCall
     events: Sequence[Entry]
@@ -76,9 +112,9 @@ class SpawnPermitted:
 
 @dataclass(frozen=True)
 class SpawnRefused:
-    """The next call would spawn child runs, and none could be opened. Nothing was written."""
+    """The next open call would spawn child runs, but they cannot be opened. Nothing was written."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +126,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class ApprovalNeeded:
-    """The next open call has to wait for a person. `events` are committed with the request."""
+    """The next open call needs the approval of a person. `events` are committed with the request."""
 
     call: AgentRunToolCall
     request: ApprovalRequest
@@ -101,7 +137,7 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True)
 class HooksAsked:
-    """The hooks of an event were called for a step, and their verdicts are committed."""
+    """The hooks of a turn event were called for a step, and their verdicts are committed."""
 
     event: HookEvent
     step: int
@@ -110,7 +146,7 @@ class HooksAsked:
 ActResult = (
     Progress
     | AnswerCommitted
-    | NoAnswer
+    | ModelFailed
     | CallClosed
     | CallUnknown
     | MessagesTaken

@@ -1,14 +1,13 @@
 """Roll back a turn that a crash left unfinished, so that the model is called again.
 
-This is the exception: normally the next worker finishes a committed turn. Nothing is deleted, and the cost of the turn
-still counts. A turn with a started tool is never rolled back.
+This is an exception: normally the next worker finishes a committed turn. A turn is rolled back if the agent's policy
+says so, or if its messages cannot be read, and never after one of its tools was started. Nothing is deleted, and the
+cost of the turn still counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import transaction
 
@@ -23,10 +22,9 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Ch
 from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.events.run import RunRolledBack
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import LeaseLost, Source
 
 Role = AgentRunMessage.Role
 
@@ -49,14 +47,13 @@ class _UnfinishedTurn:
         return [call for call in self.calls if call.status == ToolStatus.PLANNED]
 
 
-def has_rollback_policy(config: Mapping[str, Any]) -> bool:
-    """Whether the agent's policy is to roll unfinished turns back. Raises `InvalidPolicy`."""
-    return policies.parse(config.get("policies") or {}).on_crash is OnCrash.ROLL_BACK
-
-
 def roll_back_unstarted_turn(run: AgentRun, lease: Lease) -> None:
-    """Roll back the turn of a worker that crashed before it started any of the planned calls."""
-    if not has_rollback_policy(run.agent_config) or not _is_after_crash(run, lease):
+    """Roll back the last turn, by the agent's policy, if its worker crashed before it started any of the calls.
+
+    Raises `InvalidPolicy`.
+    """
+    policy = policies.parse(run.agent_config.get("policies") or {}).on_crash
+    if policy is not OnCrash.ROLL_BACK or not _is_after_crash(run, lease):
         return
     turn = _last_turn(run)
     if turn is None or turn.has_started_call or not turn.planned_calls:
@@ -77,11 +74,12 @@ def roll_back_unreadable_turn(run: AgentRun, lease: Lease) -> bool:
 
 
 def _is_after_crash(run: AgentRun, lease: Lease) -> bool:
-    """Whether the last worker lost the run; False if it handed the run back, or was stopped by an operator."""
+    """Whether the previous worker died with the run. False if it handed the run back, or an operator took the run."""
     return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=AFTER_A_DEATH).exists()
 
 
 def _last_turn(run: AgentRun) -> _UnfinishedTurn | None:
+    """Return the turn of the last step; None if the step has no answer."""
     of_step = AgentRunMessage.objects.filter(run=run, step_number=run.step_count, rolled_back_at=None)
     answer = of_step.filter(role=Role.ASSISTANT).first()
     if answer is None:
@@ -100,6 +98,7 @@ def _is_readable(message: AgentRunMessage) -> bool:
 
 
 def _roll_back(run: AgentRun, lease: Lease, turn: _UnfinishedTurn, reason: str) -> None:
+    """Mark the messages of the turn as rolled back, deny its calls, and set the run back to the step before."""
     step, answer, planned_calls = run.step_count, turn.answer, turn.planned_calls
     rows = [answer, *turn.results]
     payload = RunRolledBack(reason=reason, positions=[row.position for row in rows])

@@ -1,6 +1,7 @@
-"""A run as a page for a colleague: no scripts, no external files, one embedded style sheet, and all texts inert.
+"""A run as one HTML file that can be passed on: no scripts, no external files, one embedded style sheet.
 
-The page's policy forbids scripts, requests and frames, so it is also harmless when opened from a disk.
+All texts are masked and escaped. The Content-Security-Policy in the page forbids scripts, requests and frames, so that
+it is also harmless when it is opened from a disk.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from agentops.base import database_clock
+from runs.conversation import call_ids
+from runs.exports.list_files import pages_of
 from runs.models import AgentRun, AgentRunToolCall, RunNote
 from runs.queries.durations import times_of, with_times
-from runs.queries.json_lists import RowSpan
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
 from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms, total_cost
-from timeline.reasons import reason_label
+from timeline.reasons import FINISH_LABELS, reason_label
 
 #: Maximum bytes of a text. A longer text is cut; the JSON file has all of it.
 MAX_BYTES = 64 * 1024
-#: Messages per portion, and maximum rows of the table of tool calls.
-ROWS, MAX_CALLS = 10, 1000
+#: Messages per portion.
+ROWS = 10
+#: Maximum rows of the table of tool calls.
+MAX_CALLS = 1000
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool result"}
 _STYLE = "runs/report/report.css"
 
@@ -52,6 +56,8 @@ class ReportMessage:
     at: datetime
     is_rolled_back: bool
     parts: list[ReportPart]
+    #: How an answer is not whole, such as "cut off"; empty otherwise.
+    fault: str = ""
 
 
 @cache
@@ -62,7 +68,10 @@ def report_policy() -> str:
 
 
 def report_portions(run: AgentRun, *, with_notes: bool) -> Iterator[str]:
-    """Yield the page of a run in portions. `run` has its project and log. Notes are for members of the project."""
+    """Yield the report of a run in portions. `run` has its project and log.
+
+    `with_notes`: whether it contains the run's notes, which are for members of the project only.
+    """
     yield render_to_string("runs/report/head.html", _head(run, with_notes=with_notes))
     is_empty = True
     for messages in _messages(run):
@@ -78,13 +87,16 @@ def _style() -> str:
 
 
 def _head(run: AgentRun, *, with_notes: bool) -> dict[str, Any]:
+    """Return the context of the first part of the report."""
     now = database_clock.now()
     timed = with_times(AgentRun.objects.select_related("log")).get(pk=run.pk)
     times = times_of(timed, now)
     config = run.agent_config
     facts = [
         ("Agent", clean(str(config.get("agent_id") or "")) or "–"),
-        ("Model", clean(str(config.get("model") or "")) or "–"),
+        ("Code version", str(run.code_version))
+        if run.is_durable
+        else ("Model", clean(str(config.get("model") or "")) or "–"),
         ("Created", _time(run.created_at)),
         ("Ended", _time(run.completed_at)),
         ("Duration", format_elapsed(times.worked_s) if times else "–"),
@@ -110,30 +122,35 @@ def _head(run: AgentRun, *, with_notes: bool) -> dict[str, Any]:
 
 
 def _messages(run: AgentRun) -> Iterator[list[ReportMessage]]:
-    where, span = of_run(RunKey(run.pk, run.project_id, run.log.last_seq), "m"), RowSpan(limit=ROWS)
-    while True:
-        rows = MESSAGE.page(where, span)
-        if len(rows):
-            yield [_message(json.loads(text)) for text in rows.items]
-        if len(rows) < ROWS:
-            return
-        span = RowSpan(rows.position_of(-1), limit=ROWS)
+    key = RunKey(run.pk, run.project_id, run.log.last_seq)
+    for texts in pages_of(MESSAGE, of_run(key, "m"), ROWS):
+        yield [_message(json.loads(text)) for text in texts]
 
 
 def _message(row: dict[str, Any]) -> ReportMessage:
+    """Convert a message from the JSON of the API."""
     parts = [part for part in row["content"].get("parts", ()) if isinstance(part, dict)]
     return ReportMessage(
         position=row["position"],
         step=row["step_number"],
         role=row["role"],
-        role_name=_ROLES.get(row["role"], row["role"]),
+        role_name=_role_name(row),
         at=datetime.fromisoformat(row["created_at"]),
         is_rolled_back=row["rolled_back_at"] is not None,
         parts=[_part(part) for part in parts],
+        fault=FINISH_LABELS.get(row["finish_reason"] or "", ""),
     )
 
 
+def _role_name(row: dict[str, Any]) -> str:
+    """Return the role of a message for display. A step of a remote run without a model has no assistant."""
+    if call_ids.is_step(row["content"]):
+        return "Step" if row["role"] == "assistant" else "Result"
+    return _ROLES.get(row["role"], str(row["role"]))
+
+
 def _part(part: dict[str, Any]) -> ReportPart:
+    """Convert a stored part of a message, masked and cut."""
     kind, content = part.get("part_kind"), part.get("content")
     if kind == "tool-call":
         arguments = clip(format_json(part.get("args") or {}), MAX_BYTES)
@@ -146,7 +163,7 @@ def _part(part: dict[str, Any]) -> ReportPart:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a content; media become placeholders, because their data would make the page too large."""
+    """Return content of a message as text. Media become placeholders: their data would make the page too large."""
     if isinstance(content, list):
         return "\n".join(map(_text, content))
     if isinstance(content, dict) and content.keys() & {"media_type", "kind"}:

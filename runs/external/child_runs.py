@@ -1,7 +1,7 @@
-"""Links the runs of sub-agents to the calls that spawned them. Both can come in separate files, in any order.
+"""Links the imported runs of sub-agents to the calls that spawned them. Their files may be imported in any order.
 
-The parent's file names the agent that a call spawned: an event of the parent, whose ID contains the agent's ID.
-Otherwise the child's import names the call. The last resort is the prompt, which both files have.
+If the parent's file names the sub-agent of a call, the parent has an event whose ID contains the sub-agent's ID.
+Otherwise the sub-agent's file may name the call. The last resort is the prompt, which is in both files.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from django.db.models import Exists, OuterRef
 
 from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external.event_input import MAX_IDENTIFIER, IncomingEvent
+from runs.external.importers.answer_events import SPAWN_END, SPAWN_START, SPAWNING_TOOLS, UNNAMED_AGENT, spawn_event_id
 from runs.external.importers.base import ImportedRun
-from runs.external.importers.spawned_agents import END, SPAWNING_TOOLS, START, UNNAMED, event_id_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus
 from timeline import log
 from timeline.events import EventType
-from timeline.events.child import ChildRunStarted
+from timeline.events.work import ChildRunStarted
 from timeline.models import Event, Log
 
 #: Maximum depth of sub-agents to search below a session.
@@ -28,20 +28,20 @@ MAX_DEPTH = 16
 
 
 @dataclass
-class FamilyNews:
-    """News of an import that may link a child to its parent."""
+class LinkHints:
+    """The facts in an import that may link a child to its parent."""
 
-    #: Children, with the head from their file.
+    #: Children whose parents are in other files, with the heads from their own files.
     children: list[tuple[AgentRun, ImportedRun]] = field(default_factory=list)
-    #: Reports of parents about the children they spawned.
+    #: Parents, each with an event that names a child they spawned.
     spawned: list[tuple[AgentRun, ChildRunStarted]] = field(default_factory=list)
     #: Runs with new calls that may have spawned a child.
     spawning: list[AgentRun] = field(default_factory=list)
-    #: Children adopted by a session whose file was imported after theirs.
+    #: Children from earlier imports, whose session this import has added as their parent.
     adopted: list[AgentRun] = field(default_factory=list)
 
     def note(self, run: AgentRun, events: Iterable[IncomingEvent]) -> None:
-        """Note the new events of a run that are relevant to its children."""
+        """Note which of a run's new events may link it to its children."""
         for event in events:
             if isinstance(event.payload, ChildRunStarted):
                 self.spawned.append((run, event.payload))
@@ -49,37 +49,62 @@ class FamilyNews:
                 self.spawning.append(run)
 
 
-def join(news: FamilyNews) -> list[AgentRun]:
-    """Join children with their parents, in the caller's transaction. Return the children that were joined."""
-    joined: dict[UUID, AgentRun] = {}
-    own = {child.pk: child for child, _ in news.children}
-    for parent, call_id, reference, agent in _reported(news):
-        child = _locked(parent, reference)
+def link_children(hints: LinkHints) -> list[AgentRun]:
+    """Link children to their parents, in the caller's transaction. Return the linked children."""
+    linked: dict[UUID, AgentRun] = {}
+    children = {child.pk: child for child, _ in hints.children}
+    for parent, call_id, reference, agent in _spawn_reports(hints):
+        child = _lock_child(parent, reference)
         if child is not None:
-            child = own.get(child.pk, child)
-            _join(child, parent, call_id, agent)
-            joined[child.pk] = child
-    for child, head in news.children:
-        if child.pk not in joined and not _is_linked(child) and (call := _call_of(child, head)) is not None:
-            _join(child, call.run, call.call_id)
-            joined[child.pk] = child
-    for run in (*news.spawning, *news.adopted):
+            child = children.get(child.pk, child)  # the object of this import, which the caller uses, too
+            _link(child, parent, call_id, agent)
+            linked[child.pk] = child
+    for child, head in hints.children:
+        if child.pk not in linked and not _is_linked(child) and (call := _spawning_call(child, head)) is not None:
+            _link(child, call.run, call.call_id)
+            linked[child.pk] = child
+    for run in (*hints.spawning, *hints.adopted):
         for child in _without_call([run.pk, run.parent_run_id]):
-            if child.pk not in joined and (call := _call_with_prompt(child, [run.pk])) is not None:
-                _join(child, call.run, call.call_id)
-                joined[child.pk] = child
-    return list(joined.values())
+            if child.pk not in linked and (call := _call_with_prompt(child, [run.pk])) is not None:
+                _link(child, call.run, call.call_id)
+                linked[child.pk] = child
+    return list(linked.values())
+
+
+def adopt_early_children(run: AgentRun) -> list[AgentRun]:
+    """Make a new run the parent of the runs below its session that were imported before it. Return these runs."""
+    if not run.session_id or run.parent_run_id is not None:
+        return []
+    runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+    runs = runs.filter(project=run.project_id, source=AgentRun.Source.IMPORT, session_id=run.session_id)
+    children = list(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"))
+    adopt(children, run)
+    return children
+
+
+def can_be_below(run: AgentRun, parent: AgentRun) -> bool:
+    """Lock `parent`, and return whether `run` can become its child: it exists, and does not descend from `run`."""
+    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+    return rows.filter(pk=parent.pk).exists() and not is_below(parent.pk, run.pk)
+
+
+def adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:
+    """Make `parent` the parent of these runs, and announce them to the pages that list them."""
+    for child in children:
+        child.parent_run = parent
+        child.save(update_fields=["parent_run"])
+        log.announce_run(child.project_id, child.pk)
 
 
 def end_of(child: AgentRun) -> RunStatus | None:
-    """Return the final status of a child that a call spawned; None if it may still be working, or has no call."""
+    """Return the final status of a child run; None if it may still be working, or if its call is not known."""
     call = AgentRunToolCall.objects.filter(child_run=child).first() if child.parent_run_id else None
     if call is None:
         return None
-    names = {kind: event_id_of(kind, _key_of(child)) for kind in (START, END)}
-    stored = log.stored_event_ids(call.run_id, list(names.values()))
-    # The call of a background agent gets its result immediately.
-    is_in_background = names[START] in stored and names[END] not in stored
+    start_id, end_id = (spawn_event_id(kind, _agent_key(child)) for kind in (SPAWN_START, SPAWN_END))
+    stored = log.stored_event_ids(call.run_id, [start_id, end_id])
+    # The call of an agent in the background has its result immediately, so the result is not the end of the agent.
+    is_in_background = start_id in stored and end_id not in stored
     has_ended = has_answered(child) if is_in_background else call.result_message_id is not None
     if not has_ended:
         return None
@@ -98,31 +123,35 @@ def _may_spawn(event: IncomingEvent) -> bool:
     return event.type == EventType.TOOL_START and getattr(event.payload, "tool_name", "") in SPAWNING_TOOLS
 
 
-def _reported(news: FamilyNews) -> Iterator[tuple[AgentRun, str, str, str]]:
-    """Yield the reports of parents about their children: parent, call ID, reference of the child, agent name."""
-    for parent, payload in news.spawned:
+def _spawn_reports(hints: LinkHints) -> Iterator[tuple[AgentRun, str, str, str]]:
+    """Yield the facts about children in the events of parents: parent, call ID, child's reference, agent's name."""
+    for parent, payload in hints.spawned:
         yield parent, payload.call_id or "", payload.run_id or "", payload.agent or ""
-    started = Event.objects.filter(log__in=[run.pk for run in news.adopted], type=EventType.CHILD_RUN_STARTED)
-    parents = {run.pk: run for run in news.adopted}
-    yield from (_of_event(event, parents[event.log_id]) for event in started)
-    for child, _ in news.children:
+    started = Event.objects.filter(log__in=[run.pk for run in hints.adopted], type=EventType.CHILD_RUN_STARTED)
+    parents = {run.pk: run for run in hints.adopted}
+    yield from (_spawn_report(event, parents[event.log_id]) for event in started)
+    for child, _ in hints.children:
         if _is_linked(child):
             continue
         runs = {run.pk: run for run in _session_of(child)}
-        names = event_id_of(START, _key_of(child))
-        event = Event.objects.filter(log__in=list(runs), event_id=names).first()
+        started_id = spawn_event_id(SPAWN_START, _agent_key(child))
+        event = Event.objects.filter(log__in=list(runs), event_id=started_id).first()
         if event is not None:
-            yield _of_event(event, runs[event.log_id])
+            yield _spawn_report(event, runs[event.log_id])
 
 
-def _of_event(event: Event, parent: AgentRun) -> tuple[AgentRun, str, str, str]:
+def _spawn_report(event: Event, parent: AgentRun) -> tuple[AgentRun, str, str, str]:
     call_id, reference, agent = (str(event.payload.get(name) or "") for name in ("call_id", "run_id", "agent"))
     return parent, call_id, reference, agent
 
 
 def _session_of(child: AgentRun) -> list[AgentRun]:
-    """Return the session of a child, and all runs below it."""
-    root = AgentRun.objects.filter(project=child.project_id, external_id=_session_ref(child)).first()
+    """Return the run of the session to which a child belongs, and all imported runs below that run.
+
+    If the child's reference does not name the session, it is the child's parent.
+    """
+    session_ref = str(child.external_id).rpartition(":")[0]
+    root = AgentRun.objects.filter(project=child.project_id, external_id=session_ref).first() or child.parent_run
     runs, level = [root] if root else [], [root.pk] if root else []
     for _ in range(MAX_DEPTH):
         below = list(AgentRun.objects.filter(parent_run__in=level, source=AgentRun.Source.IMPORT)) if level else []
@@ -132,16 +161,12 @@ def _session_of(child: AgentRun) -> list[AgentRun]:
     return runs
 
 
-def _session_ref(child: AgentRun) -> str:
-    return str(child.external_id).rpartition(":")[0]
-
-
-def _key_of(child: AgentRun) -> str:
+def _agent_key(child: AgentRun) -> str:
     return str(child.external_id).rpartition(":")[2]
 
 
-def _call_of(child: AgentRun, head: ImportedRun) -> AgentRunToolCall | None:
-    """Return the call that spawned a child, by its ID, or else by its prompt."""
+def _spawning_call(child: AgentRun, head: ImportedRun) -> AgentRunToolCall | None:
+    """Return the call that spawned a child: the call that the child's file names, or else a call with its prompt."""
     run_ids = [run.pk for run in _session_of(child) if run.pk != child.pk]
     calls = AgentRunToolCall.objects.filter(run__in=run_ids).select_related("run")
     if head.parent_call_id:
@@ -158,26 +183,27 @@ def _call_with_prompt(child: AgentRun, run_ids: Sequence[UUID]) -> AgentRunToolC
 
 
 def _is_linked(child: AgentRun) -> bool:
-    """Return whether a child has a call and a name, so that no search is needed."""
-    is_named = child.agent_config.get("agent_id") != UNNAMED
+    """Return whether the call and the name of a child are known."""
+    is_named = child.agent_config.get("agent_id") != UNNAMED_AGENT
     return is_named and AgentRunToolCall.objects.filter(child_run=child).exists()
 
 
 def _without_call(parent_ids: Sequence[UUID | None]) -> list[AgentRun]:
-    """Return the imported children of these runs whose spawning call is unknown."""
+    """Return the imported children of these runs that are linked to no call."""
     spawned = AgentRunToolCall.objects.filter(child_run=OuterRef("pk"))
     children = AgentRun.objects.filter(parent_run__in=[pk for pk in parent_ids if pk], source=AgentRun.Source.IMPORT)
     return list(children.filter(~Exists(spawned)).order_by("pk"))
 
 
-def _locked(parent: AgentRun, reference: str) -> AgentRun | None:
+def _lock_child(parent: AgentRun, reference: str) -> AgentRun | None:
+    """Lock and return the imported run with this reference; None if it does not exist or is the parent itself."""
     runs = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     run = runs.filter(project=parent.project_id, external_id=reference).first() if reference else None
     return run if run is not None and run.source == AgentRun.Source.IMPORT and run.pk != parent.pk else None
 
 
-def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> None:
-    """Link a child to the call of its parent, and name it after the call."""
+def _link(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> None:
+    """Link a child to the call of its parent. A missing name and title of the child are taken from the call."""
     AgentRunToolCall.objects.filter(run=parent, call_id=call_id, child_run=None).update(child_run=child)
     call = AgentRunToolCall.objects.filter(run=parent, child_run=child).first()
     request = call.input if call is not None and isinstance(call.input, dict) else {}
@@ -185,7 +211,7 @@ def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> N
     if child.parent_run_id != parent.pk and not is_below(parent.pk, child.pk):
         changes["parent_run_id"] = parent.pk
     name = agent or request.get("subagent_type")
-    if isinstance(name, str) and name and child.agent_config.get("agent_id") == UNNAMED:
+    if isinstance(name, str) and name and child.agent_config.get("agent_id") == UNNAMED_AGENT:
         changes["agent_config"] = {**child.agent_config, "agent_id": name[:MAX_IDENTIFIER]}
         Log.objects.filter(pk=child.pk).update(node_id=name[:MAX_IDENTIFIER])
     title = request.get("description")
@@ -199,7 +225,7 @@ def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> N
 
 
 def is_below(run_id: UUID, ancestor: UUID) -> bool:
-    """Return whether a run is `ancestor` or one below it (children and forks)."""
+    """Return whether a run is `ancestor`, or descends from it as a child, fork or continuation."""
     level, seen = {run_id}, set[UUID]()
     while level and ancestor not in level:
         seen |= level

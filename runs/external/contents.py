@@ -1,14 +1,14 @@
 """Converts the contents of messages that runners send into message parts.
 
-A content is a text, or a list of texts and blocks in the form of model providers: `text`, `thinking`, `tool_use` and
-`image` with `type`. Any other form is kept as JSON text, so that nothing is lost.
+A content is a text, or a list of texts and blocks. A block is an object in the form of a model provider, whose `type`
+is `text`, `thinking`, `tool_use` or `image`. Any other value becomes a text with its JSON, so that nothing is lost.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -29,7 +29,7 @@ _CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallI
 #: Fields of a text part in Gemini's API.
 _GEMINI_TEXT = frozenset({"text", "thought", "thoughtSignature"})
 #: Prefixes of texts that Codex, Claude Code and Gemini CLI add to a conversation as user messages.
-_OF_PROGRAMS = (
+_PROGRAM_PREFIXES = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>"),
     *("<session_context>", "This is the Gemini CLI. We are setting up the context"),
     *("# AGENTS.md instructions", "<local-command-", "<command-name>", "<command-message>", "<system-reminder>"),
@@ -37,7 +37,7 @@ _OF_PROGRAMS = (
 
 
 def response_parts(content: object) -> list[ModelResponsePart]:
-    """Return the parts of an answer."""
+    """Return the content of an answer as message parts."""
     return [part for item in _items(content) for part in _response_part(item)]
 
 
@@ -51,7 +51,7 @@ def user_content(content: object) -> str | list[UserContent]:
 
 def is_value(content: object) -> bool:
     """Return whether a tool's output is a JSON value: neither a text nor a list of blocks."""
-    items = [] if isinstance(content, str) or content is None else _items(content)
+    items = [] if isinstance(content, str) else _items(content)
     return bool(items) and all(_user_item(item) == _as_text(item) for item in items)
 
 
@@ -62,7 +62,7 @@ def text_content(content: object) -> str:
 
 
 def call_part(call_id: str, name: str, arguments: object) -> ToolCallPart:
-    """Return a requested call. Arguments that are neither an object nor a text are kept as their JSON text."""
+    """Return the message part of a requested call. Arguments that are neither an object nor a text become JSON text."""
     if arguments is None or isinstance(arguments, str):
         return ToolCallPart(name, arguments, call_id)
     return ToolCallPart(name, dict(arguments) if isinstance(arguments, Mapping) else canonical(arguments), call_id)
@@ -75,13 +75,19 @@ def call_id_of(content: object) -> str:
     return next((value for value in named if isinstance(value, str) and value), "")
 
 
-def _items(content: object) -> Iterable[object]:
+def text_or_empty(value: object) -> str:
+    """Return a text; empty for any other value."""
+    return value if isinstance(value, str) else ""
+
+
+def _items(content: object) -> list[object]:
     if content is None:
         return []
     return content if isinstance(content, list) else [content]
 
 
 def _response_part(item: object) -> Sequence[ModelResponsePart]:
+    """Return a text or a block as parts of an answer; empty for an empty text."""
     if isinstance(item, str):
         return [TextPart(item)] if item else []
     if isinstance(item, Mapping):
@@ -91,13 +97,14 @@ def _response_part(item: object) -> Sequence[ModelResponsePart]:
             return [call_part(call_id_of(item), str(item.get("name") or item.get("tool_name") or "tool"), arguments)]
         text = item.get("thinking" if kind == "thinking" else "text")
         if kind == "thinking" and isinstance(text, str):
-            return [ThinkingPart(text, signature=_text_or_none(item.get("signature")))]
+            return [ThinkingPart(text, signature=text_or_empty(item.get("signature")) or None)]
         if kind == "text" and isinstance(text, str):
             return [TextPart(text)] if text else []
     return [TextPart(_as_text(item))]
 
 
 def _user_item(item: object) -> UserContent:
+    """Return a text or a block as content of a user message."""
     if isinstance(item, str):
         return item
     if isinstance(item, Mapping):
@@ -137,6 +144,7 @@ def _media(block: Mapping[str, Any]) -> BinaryContent | ImageUrl | None:
 
 
 def _binary(data: object, media_type: object) -> BinaryContent | None:
+    """Return media in base64; None if the data or the media type is invalid."""
     if not isinstance(data, str) or not isinstance(media_type, str) or "/" not in media_type:
         return None
     try:
@@ -149,10 +157,6 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def is_of_program(text: str) -> bool:
-    """Return whether the program wrote a user message, so that the message does not describe the task of the run."""
-    return text.lstrip().startswith(_OF_PROGRAMS)
+    """Return whether a coding agent added a user message itself. Such a message is not the prompt of the run."""
+    return text.lstrip().startswith(_PROGRAM_PREFIXES)

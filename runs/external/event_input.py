@@ -1,4 +1,4 @@
-"""Reads the events that runners send: the envelope and the payload. It looks nothing up and stores nothing.
+"""Reads the events that runners send: the envelope and the payload. Uses no database.
 
 Envelope names are camel case or snake case. `seq`, `phase` and `source` are accepted and dropped: the server sets them.
 Every event that the API returns is accepted, so that a log can be copied event by event.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
+from uuid import UUID
 
 import orjson
 from pydantic_ai.messages import ModelMessage
@@ -22,6 +23,7 @@ from runs.external.foreign_payloads import adapted
 from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
+from timeline.log import Entry
 from timeline.models import Phase, RunKind
 
 #: Envelope fields by accepted name.
@@ -45,7 +47,7 @@ _FIELDS = {
 }
 #: The canonical envelope names. An event that uses only these needs no renaming.
 _OWN_NAMES = frozenset(_FIELDS.values())
-#: Fields that the server sets. Two events that differ only in them are equal.
+#: Fields that the server sets. Two events that differ only in these fields are equal.
 _DROPPED = frozenset({"seq", "phase", "source"})
 #: Types that need no check of their characters.
 _KNOWN_TYPES = EVENT_TYPES - RESERVED_TYPES
@@ -53,9 +55,11 @@ MAX_IDENTIFIER = 128
 MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
+#: Maximum characters of a refused value that an error message repeats.
 MAX_ECHO = 64
-#: Maximum size of a runner's event in bytes, and of the extra fields of its payload.
+#: Maximum size of a runner's event, in bytes.
 MAX_EVENT_BYTES = 256 * 1024
+#: Maximum size of the fields that are kept as `extra` in a payload, in bytes.
 MAX_EXTRA_BYTES = 16 * 1024
 #: The characters of an event ID.
 _EVENT_ID = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_IDENTIFIER}}}", re.ASCII)
@@ -67,7 +71,10 @@ _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
 
 
 class RejectedEvent(Invalid, ValueError):
-    """A rejected event. `pointer` is a JSON pointer into the event; `status` counts if the event was sent alone."""
+    """A rejected event. `pointer` is a JSON pointer into the event.
+
+    `status` is the HTTP status of the response, if the event was sent alone.
+    """
 
     def __init__(self, code: str, detail: str, pointer: str = "", status: int = 422) -> None:
         super().__init__(detail, code=code, status=status, pointer=pointer)
@@ -77,17 +84,17 @@ class RejectedEvent(Invalid, ValueError):
 
 @dataclass(slots=True)
 class IncomingEvent:
-    """An event of a runner with a valid payload.
+    """An event of an external run, with a valid payload. It is never changed.
 
-    Treat as immutable: a frozen class takes three times as long to create.
+    The class is not frozen, because creating an object of a frozen class takes three times as long.
     """
 
-    #: Our run ID, or the runner's run ID.
+    #: The run's ID on this site, or its ID in the program that executes it.
     run_ref: str
     type: str
     payload: events.Payload
     event_id: str | None = None
-    #: The time by the runner's clock, in UTC. None: use the time of arrival.
+    #: The time by the runner's clock, in UTC. None: the time of arrival counts.
     ts: datetime | None = None
     step: int | None = None
     node_id: str = ""
@@ -105,6 +112,67 @@ class IncomingEvent:
     #: Whether the program copied it from another session.
     is_copied: bool = False
 
+    def entry(
+        self,
+        payload: events.Payload | None,
+        phase: Phase,
+        *,
+        step: int | None = None,
+        ref_id: UUID | None = None,
+        late: bool = False,
+        clean: bool = False,
+    ) -> Entry:
+        """Return the entry of the event for the log, with another payload or step if given."""
+        return Entry(
+            self.payload if payload is None else payload,
+            self.type,
+            self.step if step is None else step,
+            ref_id,
+            self.node_id,
+            phase,
+            self.ts,
+            late,
+            self.event_id,
+            self.body_sha256,
+            self.replaced,
+            clean,
+        )
+
+    @staticmethod
+    def of(
+        run_ref: str,
+        payload: events.Payload,
+        event_id: str | None = None,
+        ts: datetime | None = None,
+        *,
+        message: ModelMessage | None = None,
+        call_names: tuple[str, ...] = (),
+        is_copied: bool = False,
+    ) -> IncomingEvent:
+        """Return an event that has the type of its payload's class."""
+        return IncomingEvent(
+            run_ref,
+            payload.event_type,
+            payload,
+            event_id,
+            ts,
+            message=message,
+            call_names=call_names,
+            is_copied=is_copied,
+        )
+
+    def possible_ids(self) -> list[str]:
+        """Return the IDs under which this event, or a part of it, may be stored."""
+        return [self.event_id] if self.event_id else []
+
+    def new_part(self, known: Container[str], open_id: str | None) -> IncomingEvent | None:
+        """Return the part of this event that is not stored; None if nothing is new. The event itself is not stored.
+
+        `known`: the `possible_ids` that are stored. `open_id`: the ID of the event that begins the run's incomplete
+        answer, if it has one.
+        """
+        return self
+
 
 def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> IncomingEvent:
     """Return the event of a JSON value. Raises `RejectedEvent`."""
@@ -121,7 +189,7 @@ def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> Incom
     digest = _digest(body, max_bytes)
     payload, replaced = fields.get("payload"), NOTHING
     if not is_storable and type_ in EVENT_TYPES and type(payload) is dict:
-        payload, replaced = BARE.clean(payload)  # since its texts become columns too
+        payload, replaced = BARE.clean(payload)  # some of its texts become columns, too
     return IncomingEvent(
         _identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
         type_,
@@ -137,10 +205,10 @@ def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> Incom
 
 
 def _other_type(fields: Mapping[str, Any]) -> str:
-    """Return the type of an event whose type is unknown: a custom type, or a type that is refused later.
+    """Return the type of an event of an unknown type: a custom type, or a type that is refused later.
 
-    A numbered event of a reserved type is a copy from a log. This server did not make its decision, so it becomes a
-    custom event without effect.
+    An event of a reserved type with a `seq` was copied from the log of a site. This server did not take the decision
+    that the event reports, so it becomes a custom event without effect.
     """
     type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
     if type_ in RESERVED_TYPES:
@@ -152,7 +220,10 @@ def _other_type(fields: Mapping[str, Any]) -> str:
 
 
 def read_time(value: object) -> datetime | None:
-    """Return a time in UTC, from ISO 8601 text (default zone: UTC) or from milliseconds since 1970."""
+    """Return a time in UTC, from ISO 8601 text (default zone: UTC) or from milliseconds since 1970; None for None.
+
+    Raises `RejectedEvent`.
+    """
     if value is None:
         return None
     if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
@@ -171,6 +242,7 @@ def read_time(value: object) -> datetime | None:
 
 
 def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event by their canonical names."""
     fields: dict[str, Any] = {}
     for name, value in document.items():
         field = _FIELDS.get(name)
@@ -183,8 +255,13 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_same(field: str, one: object, other: object) -> bool:
-    """Return whether two values are equal: the same time may be sent under two names, as text and as a number."""
+    """Return whether a field was sent under two names with the same time, such as a text and a number."""
     return field == "ts" and read_time(one) == read_time(other)
+
+
+def is_identifier(value: object) -> TypeGuard[str]:
+    """Return whether a value is a printable text of 1 to `MAX_IDENTIFIER` characters."""
+    return isinstance(value, str) and 1 <= len(value) <= MAX_IDENTIFIER and value.isprintable()
 
 
 def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: bool = False) -> str:
@@ -202,6 +279,7 @@ def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: b
 
 
 def _event_id(fields: Mapping[str, Any]) -> str | None:
+    """Return the event ID; None without one. Raises `RejectedEvent`."""
     event_id = fields.get("event_id")
     if event_id is None or (type(event_id) is str and _EVENT_ID.fullmatch(event_id)):
         return event_id
@@ -221,6 +299,7 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
 
 
 def _payload(type_: str, payload: object) -> events.Payload:
+    """Return the payload of a type. Raises `RejectedEvent` if it is invalid, even with adapted field names."""
     if type(payload) is not dict:
         raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
     try:
@@ -232,7 +311,7 @@ def _payload(type_: str, payload: object) -> events.Payload:
 
 
 def _adapted_payload(type_: str, payload: dict[str, Any], refused: InvalidPayload) -> events.Payload:
-    """Return a payload that failed validation, with adapted field names. Raises `RejectedEvent` for other faults."""
+    """Return an invalid payload with adapted field names. Raises `RejectedEvent` if it is still invalid."""
     fields = adapted(type_, payload, MAX_EXTRA_BYTES) if type_ in EVENT_TYPES else None
     try:
         if fields is None:
@@ -268,7 +347,7 @@ def body_digest(fields: Mapping[str, Any], max_bytes: float = MAX_EVENT_BYTES) -
 
 
 def _body(fields: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return an event as canonical JSON, and whether the database can store its texts (no NUL or lone surrogate)."""
+    """Return an event as canonical JSON, and whether the database can store its texts: no NUL or lone surrogate."""
     body = fields
     if not _DROPPED.isdisjoint(fields) or None in fields.values():
         body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}

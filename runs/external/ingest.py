@@ -1,6 +1,6 @@
-"""Records the events that runners send: validated, once each, in the order of their arrival.
+"""Stores the events that runners send: each once, in the order of their arrival.
 
-The events of one run are one transaction. A returned result describes committed data.
+The events of one run in a request are stored in one transaction, which is committed when their results are returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 
 from agentops.accounts.models import Project
 from agentops.base import database_clock
-from agentops.base.database.fast_rows import locked, select, select_joined
+from agentops.base.database.statements import locked, select, select_joined
 from runs import chaos
 from runs.external import handlers, ingest_counts
 from runs.external.event_input import IncomingEvent, RejectedEvent, body_digest, read_event
@@ -25,39 +25,38 @@ from runs.external.projection import Projection
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, ExternalRun
-from runs.models.run_references import references, sql_references
-from timeline import log
-from timeline.dialects import agent_input
-from timeline.dialects.agent_input import AmbiguousEvent
-from timeline.events.child import ChildRunStarted
+from runs.models.external import references, sql_references
+from timeline import agent_dialect_input, log
+from timeline.agent_dialect_input import AmbiguousEvent
 from timeline.events.run import RunCreated, RunStarted
 from timeline.events.tool import ToolStart
+from timeline.events.work import ChildRunStarted
 from timeline.models import Log, RunKind, Source
 
 
 def read_any(document: object) -> IncomingEvent:
-    """Return the event of a JSON value, with its derived events. Raises `RejectedEvent`.
+    """Return the event in a JSON value of any dialect, with the events derived from it.
 
-    Error pointers refer to the event as it was sent.
+    Raises `RejectedEvent`, whose pointer refers to the event as it was sent.
     """
-    if not isinstance(document, dict) or not agent_input.is_agent_event(document):
+    if not isinstance(document, dict) or not agent_dialect_input.is_agent_event(document):
         return read_event(document)
     try:
-        first, *following = [read_event(event) for event in agent_input.to_canonical(document)]
+        first, *following = [read_event(event) for event in agent_dialect_input.to_canonical(document)]
     except AmbiguousEvent as error:
         raise RejectedEvent(error.code, str(error), error.pointer) from None
     except RejectedEvent as error:
-        pointer = agent_input.pointer_into(document, error.pointer)
+        pointer = agent_dialect_input.pointer_into(document, error.pointer)
         raise RejectedEvent(error.code, error.detail, pointer, error.status) from None
     if isinstance(first.payload, ToolStart) and not first.payload.tool_name and not _names_call(document):
         raise RejectedEvent("required", "an event agent:tool without callId requires toolName", "/toolName")
-    # The digest of the whole event: its first derived event has only some of its fields.
+    # The digest is of the whole sent event: each derived event has only some of its fields.
     digest = body_digest(document) if first.event_id else None
     return replace(first, body_sha256=digest, following=tuple(following))
 
 
 def _names_call(document: Mapping[str, Any]) -> bool:
-    """Return whether an event names its call, which an answer may have requested."""
+    """Return whether an event has a call ID. Then the name of the tool is known if an answer requested the call."""
     payload = document.get("payload")
     groups = [document, payload] if isinstance(payload, Mapping) else [document]
     return any(name in group for group in groups for name in ("callId", "call_id"))
@@ -67,16 +66,17 @@ def _names_call(document: Mapping[str, Any]) -> bool:
 
 #: Maximum events per request.
 MAX_EVENTS = 500
-#: A larger difference between a runner's clock and ours is reported.
+#: The difference between a runner's clock and ours from which on the result has `clock_skew`.
 MAX_SKEW = timedelta(hours=24)
-#: Types that a runner may add to a run executed by a worker of this site. They change no row of the run.
+#: Prefixes of types that a runner may add to a run of a worker of this site. They change no row of the run.
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
-#: A run, its log, and its row as an external run.
+#: The tables with the rows of an external run.
 _TABLES = (
     "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
     " JOIN agent_run_external ON agent_run_external.run_id = agent_runs.id"
 )
 
+#: The payloads of events that open a run.
 _OPENING = RunStarted | RunCreated
 
 #: The events of each run in a request, with their indexes in the request.
@@ -85,7 +85,7 @@ _ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 @dataclass(slots=True)
 class EventResult:
-    """The result of an event: stored under `seq`, stored before, or rejected with a code. Treat as immutable."""
+    """The result of an event: stored under `seq`, stored before (`duplicate`), or rejected (`error`)."""
 
     run_id: UUID | None = None
     event_id: str | None = None
@@ -97,7 +97,7 @@ class EventResult:
 
     @property
     def outcome(self) -> str:
-        """Return the outcome under which it is counted."""
+        """Return the outcome under which the event is counted."""
         if self.error is not None:
             return self.error.code
         return ingest_counts.DUPLICATE if self.duplicate else ingest_counts.ACCEPTED
@@ -113,13 +113,13 @@ class Sender:
 
 
 class _Repeated(Exception):
-    """Events of a batch may be stored already: their IDs have to be looked up."""
+    """Some events of a batch may be stored already, so their IDs have to be looked up."""
 
 
 def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
-    """Store the events of a request. Return their results in the same order.
+    """Store the valid events of a request, and return the results of all events in the same order.
 
-    Events of different runs are stored independently: all valid events of a run, or none if the database fails.
+    Each run has a separate transaction.
     """
     results = _record(sender, documents)
     _count(sender, results)
@@ -136,7 +136,7 @@ def _record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
             results[index] = EventResult(error=error)
             continue
         if isinstance(event.payload, ChildRunStarted) and event.payload.run_id in by_run:
-            # An event of this request may open the child, so the child's events are stored before the parent's event.
+            # The request may open a child run and then name it in its parent, so the child is stored first.
             results |= _record_runs(sender, by_run)
             by_run = {}
         by_run.setdefault(event.run_ref, []).append((index, event))
@@ -158,10 +158,9 @@ def _count(sender: Sender, results: Sequence[EventResult]) -> None:
 
 @transaction.atomic
 def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
-    """Store all events, or none. Raises the first `RejectedEvent`."""
+    """Store all events, or none if one is rejected. Raises its `RejectedEvent`."""
     results = _record(sender, documents)
-    # Counted before the error is raised, because refused requests count too. Rolled-back events do not count as
-    # accepted.
+    # Refused requests count too, but their events that are rolled back do not count as accepted.
     rejected = [result for result in results if result.error is not None]
     _count(sender, rejected or results)
     for result in rejected:
@@ -171,9 +170,10 @@ def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]
 
 
 def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
+    """Store the events of one run, and return their results. Repeats the transaction after a conflict."""
     store = partial(_store, sender, reference, events)
     try:
-        # Repeats are rare, and looking up all IDs costs PostgreSQL as much as storing the events.
+        # Repeated events are rare, and looking up all IDs takes as long as storing the events.
         return store(may_repeat=any(event.type.startswith("run.") for event in events))
     except _Repeated:
         return store()
@@ -191,36 +191,39 @@ def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> 
 def _store(
     sender: Sender, reference: str, events: list[IncomingEvent], *, may_repeat: bool = True
 ) -> list[EventResult]:
-    """Store the events of a run. Unless `may_repeat`, raise `_Repeated` if an event may be stored already."""
+    """Store the events of a run, and return their results.
+
+    `may_repeat`: look up which events are already stored. Without it, raises `_Repeated` if some may be.
+    """
     projection = _lock(sender.project, reference)
     start = 0
     if projection is None:
-        # Events before the first run.started refer to a run that does not exist. A copied log has run.created.
+        # The run does not exist for the events before the event that opens it.
         start = next((i for i, event in enumerate(events) if isinstance(event.payload, _OPENING)), len(events))
         if start == len(events):
-            return _without_run(events)
+            return _no_such_run(events)
         try:
             projection = Projection.load(_open(sender, events[start]), Source.INGEST)
         except RejectedEvent as error:
             refused = EventResult(event_id=events[start].event_id, error=error)
-            return [*_without_run(events[:start]), refused, *_without_run(events[start + 1 :])]
-    rejected = _without_run(events[:start])
+            return [*_no_such_run(events[:start]), refused, *_no_such_run(events[start + 1 :])]
+    rejected = _no_such_run(events[:start])
     return [*rejected, *_append(sender, projection, events[start:], may_repeat=may_repeat)]
 
 
-def _without_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
+def _no_such_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
     error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
     return [EventResult(event_id=event.event_id, error=error) for event in events]
 
 
 def _lock(project: Project, reference: str) -> Projection | None:
-    """Return the run with its rows locked, in one statement; None if the project has no run with this reference."""
+    """Lock the rows of a run in one statement, and return its projection; None if the project has no such run."""
     condition, values = sql_references(reference)
     where = f"agent_runs.project_id = %s AND removed_at IS NULL AND {condition} ORDER BY agent_runs.id LIMIT 1"
     where, values = locked(where, key=False), [project.pk, *values]
-    found = select_joined((AgentRun, Log, ExternalRun), f"{_TABLES} WHERE {where}", values)
-    if found:
-        run, run_log, state = cast("tuple[AgentRun, Log, ExternalRun]", found[0])
+    rows = select_joined((AgentRun, Log, ExternalRun), f"{_TABLES} WHERE {where}", values)
+    if rows:
+        run, run_log, state = cast("tuple[AgentRun, Log, ExternalRun]", rows[0])
         run.project = project
         return Projection.of(run, Source.INGEST, run_log.last_seq, state)
     # A run of this site gets its external row with the first event from outside.
@@ -231,7 +234,7 @@ def _lock(project: Project, reference: str) -> Projection | None:
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
-    """Open the run named by an event. Raises `RejectedEvent` if a `run.started` names an unknown parent."""
+    """Open the run that an event starts. Raises `RejectedEvent` if the event names an unknown parent."""
     payload = event.payload
     assert isinstance(payload, _OPENING)
     reported = ReportedRun(
@@ -252,7 +255,7 @@ def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
 
 
 def _parent(project: Project, reference: str | None) -> AgentRun | None:
-    """Return the parent of a reported run. No limit applies, because its runner has already started it."""
+    """Return the parent run that an event names; None if it names none. Raises `RejectedEvent` if it does not exist."""
     if not reference:
         return None
     parent = AgentRun.objects.filter(references(reference), project=project).first()
@@ -264,6 +267,7 @@ def _parent(project: Project, reference: str | None) -> AgentRun | None:
 def _append(
     sender: Sender, projection: Projection, events: list[IncomingEvent], *, may_repeat: bool
 ) -> list[EventResult]:
+    """Apply the events of a run, and return their results. Raises `_Repeated`: see `_store`."""
     run, now = projection.run, database_clock.now()
     event_ids = [event.event_id for event in events if event.event_id]
     stored = log.stored_event_ids(run.pk, event_ids) if may_repeat else {}
@@ -273,7 +277,7 @@ def _append(
         if event.event_id and result.error is None and not result.duplicate:
             stored[event.event_id] = (result.seq or 0, event.body_sha256)
         elif result.error is not None and event.event_id and not may_repeat:
-            raise _Repeated  # such as the second end of a call: rejected, or stored before
+            raise _Repeated  # for example, a repeated end of a call: it is stored, but would be rejected here
         results.append(result)
     try:
         projection.flush()
@@ -288,6 +292,7 @@ def _append(
 
 
 def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> EventResult:
+    """Apply an event, and return its result."""
     run = projection.run
     try:
         if run.source == AgentRun.Source.NATIVE and not event.type.startswith(_FOR_NATIVE_RUNS):
@@ -302,7 +307,7 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
 
 
 def _repeat(run: AgentRun, event: IncomingEvent, stored: dict[str, Any]) -> EventResult:
-    """Return the result of an event whose ID is known: a repeat, or a different event with the same ID."""
+    """Return the result of an event whose ID is stored: it is a repeat, or another event with the same ID."""
     assert event.event_id is not None
     seq, digest = stored[event.event_id]
     if digest != event.body_sha256:

@@ -1,9 +1,8 @@
-"""Counts the events of each sender by the minute, for the ingest page.
+"""Counts the events of each sender by minute and outcome, for the ingest page.
 
-A request only adds to a dictionary of its process, under a lock that is held for a microsecond. A thread of the web
-server writes the sums every two seconds in one statement. So the database load does not depend on the number of
-requests or parallel senders, and no request waits for a row. A killed process loses its last two seconds of counts; the
-events are stored with each request.
+A request only adds to a dictionary of its process. A thread of the web server writes the sums every two seconds in one
+statement. So the load of the database does not depend on the number of requests, and no request waits for a row. A
+process that is killed loses the counts of its last two seconds.
 """
 
 from __future__ import annotations
@@ -22,15 +21,17 @@ from agentops.base import database_clock
 from runs.models import IngestCount
 
 log = logging.getLogger(__name__)
+#: Outcomes of events. All outcomes that are not named here are error codes.
 ACCEPTED, DUPLICATE = "accepted", "duplicate"
-#: Spans with an unknown operation name. They are also counted by their outcome.
+#: Counts spans with an unknown operation name, which are also counted by their outcome.
 UNKNOWN_OPERATION = "unknown_operation"
-#: All other outcomes are refusal codes.
+#: The outcomes that are not error codes.
 NOT_REFUSED = frozenset({ACCEPTED, DUPLICATE, UNKNOWN_OPERATION})
-#: The sender name of all runner secrets together, in the audit log.
+#: The name of the sender for all runner secrets together, as in the audit log.
 RUNNER = "runner"
+#: Seconds between two writes.
 FLUSH_S = 2.0
-#: Pending rows above which counts are dropped while the database does not answer.
+#: Maximum pending rows. While the database does not answer, further counts are dropped.
 MAX_PENDING = 10_000
 #: Rows per statement: SQLite takes at most 32,766 parameters.
 BATCH = 1_000
@@ -55,7 +56,7 @@ def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
 
 
 def flush() -> None:
-    """Write the counts of this process. Keeps them if the database does not answer."""
+    """Write the counts of this process. If the database does not answer, they stay pending."""
     with _lock:
         counts = dict(_pending)
         _pending.clear()
@@ -76,7 +77,7 @@ def flush() -> None:
 
 @contextmanager
 def flushing() -> Iterator[None]:
-    """Write the counts of this process every two seconds, and at the end. For the web server."""
+    """Write the counts of this process every two seconds inside the `with` block, and at its end."""
     ended = threading.Event()
     thread = threading.Thread(target=_flush_until, args=[ended], name="ingest-counts", daemon=True)
     thread.start()

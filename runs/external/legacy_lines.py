@@ -1,12 +1,12 @@
-"""The runs of runners that send lines of output instead of events, with `PATCH …/agent/sessions/{session}`.
+"""Converts between events and lines of output, for runners that use `PATCH …/agent/sessions/{session}`.
 
-Lines become events. The session that a runner reads back is made from events, whether sent as lines or as events.
+The lines that a runner sends become events. The session that it reads is made from the events of the run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from runs.models import AgentRun
@@ -15,13 +15,13 @@ from timeline import log
 from timeline.events import EventType, describe
 from timeline.models import Event
 
-#: The newest lines, and the newest file changes, in a session.
+#: Maximum lines, and maximum file changes, in a session: the newest ones.
 MAX_LINES = 5000
-#: Progress lines become `run.phase`, with the line as message and its type as reason.
+#: Types of progress lines. They become `run.phase`, with the line as message and its type as reason.
 PROGRESS = ("step", "info")
 STREAMS = ("stdout", "stderr")
 LINE_TYPES = (*PROGRESS, *STREAMS, "error", "done")
-#: Statuses that a runner may send → statuses of a run. A resumed run has ended here; another run continues it.
+#: Status that a runner sends → status of the run. A resumed run has ended; another run continues it.
 STATUSES = {
     **{status.value: status for status in RunStatus},
     "resumed": RunStatus.STOPPED,
@@ -36,9 +36,9 @@ _LINES = (EventType.RUN_PHASE, EventType.TOOL_OUTPUT, EventType.ERROR, EventType
 def events_of_patch(
     reference: str, current: str | None, *, line: dict[str, str] | None, status: str | None, files: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the events of a PATCH: changed files, the line, and then the status if it has changed.
+    """Return the events for a PATCH: of the changed files, of the line, and of the status if it has changed.
 
-    `current` is the status of the run, or None if it is unknown: then `queued` or `running` opens the run.
+    `current`: the status of the run; None if the run does not exist. Then the statuses `queued` and `running` open it.
     """
     to = None if status is None else STATUSES[status]
     is_opened = current is None and to in (RunStatus.QUEUED, RunStatus.RUNNING)
@@ -48,12 +48,13 @@ def events_of_patch(
     completes = line is not None and line["type"] == "done"
     is_new = to is not None and to != current and not (completes and to is RunStatus.COMPLETED)
     if to is not None and is_new and not (is_opened and to is RunStatus.RUNNING):
-        events.append(_status(to))
+        type_, payload = _STATUS_EVENTS[to]
+        events.append(_event(type_, **payload))
     return [{"runId": reference, **event} for event in events]
 
 
 def session_of(run: AgentRun) -> dict[str, Any]:
-    """Return a run in the form for these runners. Takes two queries."""
+    """Return a run in the form that these runners read. Takes two queries."""
     changes = _newest(run, (EventType.FILE_CHANGED,))
     return {
         "id": str(run.pk),
@@ -84,19 +85,16 @@ def _line(line: dict[str, str]) -> dict[str, Any]:
     return _event(EventType.RUN_COMPLETED, **({"result": text} if text else {}))
 
 
-_STATUS_EVENTS: dict[RunStatus, Callable[[], dict[str, Any]]] = {
-    RunStatus.QUEUED: lambda: _event(EventType.RUN_PHASE, status=RunStatus.QUEUED.value),
-    RunStatus.RUNNING: lambda: _event(EventType.RUN_PHASE, status=RunStatus.RUNNING.value),
-    RunStatus.WAITING: lambda: _event(EventType.RUN_WAITING, reason="input"),
-    RunStatus.PAUSED: lambda: _event(EventType.RUN_PAUSED, reason="runner"),
-    RunStatus.COMPLETED: lambda: _event(EventType.RUN_COMPLETED),
-    RunStatus.FAILED: lambda: _event(EventType.RUN_FAILED, error_type="failed"),
-    RunStatus.STOPPED: lambda: _event(EventType.RUN_STOPPED),
+#: The type and the payload of the event that sets each status.
+_STATUS_EVENTS: dict[RunStatus, tuple[EventType, dict[str, str]]] = {
+    RunStatus.QUEUED: (EventType.RUN_PHASE, {"status": RunStatus.QUEUED.value}),
+    RunStatus.RUNNING: (EventType.RUN_PHASE, {"status": RunStatus.RUNNING.value}),
+    RunStatus.WAITING: (EventType.RUN_WAITING, {"reason": "input"}),
+    RunStatus.PAUSED: (EventType.RUN_PAUSED, {"reason": "runner"}),
+    RunStatus.COMPLETED: (EventType.RUN_COMPLETED, {}),
+    RunStatus.FAILED: (EventType.RUN_FAILED, {"error_type": "failed"}),
+    RunStatus.STOPPED: (EventType.RUN_STOPPED, {}),
 }
-
-
-def _status(to: RunStatus) -> dict[str, Any]:
-    return _STATUS_EVENTS[to]()
 
 
 def _newest(run: AgentRun, types: Sequence[EventType]) -> list[Event]:
@@ -104,13 +102,13 @@ def _newest(run: AgentRun, types: Sequence[EventType]) -> list[Event]:
 
 
 def _line_of(event: Event) -> dict[str, str] | None:
-    """Return the line of an event; None for a change of status without a text."""
+    """Return the line for an event; None for a change of status without a message."""
     payload = event.payload
     if event.type == EventType.RUN_PHASE:
+        if "message" not in payload:
+            return None
         kind = payload.get("reason")
-        return (
-            {"type": kind if kind in PROGRESS else "info", "text": payload["message"]} if "message" in payload else None
-        )
+        return {"type": kind if kind in PROGRESS else "info", "text": payload["message"]}
     if event.type == EventType.TOOL_OUTPUT:
         kind = payload.get("stream")
         return {"type": kind if kind in STREAMS else "stdout", "text": payload.get("text") or ""}

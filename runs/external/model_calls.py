@@ -1,8 +1,8 @@
-"""The identity of model calls: each is counted in one run of its project, even if several runs report it.
+"""Counts each model call in one run of its project, even if several runs report it.
 
 Programs copy the history of a session into the file of another session, such as a fork. A call is identified by its
-names (`IncomingEvent.call_names`). The first run that reports a name counts the call; a database constraint resolves
-concurrent imports. When the original is reported later, the usage moves to it.
+names (`IncomingEvent.call_names`). The first run that reports a name counts the call; a unique constraint of the
+database decides between concurrent imports. If the original run is imported later, the usage moves to it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from timeline.log import Entry
 from timeline.models import RunKind, Source
 
 V = TypeVar("V")
-#: Names per query.
+#: Maximum values in one query.
 CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """A model call, as a run reports it."""
+    """A model call that a run reports."""
 
     call: UUID
-    #: The run that counts it.
+    #: The run that counts the call.
     counted_in: UUID
-    #: Whether that run is known to have copied it.
+    #: Whether that run is known to have copied the call.
     is_copy: bool = False
-    #: Whether its complete usage is known.
+    #: Whether the complete usage of the call is known.
     is_whole: bool = False
 
 
 class CallsChanged(Exception):
-    """The run that counts some calls changed, or was removed, since it was read: the import must be repeated."""
+    """A run no longer counts the calls that it counted when the import read them. The import must be repeated."""
 
 
 @dataclass
@@ -51,16 +51,17 @@ class CallReports:
     """The calls that a run reports in one import."""
 
     run: AgentRun
-    #: The steps of the calls that another run counts: own calls, and known copies.
+    #: The calls that another run counts, each with its step in this run.
     own: dict[UUID, int] = field(default_factory=dict)
+    #: The same, for calls that this run is known to have copied.
     copied: dict[UUID, int] = field(default_factory=dict)
-    #: Pairs of calls that one event names together. The keys are in the order of the events.
+    #: Pairs of calls that one event names, so that they may be the same call; in the order of the events.
     pairs: dict[tuple[UUID, UUID], None] = field(default_factory=dict)
     #: The reports of the current events, by event ID.
     _reports: dict[str, CallReport] = field(default_factory=dict)
 
     def begin(self, events: Sequence[IncomingEvent]) -> None:
-        """Look up the calls of the next events, and store the new ones. Takes at most two queries.
+        """Look up the calls that the next events name, and store the new ones.
 
         Raises `IntegrityError` if a concurrent import stored the same call.
         """
@@ -75,12 +76,16 @@ class CallReports:
             for name in event.call_names:
                 if name not in rows:
                     rows[name] = ReportedCall(
-                        project_id=self.run.project_id, name=name, call=row.call, run_id=row.run_id,
-                        is_copy=row.is_copy, is_whole=row.is_whole,
-                    )  # fmt: skip
+                        project_id=self.run.project_id,
+                        name=name,
+                        call=row.call,
+                        run_id=row.run_id,
+                        is_copy=row.is_copy,
+                        is_whole=row.is_whole,
+                    )
                     new.append(rows[name])
             self._reports[event.event_id or ""] = CallReport(row.call, row.run_id, row.is_copy, row.is_whole)
-        # In the order of the file, which copies share, so that concurrent imports cannot deadlock.
+        # In the order of the file: copies have the same order, so concurrent imports do not wait for each other.
         ReportedCall.objects.bulk_create(new)
 
     def report_of(self, event: IncomingEvent) -> CallReport | None:
@@ -88,7 +93,7 @@ class CallReports:
         return self._reports.get(event.event_id or "")
 
     def is_counted_elsewhere(self, event: IncomingEvent, step: int) -> bool:
-        """Return whether another run counts the call of an event. If so, note its step in this run."""
+        """Return whether the call of an event is counted already. If another run counts it, note the call's step."""
         report = self.report_of(event)
         if report is None:
             return event.is_copied
@@ -98,7 +103,7 @@ class CallReports:
         return True
 
     def rename(self, joined: Mapping[UUID, UUID]) -> None:
-        """Replace joined calls by the calls that absorbed them, and keep their steps."""
+        """Replace removed calls by the calls to which they were joined. `joined`: removed call → remaining call."""
         for steps in (self.own, self.copied):
             renamed: dict[UUID, int] = {}
             for call, step in steps.items():
@@ -108,9 +113,10 @@ class CallReports:
 
 
 def join_same(reports: Sequence[CallReports]) -> None:
-    """Join calls that were stored twice, in all runs of an import, before any call is moved.
+    """Join the calls that were stored twice, because they were reported under different names.
 
-    Two names in one event are not enough evidence: the calls stay separate if their usage differs.
+    Must be called for all runs of an import before a call is moved. Calls with different usage stay separate, although
+    one event names both.
     """
     joined: dict[UUID, UUID] = {}
     for one in reports:
@@ -123,14 +129,14 @@ def join_same(reports: Sequence[CallReports]) -> None:
 
 
 def _last(joined: Mapping[UUID, UUID], call: UUID) -> UUID:
-    """Follow the joins from a call to the last call."""
+    """Return the call that remains of a call after all joins."""
     while call in joined:
         call = joined[call]
     return call
 
 
 def _join(project_id: UUID, *calls: UUID) -> dict[UUID, UUID]:
-    """Join two calls of two runs. Return the removed call mapped to the remaining one; empty if both stay."""
+    """Join two calls of different runs. Return {removed call: remaining call}; empty if both remain."""
     named = ReportedCall.objects.filter(project=project_id, call__in=calls)
     locked = _locked(named.values_list("run", flat=True))
     rows = {row.call: row for row in named}
@@ -138,50 +144,46 @@ def _join(project_id: UUID, *calls: UUID) -> dict[UUID, UUID]:
         raise CallsChanged
     if len({row.run_id for row in rows.values()}) < 2:
         return {}  # two answers in one run are two requests
-    used = {call: _used(row) for call, row in rows.items()}
-    winner, loser = sorted(rows.values(), key=lambda row: (not used[row.call], row.is_copy, row.run_id))
-    if used[loser.call] and not _is_equal(used[winner.call], used[loser.call]):
+    usages = {row.call: list(TurnUsage.objects.filter(run=row.run_id, call=row.call)) for row in rows.values()}
+    # The order of precedence: a call with usage, an original, the call of the older run.
+    kept, removed = sorted(rows.values(), key=lambda row: (not usages[row.call], row.is_copy, row.run_id))
+    if usages[removed.call] and not _is_equal(usages[kept.call], usages[removed.call]):
         return {}
-    named.filter(call=loser.call).update(
-        call=winner.call, run=winner.run_id, is_copy=winner.is_copy, is_whole=winner.is_whole
+    named.filter(call=removed.call).update(
+        call=kept.call, run=kept.run_id, is_copy=kept.is_copy, is_whole=kept.is_whole
     )
-    deleted, _ = TurnUsage.objects.filter(run=loser.run_id, call=loser.call).delete()
+    deleted, _ = TurnUsage.objects.filter(run=removed.run_id, call=removed.call).delete()
     if deleted:
-        _note(locked[loser.run_id], winner.run_id, deleted, is_here=False)
-    return {loser.call: winner.call}
-
-
-def _used(row: ReportedCall) -> list[TurnUsage]:
-    return list(TurnUsage.objects.filter(run=row.run_id, call=row.call))
+        _update_sums(locked[removed.run_id], kept.run_id, deleted, is_here=False)
+    return {removed.call: kept.call}
 
 
 def _is_equal(one: Sequence[TurnUsage], other: Sequence[TurnUsage]) -> bool:
-    """Return whether two calls have the same usage: equal tokens and model, where both are known."""
+    """Return whether two calls have the same usage: the same tokens, and the same model if both models are known."""
     models = [{row.model for row in rows if row.model} for rows in (one, other)]
     sums = [[sum(getattr(row, name) for row in rows) for name in TOKENS] for rows in (one, other)]
     return sums[0] == sums[1] and (models[0] == models[1] or not all(models))
 
 
 def holders_of(run: AgentRun, calls: Iterable[UUID]) -> dict[UUID, CallReport]:
-    """Return the run that counts each of these calls. Raises `CallsChanged` if a call has lost its counting run."""
-    found: dict[UUID, CallReport] = {}
-    for some in _chunks(list(calls)):
+    """Return which run counts each of these calls. Raises `CallsChanged` if no existing run counts a call."""
+    reports: dict[UUID, CallReport] = {}
+    for some in chunks(list(calls)):
         rows = ReportedCall.objects.filter(project=run.project_id, call__in=some, run__removed_at=None)
-        found |= {row.call: CallReport(row.call, row.run_id, row.is_copy) for row in rows}
-        if not found.keys() >= set(some):
+        reports |= {row.call: CallReport(row.call, row.run_id, row.is_copy) for row in rows}
+        if not reports.keys() >= set(some):
             raise CallsChanged
-    return found
+    return reports
 
 
 def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
-    """Count calls in a run, at the given steps, instead of in the run that counted them.
+    """Count calls in `run`, at the given steps, instead of in the run `holder_id`.
 
-    Runs in the caller's transaction, and locks both runs. Raises `CallsChanged` if the other run no longer counted all
-    of them when it was locked.
+    Locks both runs in the caller's transaction. Raises `CallsChanged` if the other run no longer counts all the calls.
     """
     other = _locked([run.pk, holder_id])[holder_id]
     moved = 0
-    for some in _chunks(list(steps)):
+    for some in chunks(list(steps)):
         names = ReportedCall.objects.filter(project=run.project_id, call__in=some, run=holder_id)
         if other.removed_at is not None or {*names.values_list("call", flat=True)} != {*some}:
             raise CallsChanged
@@ -192,16 +194,21 @@ def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
         TurnUsage.objects.bulk_update(usages, ["run_id", "step_number"])
         names.update(run=run, is_copy=False, is_whole=True)
         moved += len(usages)
-    _note(other, run.pk, moved, is_here=False)
-    _note(run, holder_id, moved, is_here=True)
+    _update_sums(other, run.pk, moved, is_here=False)
+    _update_sums(run, holder_id, moved, is_here=True)
 
 
-def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
-    """Set the sums of a run from its turns, and log the reason."""
+def _update_sums(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
+    """Compute the tokens and the cost of a run again, and append the event that calls were moved.
+
+    `other`: the other run. `is_here`: whether `run` counts the calls now; otherwise, the other run does.
+    """
     sums = TurnUsage.objects.filter(run=run.pk).aggregate(
-        **{f"sum_{name}": Sum(name, default=0) for name in TOKENS}, priced=Count("cost_usd"), calls=Count("pk"),
+        **{f"sum_{name}": Sum(name, default=0) for name in TOKENS},
+        priced=Count("cost_usd"),
+        calls=Count("pk"),
         cost=Sum("cost_usd"),
-    )  # fmt: skip
+    )
     for name in TOKENS:
         setattr(run, name, sums[f"sum_{name}"])
     if run.cost_source != CostSource.REPORTED or not run.state.terminal:
@@ -217,7 +224,7 @@ def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
         cost_usd=None if run.cost_usd is None else str(run.cost_usd),
         **tokens,
     )
-    # A change of the sums is not an event of the run's own timeline.
+    # This event does not change when the run had its last event.
     at = log.last_event_at(run.pk)
     log.append(
         run.pk,
@@ -235,11 +242,13 @@ def _locked(run_ids: Iterable[UUID]) -> dict[UUID, AgentRun]:
 
 
 def _known(run: AgentRun, names: Sequence[str]) -> dict[str, ReportedCall]:
-    found: dict[str, ReportedCall] = {}
-    for some in _chunks(list(dict.fromkeys(names))):
-        found |= {row.name: row for row in ReportedCall.objects.filter(project=run.project_id, name__in=some)}
-    return found
+    """Return the stored calls with these names, by name."""
+    rows: dict[str, ReportedCall] = {}
+    for some in chunks(list(dict.fromkeys(names))):
+        rows |= {row.name: row for row in ReportedCall.objects.filter(project=run.project_id, name__in=some)}
+    return rows
 
 
-def _chunks(values: Sequence[V]) -> Iterator[Sequence[V]]:
+def chunks(values: Sequence[V]) -> Iterator[Sequence[V]]:
+    """Yield the values in parts of at most `CHUNK`, for queries."""
     return (values[at : at + CHUNK] for at in range(0, len(values), CHUNK))

@@ -1,6 +1,6 @@
-"""The JSON form of sessions that are followed on another machine: the items that an importer read there.
+"""The JSON form of the items of an importer, which `agentops watch` on another machine sends.
 
-Events have the form of ingest. An event with an exact message from an importer also has the field `message`, in
+Events have the form of ingest events. An event with the exact message of an importer also has the field `message`, in
 pydantic-ai's serialisation.
 """
 
@@ -32,7 +32,14 @@ from pydantic_ai.messages import (
 
 from agentops.base.redaction.redact import BARE
 from runs.agents.prices import MAX_TOKENS
-from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent, read_event
+from runs.external.event_input import (
+    MAX_IDENTIFIER,
+    MAX_RUN_REFERENCE,
+    IncomingEvent,
+    RejectedEvent,
+    is_identifier,
+    read_event,
+)
 from runs.external.importers.base import ImportedRun, Item
 from runs.providers import messages
 from runs.statuses import RunStatus
@@ -43,8 +50,8 @@ from timeline.events import EventType, Payload
 MAX_RUNS, MAX_EVENTS = 500, 2_000
 MAX_LABELS, MAX_LABEL = 20, 64
 MAX_CALL_NAMES = 4
-#: Fields in addition to the fields of an ingest event.
-_BESIDE = ("message", "call_names", "is_copied")
+#: Fields that an ingest event does not have.
+_FURTHER_FIELDS = ("message", "call_names", "is_copied")
 
 
 def _printable(text: str) -> str:
@@ -55,7 +62,7 @@ def _printable(text: str) -> str:
 
 _Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE), AfterValidator(_printable)]
 _Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
-#: The tokens of an exact answer, which are added up.
+#: The counts in the usage of an exact answer.
 _TOKENS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
     "output_reasoning_tokens",
@@ -84,7 +91,7 @@ class _Head(BaseModel):
     error: str = ""
 
 
-#: JSON Schemas of a run and of an event.
+#: The JSON Schema of a run.
 HEAD_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -97,11 +104,7 @@ HEAD_SCHEMA: dict[str, Any] = {
         "parentRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
         "parent_call_id": {"type": "string", "maxLength": 200, "description": "The call that asked for it."},
         "forkedFromRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
-        "labels": {
-            "type": "array",
-            "maxItems": MAX_LABELS,
-            "items": {"type": "string", "maxLength": MAX_LABEL},
-        },
+        "labels": {"type": "array", "maxItems": MAX_LABELS, "items": {"type": "string", "maxLength": MAX_LABEL}},
         "ended": {"type": ["string", "null"], "enum": [*sorted(_ENDS), None]},
         "usage": {"type": "object", "description": "Tokens that no message reports."},
         "cost_usd": {"type": ["number", "string", "null"]},
@@ -110,6 +113,7 @@ HEAD_SCHEMA: dict[str, Any] = {
     "required": ["runId", "agent"],
     "additionalProperties": False,
 }
+#: The JSON Schema of an event.
 EVENT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -142,8 +146,8 @@ def dump_head(head: ImportedRun) -> dict[str, Any]:
 def dump_event(event: IncomingEvent) -> dict[str, Any]:
     """Return the JSON form of an event."""
     payload = event.payload
-    lean = events.dump(payload)[1] if isinstance(payload, Payload) else dict(payload)
-    document: dict[str, Any] = {"runId": event.run_ref, "type": event.type, "payload": lean}
+    fields = events.dump(payload)[1] if isinstance(payload, Payload) else dict(payload)
+    document: dict[str, Any] = {"runId": event.run_ref, "type": event.type, "payload": fields}
     if event.event_id:
         document["event_id"] = event.event_id
     if event.ts is not None:
@@ -158,10 +162,7 @@ def dump_event(event: IncomingEvent) -> dict[str, Any]:
 
 
 def load(document: Mapping[str, Any]) -> list[Item]:
-    """Return the runs and the events of a request body.
-
-    Raises `RejectedEvent` with a pointer from the root of the body.
-    """
+    """Return the runs and the events of a request body. Raises `RejectedEvent`, whose pointer is into the body."""
     unknown = sorted(document.keys() - {"runs", "events"})
     if unknown:
         raise RejectedEvent("unknown_field", f"there is no field {unknown[0][:64]!r}: known are runs, events")
@@ -194,6 +195,7 @@ def _head(value: object, index: int) -> ImportedRun:
 
 
 def _events(documents: Iterable[object], heads: Mapping[str, ImportedRun]) -> Iterator[IncomingEvent]:
+    """Yield the events. Raises `RejectedEvent` if an event is invalid, or if its run is not among `heads`."""
     for index, document in enumerate(documents):
         try:
             event = _event(document)
@@ -206,32 +208,32 @@ def _events(documents: Iterable[object], heads: Mapping[str, ImportedRun]) -> It
 
 
 def _event(document: object) -> IncomingEvent:
+    """Return an event. Raises `RejectedEvent`, whose pointer is into the event."""
     if not isinstance(document, dict):
         raise RejectedEvent("event_object_expected", "an event must be a JSON object")
-    envelope = {name: value for name, value in document.items() if name not in _BESIDE}
-    # Whole outputs, as in the session's file: only the body is limited.
+    envelope = {name: value for name, value in document.items() if name not in _FURTHER_FIELDS}
+    # Outputs may be as long as in the session's file: only the whole body is limited.
     event = read_event(envelope, max_bytes=math.inf)
     if not event.event_id:
         raise RejectedEvent("required", "an event of a session requires event_id", "/event_id")
     message = _message(document["message"]) if "message" in document else None
     if message is not None and not _fits(event, message):
         raise RejectedEvent("invalid_message", f"not a message of an event {event.type}", "/message")
-    # Events from a file have no digest, on whichever machine the file is read.
+    # As if the file had been read on this site: its events have no digests.
     return replace(
-        event, message=message, body_sha256=None,
-        call_names=_call_names(document.get("call_names", [])), is_copied=document.get("is_copied") is True,
-    )  # fmt: skip
+        event,
+        message=message,
+        body_sha256=None,
+        call_names=_call_names(document.get("call_names", [])),
+        is_copied=document.get("is_copied") is True,
+    )
 
 
 def _call_names(names: object) -> tuple[str, ...]:
-    if not isinstance(names, list) or len(names) > MAX_CALL_NAMES or not all(map(_is_name, names)):
+    if not isinstance(names, list) or len(names) > MAX_CALL_NAMES or not all(map(is_identifier, names)):
         text = f"call_names must be up to {MAX_CALL_NAMES} printable texts of 1 to {MAX_IDENTIFIER} characters"
         raise RejectedEvent("invalid_value", text, "/call_names")
     return tuple(names)
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_IDENTIFIER and value.isprintable()
 
 
 def _message(content: object) -> ModelMessage:
@@ -263,7 +265,7 @@ def _check_tokens(message: ModelResponse) -> None:
 
 
 def _fits(event: IncomingEvent, message: ModelMessage) -> bool:
-    """Return whether the message may belong to the event, so that no row gets a message of another kind."""
+    """Return whether a message has the kind that its event requires, so that no row gets a message of another kind."""
     if isinstance(message, ModelResponse):
         role = getattr(event.payload, "role", None)
         return event.type == EventType.LLM_TURN_END or (event.type == EventType.MESSAGE_ADDED and role == "assistant")

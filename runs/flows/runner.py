@@ -20,7 +20,7 @@ from runs.actions import resume as resuming
 from runs.database_errors import concerns_all, concerns_statement, done_alone
 from runs.errors import MoveRefused
 from runs.flows.kernel import advance as kernel
-from runs.flows.kernel.flow_decisions import ADVANCE_FAILED, ADVANCE_LOST, Decisions, Happened, NodeFailure, VisitReport
+from runs.flows.kernel.flow_decisions import ADVANCE_FAILED, ADVANCE_LOST, Decisions, NewEvent, NodeFailure, VisitReport
 from runs.flows.kernel.graph import Graph
 from runs.flows.kernel.snapshot import FlowStatus, Snapshot, visit_of
 from runs.lifecycle import flow_transitions, node_runs
@@ -32,16 +32,17 @@ from timeline.events.flow import FlowCompleted, NodeStarted
 from timeline.models import Source
 
 log = logging.getLogger(__name__)
-#: Attempts without a result after which a flow run fails.
+#: Attempts to advance a flow run, without success, after which it fails.
 MAX_ATTEMPTS = 5
+#: Maximum characters of the last error in the message of a failed flow run.
 MAX_ERROR = 500
 
 
 def attempt(flow_run_id: UUID, advance: Callable[[UUID], bool]) -> bool:
     """Advance a flow run, and count the attempt. Returns whether it can be advanced again immediately.
 
-    Logs an error; after the last attempt, an error ends the flow run. Raises, and does not count, database errors that
-    affect all flow runs.
+    An error is logged and, in the last attempt, ends the flow run as failed. A database error that affects all flow
+    runs is raised, and the attempt does not count.
     """
     number = _begin(flow_run_id)
     if number is None:
@@ -53,11 +54,11 @@ def attempt(flow_run_id: UUID, advance: Callable[[UUID], bool]) -> bool:
     try:
         return advance(flow_run_id)
     except MoveRefused:
-        _undo(flow_run_id)  # another process has changed it; the next call reads the change
+        _uncount(flow_run_id)  # another process has changed it; the next call reads the change
         return False
     except Exception as error:
         if concerns_all(error) and not concerns_statement(error):
-            _undo_if_possible(flow_run_id)
+            _uncount_if_possible(flow_run_id)
             raise
         log.exception("a flow run cannot be advanced: attempt %s", number, extra={"run_id": str(flow_run_id)})
         if number == MAX_ATTEMPTS:
@@ -75,7 +76,7 @@ def fail(flow_run_id: UUID, failure: NodeFailure) -> None:
         if flow_run is None:
             return
         message = str(flow_transitions.clean_with(flow_run)(failure.message))
-        decisions = _failed(flow_run, NodeFailure(failure.error_type, message))
+        decisions = _failure_decisions(flow_run, NodeFailure(failure.error_type, message))
         flow_transitions.keep(flow_run, decisions, source=Source.WORKER)
         node_runs.stop_all(flow_run)
     log.error("a flow run has failed: %s", failure.error_type, extra={"run_id": str(flow_run_id)})
@@ -96,20 +97,24 @@ def _begin(flow_run_id: UUID) -> int | None:
         return row.advance_attempts + 1
 
 
-def _undo(flow_run_id: UUID) -> None:
+def _uncount(flow_run_id: UUID) -> None:
+    """Subtract the attempt that `_begin` counted."""
     rows = FlowRun.objects.filter(pk=flow_run_id, advance_attempts__gt=0)
     rows.update(advance_attempts=F("advance_attempts") - 1)
 
 
-def _undo_if_possible(flow_run_id: UUID) -> None:
+def _uncount_if_possible(flow_run_id: UUID) -> None:
+    """Subtract the attempt, unless the database still fails: then the attempt stays counted."""
     try:
-        _undo(flow_run_id)
+        _uncount(flow_run_id)
     except Error:
-        log.warning("an attempt stays counted", extra={"run_id": str(flow_run_id)})
+        log.warning(
+            "an attempt to advance a flow run stays counted: the database fails", extra={"run_id": str(flow_run_id)}
+        )
 
 
-def _failed(flow_run: FlowRun, failure: NodeFailure) -> Decisions:
-    """Return the decisions that end a flow run, even if its snapshot or its definition is unreadable."""
+def _failure_decisions(flow_run: FlowRun, failure: NodeFailure) -> Decisions:
+    """Return the decisions that end a flow run as failed, even if its snapshot or its definition is unreadable."""
     try:
         graph = flow_transitions.graph_of_run(flow_run)
         return kernel.fail(graph, flow_transitions.snapshot_of(flow_run, graph), failure)
@@ -117,14 +122,14 @@ def _failed(flow_run: FlowRun, failure: NodeFailure) -> Decisions:
         log.exception("the snapshot of a flow run cannot be read", extra={"run_id": str(flow_run.pk)})
         ended: Any = {**flow_run.snapshot, "status": FlowStatus.FAILED.value, "inbox": {}}
         completed = FlowCompleted(status=FlowStatus.FAILED.value, error=failure.message)
-        return Decisions(ended, [Happened(completed)], failure=failure)
+        return Decisions(ended, [NewEvent(completed)], failure=failure)
 
 
 # --- Reports ---
 
 
 def report_of(row: FlowVisit, run: AgentRun) -> VisitReport:
-    """Return the report of a visit whose conversation has ended with `run`."""
+    """Return the report of a visit whose last run is `run`, which has ended."""
     visit = visit_of(row.key)
     if run.state is not RunStatus.COMPLETED:
         text = run.error_message or f"run {run.pk} was {run.status}"
@@ -137,16 +142,13 @@ def report_of(row: FlowVisit, run: AgentRun) -> VisitReport:
     if call is None:
         return VisitReport(visit, failure=NodeFailure("no_call", f"run {run.pk} has made no call"))
     if call.status != ToolStatus.COMPLETED:
-        return VisitReport(visit, failure=NodeFailure(f"tool_{call.status}", _text(call.output) or call.status))
-    return VisitReport(visit, _value(call.output) if row.kind == "tool" else call.output)
+        text = call.output if isinstance(call.output, str) else ""
+        return VisitReport(visit, failure=NodeFailure(f"tool_{call.status}", text or call.status))
+    return VisitReport(visit, _parsed(call.output) if row.kind == "tool" else call.output)
 
 
-def _text(output: JsonValue) -> str:
-    return output if isinstance(output, str) else ""
-
-
-def _value(output: JsonValue) -> JsonValue:
-    """Return the output of a tool: as a value if it is a JSON object or list, otherwise unchanged."""
+def _parsed(output: JsonValue) -> JsonValue:
+    """Return the output of a tool. A text that is a JSON object or list is parsed."""
     if not isinstance(output, str) or output.lstrip()[:1] not in ("{", "["):
         return output
     try:
@@ -158,13 +160,17 @@ def _value(output: JsonValue) -> JsonValue:
 
 # --- Advancing ---
 
-#: Maximum consecutive flow runs of one project while other projects wait.
+#: Maximum flow runs of one project that are advanced before the next project's turn.
 TURN = 10
+#: An ID that sorts before the ID of every flow run.
 _BEFORE_ALL = UUID(int=0)
 
 
 def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
-    """Advance every due flow run once, alternating between projects. Returns whether to look again immediately."""
+    """Advance every due flow run once, alternating between projects.
+
+    Returns whether some of them can be advanced again immediately; False if `is_stopping` ended the work.
+    """
     has_more, last, finished = False, dict[UUID, UUID](), set[UUID]()
     while True:
         projects = FlowRun.objects.due().exclude(project__in=finished).order_by().values_list("project", flat=True)
@@ -198,6 +204,7 @@ def advance(flow_run_id: UUID) -> bool:
 
 
 def _advance(flow_run_id: UUID) -> bool:
+    """Advance a flow run, unless another worker has locked it. Returns whether it is due again."""
     with transaction.atomic():
         # Skip a row that another worker has locked. NO KEY, because runs refer to the row while they are resumed.
         rows = FlowRun.objects.select_for_update(skip_locked=True, no_key=True, of=("self",))
@@ -215,7 +222,7 @@ class _Advance:
 
     flow_run: FlowRun
     graph: Graph
-    #: The first run of each newly opened conversation, by the visit's key.
+    #: The runs that this advance has opened, by the key of their visit.
     sessions: dict[str, AgentRun] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -246,7 +253,9 @@ class _Advance:
         )
 
     def _reports(self) -> list[VisitReport]:
-        """Return the visits that ended since the last advance. Resumes paused runs that must be entered again."""
+        """Return the reports of visits that ended since the last advance. Also resumes the paused runs of open visits
+        if the flow run was resumed.
+        """
         visits = list(FlowVisit.objects.open().filter(flow_run=self.flow_run, session__isnull=False).order_by("pk"))
         runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id])
         reports = []
@@ -257,24 +266,23 @@ class _Advance:
             if run.state.terminal:
                 reports.append(report_of(visit, run))
             elif visit.reentry is not None and run.state is RunStatus.PAUSED:
-                self._enter_again(visit, run)
+                self._resume_visit(visit, run)
         return reports
 
-    def _enter_again(self, visit: FlowVisit, run: AgentRun) -> None:
-        """Resume the run of a visit, because its flow was resumed."""
+    def _resume_visit(self, visit: FlowVisit, run: AgentRun) -> None:
         message = visit.reentry or None
         FlowVisit.objects.filter(pk=visit.pk).update(reentry=None)
         try:
             resuming.resume(run.pk, by=f"flow:{self.flow_run.pk}", message=message, source=Source.WORKER)
         except Refusal as error:
             # The run stays paused, and its page shows the reason; a person decides.
-            log.warning("a node cannot be entered again: %s", error, extra={"run_id": str(run.pk)})
+            log.warning("the run of a node cannot be resumed: %s", error, extra={"run_id": str(run.pk)})
 
     def _open(self, decisions: Decisions) -> list[VisitReport]:
-        """Open the runs of the starts that have none. Returns the failures."""
-        failures = []
+        """Open a run for each visit to start, and clear the list of visits. Returns the reports of the failures."""
         if flow_transitions.has_ended(decisions):
             return []
+        failures = []
         for start in decisions.starts:
             if start.visit.key in self.sessions:
                 continue
@@ -289,7 +297,8 @@ class _Advance:
         decisions.starts.clear()
         return failures
 
-    def _with_run(self, event: Happened) -> Happened:
+    def _with_run(self, event: NewEvent) -> NewEvent:
+        """Return the event with the ID of the run that was opened for its visit, if it starts one."""
         payload, visit = event.payload, event.visit
         run = self.sessions.get(visit.key) if visit is not None else None
         if run is None or not isinstance(payload, NodeStarted):

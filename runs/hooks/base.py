@@ -1,4 +1,4 @@
-"""The `Hook` interface: events, kinds, context and verdicts of a hook."""
+"""The interface of a hook: its events, its context and its verdicts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import JsonValue as JSON
 
 __all__ = ["JSON", "Hook", "HookContext", "HookEvent", "InvalidHook", "Verdict", "VerdictKind"]
 
-MAX_REASON = 1_000
-MAX_MESSAGE = 20_000
+#: Maximum characters of a verdict's reason, and of a message. Longer ones are cut.
+MAX_REASON, MAX_MESSAGE = 1_000, 20_000
 
 
 class HookEvent(StrEnum):
@@ -28,6 +28,7 @@ class HookEvent(StrEnum):
     AGENT_STOP = "AgentStop"  # before a run completes
 
 
+#: The events that are not about a tool call.
 TURN_EVENTS = frozenset({HookEvent.AGENT_START, HookEvent.TURN_START, HookEvent.TURN_END, HookEvent.AGENT_STOP})
 
 
@@ -44,7 +45,7 @@ class VerdictKind(StrEnum):
     CONTINUE = "continue"
 
 
-#: The verdicts of an event, the strongest first.
+#: The verdicts about a tool call, and those at the other events, the strongest first.
 CALL_ORDER = (VerdictKind.DENY, VerdictKind.ASK, VerdictKind.MODIFY_ARGS, VerdictKind.ALLOW)
 TURN_ORDER = (VerdictKind.STOP, VerdictKind.SYSTEM_MESSAGE, VerdictKind.APPEND_CONTEXT, VerdictKind.CONTINUE)
 #: The verdicts that only a guard may return.
@@ -60,19 +61,19 @@ class Verdict:
     """A decision of a hook. Use the constructors, such as `Verdict.deny("too expensive")`."""
 
     kind: VerdictKind
-    #: The reason; for messages, their text.
+    #: The reason, or the text of a message.
     text: str = ""
     #: The new arguments, for `modify_args`.
     arguments: Mapping[str, JSON] | None = None
 
     @classmethod
     def allow(cls) -> Verdict:
-        """Allow the call. The same as returning None."""
+        """Allow the call, like None."""
         return cls(VerdictKind.ALLOW)
 
     @classmethod
     def deny(cls, reason: str) -> Verdict:
-        """Refuse the call. The model gets the reason as its result."""
+        """Refuse the call. The model gets the reason as the result."""
         return cls(VerdictKind.DENY, reason)
 
     @classmethod
@@ -87,7 +88,7 @@ class Verdict:
 
     @classmethod
     def proceed(cls) -> Verdict:
-        """Continue. The same as returning None."""
+        """Continue, like None."""
         return cls(VerdictKind.CONTINUE)
 
     @classmethod
@@ -108,7 +109,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class HookContext:
-    """The facts about the run that a hook gets. Each hook gets a copy, so changes have no effect."""
+    """The facts about the run that a hook gets. Each hook gets its own copy, so its changes have no effect."""
 
     event: HookEvent
     run_id: str
@@ -119,20 +120,20 @@ class HookContext:
     cost_usd: Decimal = Decimal(0)
     #: The agent's settings.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    #: For a tool call: the tool, its declared effect and the call's ID.
+    #: The tool, its declared effect and the ID of the call; empty at events that are not about a tool call.
     tool_name: str = ""
     effect: str = ""
     call_id: str = ""
     #: The exact arguments: an object, or a text if the model did not send a JSON object.
     arguments: Mapping[str, JSON] | str = field(default_factory=dict)
-    #: PostToolUse: the output. PostToolUseFailure: the error.
+    #: The output at PostToolUse, the error at PostToolUseFailure.
     output: JSON = None
-    #: TurnEnd and AgentStop: the text of the last answer.
+    #: The text of the last answer, at TurnEnd and AgentStop.
     answer: str = ""
 
 
 class Hook:
-    """The base class of hooks. One instance is made for each use in a definition, and is shared by its runs.
+    """The base class of hooks. Each use in a definition has one instance, which its runs share.
 
     A hook must be repeatable: if a worker dies before the verdict is stored, the next worker calls the hook again.
     """
@@ -140,15 +141,15 @@ class Hook:
     #: The name in definitions.
     name: ClassVar[str] = ""
     events: frozenset[HookEvent] = frozenset()
-    #: Whether the hook is a guard. A guard that raises, takes too long or returns an invalid verdict denies the call or
-    #: stops the run. Other hooks are observers: such a failure has no effect, and they can only add messages.
+    #: Whether the hook is a guard. If a guard raises, takes too long or returns an invalid verdict, the call is denied
+    #: or the run stopped. Other hooks are observers: they can only add messages, and their failures have no effect.
     guard: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Read the options of the definition. Raise ValueError if they are invalid."""
+        """Read the options of the definition. Raises ValueError if they are invalid."""
         if options:
             raise ValueError(f"unknown option {sorted(options)[0][:64]!r}")
 
     def decide(self, context: HookContext) -> Verdict | None:
-        """Return the verdict. None: allow, or continue."""
+        """Return the verdict. None means to allow the call, or to continue."""
         raise NotImplementedError

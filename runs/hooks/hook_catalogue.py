@@ -11,7 +11,7 @@ from runs.hooks.guards import BUILTIN
 
 
 class HookCatalogue(Catalogue[type[Hook]]):
-    """Hooks as classes, which are made with the options of each use."""
+    """The classes of hooks by name. `make` creates a hook for each use in a definition."""
 
     kind = "hook"
     group = "agentops.hooks"
@@ -21,7 +21,7 @@ class HookCatalogue(Catalogue[type[Hook]]):
         hooks = [each for each in members_of(value) if _is_hook(each)]
         if not hooks:
             raise ExtensionFailed(extension.source, "contains no subclass of Hook with a name")
-        # A module may import a known hook to extend it.
+        # A module may import a known hook to extend it; this does not add the hook again.
         return [hook for hook in hooks if not self._is_known(hook)]
 
     def make(self, extension: Extension, candidate: type[Hook]) -> tuple[str, type[Hook]]:
@@ -36,7 +36,7 @@ HOOKS = HookCatalogue({hook.name: ready(hook) for hook in BUILTIN})
 
 
 def make(name: str, options: Mapping[str, Any]) -> Hook:
-    """Return the hook of this name with these options. Raises `InvalidHook`."""
+    """Create the hook of this name with these options. Raises `InvalidHook`."""
     hook = HOOKS.get(name)
     if hook is None:
         raise InvalidHook(f"unknown hook {name[:64]!r}; use one of: {', '.join(HOOKS.names())}")

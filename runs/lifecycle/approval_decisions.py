@@ -1,4 +1,4 @@
-"""Decisions about approvals: by people and programs, and by expiry. The same run always continues."""
+"""Decisions about approvals: by people and programs, and by expiry. No decision opens a new run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
 from runs.database_errors import done_alone
-from runs.errors import RunNotFound
-from runs.hooks.argument_diffs import argument_diff
-from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
+from runs.hooks.deciding import argument_diff
+from runs.lifecycle import approval_rows, inbox, moves, session_subagents, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical, fits_a_column
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
@@ -30,14 +29,16 @@ from timeline.log import Entry, append
 from timeline.models import Source
 
 State = Approval.State
+#: Maximum characters of a message, and of changed arguments as JSON.
 MAX_MESSAGE = 10_000
 MAX_ARGUMENTS = 1_000_000
-#: Status reason of a run that returns to the queue.
+#: Status reason of a run that returns to the queue after a decision.
 REASON = "approval_decided"
 DENIED = "A person denied this call, so it was not run."
 EXPIRED = "Nobody approved this call in time, so it was not run."
 #: The prefix of the placeholder for a redacted secret.
 PLACEHOLDER = "[REDACTED:"
+#: Maximum number of approvals that a sweep expires.
 BATCH = 100
 
 
@@ -61,7 +62,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class DecisionResult:
-    """The decided approval. `is_new`: whether this request made the decision."""
+    """The decided approval. `is_new`: this request made the decision, and did not repeat an earlier one."""
 
     approval: Approval
     run: AgentRun
@@ -71,15 +72,13 @@ class DecisionResult:
 def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> DecisionResult:
     """Approve or deny the call that a run waits for, and queue the run.
 
-    Of several concurrent decisions the first counts: the others raise `approval_decided`, which names the decision and
-    its author. A repetition by the same person succeeds.
+    The first of several concurrent decisions counts. Raises `Conflict` with the code `approval_decided` for the others,
+    with the decision and its author. If the same person repeats a decision, the repetition succeeds. Also raises
+    `RunNotFound`, `Invalid`, and `Conflict` or `NotFound` if the call has no approval.
     """
     _check(decision)
     with transaction.atomic():
-        # NO KEY, as for a command: see runs.lifecycle.inbox.
-        run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
-        if run is None:
-            raise RunNotFound(f"no run {run_id}")
+        run = inbox.lock_run(run_id)
         approval = Approval.objects.select_related("call__message").filter(run=run, call=call_id).first()
         if approval is None:
             raise _no_approval(run, call_id)
@@ -92,7 +91,7 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
         approval.always = decision.always
         _settle(approval, decision.state, by=by)
         if session_subagents.is_subagent(run):
-            subagent_approvals.go_on(approval, Source.WEB)  # its program closes the call
+            session_subagents.continue_run(approval, Source.WEB)  # the program of the session closes the call
         else:
             _carry_out(approval)
         chaos.point("decision.in_transaction")
@@ -100,8 +99,9 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
 
 
 def _carry_out(approval: Approval) -> None:
+    """Close the call if it was denied, and queue the run."""
     if approval.state == State.DENIED:
-        _deny(approval, denial_text(approval))
+        _deny(approval)
     else:
         append(approval.run_id, [approval_rows.resolved_event(approval)], source=Source.WEB)
     _queue(approval.run, Source.WEB)
@@ -113,7 +113,7 @@ def denial_text(approval: Approval) -> str:
 
 
 def expire_due() -> int:
-    """End the expired approvals, by the database's clock. Returns how many. Called by every sweep."""
+    """End the approvals that have expired by the database's clock. Returns how many. Called by every sweep."""
     due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
     return sum(_expire_safely(run_id) for run_id in due.values_list("pk", flat=True)[:BATCH])
 
@@ -129,6 +129,7 @@ def exact_arguments(call: AgentRunToolCall) -> Mapping[str, Any] | str:
 
 
 def _check(decision: Decision) -> None:
+    """Raise `Invalid` if a part of the decision is not allowed or cannot be stored."""
     if len(decision.message) > MAX_MESSAGE:
         raise Invalid(f"the message must have at most {MAX_MESSAGE} characters", pointer="/message")
     if not decision.approves and (decision.arguments is not None or decision.always):
@@ -138,13 +139,13 @@ def _check(decision: Decision) -> None:
     text = canonical(decision.arguments)
     if len(text) > MAX_ARGUMENTS:
         raise Invalid(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
-    # Do not check only the JSON text: a program may contain the six characters with which JSON escapes NUL.
+    # The JSON text alone does not tell: a value may contain the six characters with which JSON escapes NUL.
     if not fits_a_column(text) and BARE.clean(cast("Any", decision.arguments))[0] != decision.arguments:
         raise Invalid("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
 
 
 def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
-    """Store the approver's arguments. Redacted values that are unchanged keep their secret."""
+    """Store the approver's arguments. Redacted values that the approver left unchanged keep their secret."""
     exact = exact_arguments(approval.call)
     restored = restored_arguments(edited, approval.arguments, exact)
     if PLACEHOLDER in canonical(restored) and PLACEHOLDER not in canonical(exact):
@@ -157,32 +158,30 @@ def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
         approval.changes = REDACTOR.clean(cast("Any", changes))[0]
 
 
-def restored_arguments(edited: Any, shown: Any, exact: Any) -> Any:
-    """Return the edited value, with each unchanged redacted value replaced by its exact one."""
-    if canonical(edited) == canonical(shown):
+def restored_arguments(edited: Any, redacted: Any, exact: Any) -> Any:
+    """Return the edited value, with each part that equals its redacted form replaced by its exact form."""
+    if canonical(edited) == canonical(redacted):
         return exact
-    if isinstance(edited, Mapping) and isinstance(shown, dict) and isinstance(exact, Mapping):
-        return {name: restored_arguments(value, shown.get(name), exact.get(name)) for name, value in edited.items()}
-    if isinstance(edited, list) and isinstance(shown, list) and isinstance(exact, list):
-        known = list(zip(shown, exact, strict=False))
-        pairs = [known[at] if at < len(known) else (None, None) for at in range(len(edited))]
-        return [restored_arguments(value, *pair) for value, pair in zip(edited, pairs, strict=True)]
+    if isinstance(edited, Mapping) and isinstance(redacted, dict) and isinstance(exact, Mapping):
+        return {name: restored_arguments(value, redacted.get(name), exact.get(name)) for name, value in edited.items()}
+    if isinstance(edited, list) and isinstance(redacted, list) and isinstance(exact, list):
+        originals = zip(redacted, exact, strict=False)
+        return [restored_arguments(value, *next(originals, (None, None))) for value in edited]
     return edited
 
 
 def _settle(approval: Approval, state: Approval.State, *, by: str = "") -> None:
+    """Save the final state of the approval, and the other parts of the decision that the caller has set."""
     approval.state, approval.decided_by, approval.decided_at = state, by[:200], database_clock.now()
     approval.save(update_fields=["state", "decided_by", "decided_at", "message", "always", "changes"])
 
 
-def _deny(approval: Approval, text: str, source: Source = Source.WEB) -> None:
-    """Close the call, which was never started. The model sees the text as its result."""
-    call = approval.call
+def _deny(approval: Approval, source: Source = Source.WEB) -> None:
+    """Close the call, which was never started, with the denial as its result."""
+    call, result = approval.call, CallResult(ToolStatus.DENIED, denial_text(approval))
     position = transcript.last_position(call.run_id) + 1
     event: Entry = approval_rows.resolved_event(approval)
-    closed = tool_results.close(
-        call, CallResult(ToolStatus.DENIED, text), position=position, epoch=None, source=source, before=[event]
-    )
+    closed = tool_results.close(call, result, position=position, epoch=None, source=source, before=[event])
     writes.write(closed.commit)
 
 
@@ -192,6 +191,7 @@ def _queue(run: AgentRun, source: Source) -> None:
 
 
 def _no_approval(run: AgentRun, call_id: UUID) -> Refusal:
+    """Return the error for a call without an approval: it does not exist, or needs none."""
     call = AgentRunToolCall.objects.filter(run=run, pk=call_id).first()
     if call is None:
         return NotFound("no such tool call in this run", code="tool_call_not_found")
@@ -201,7 +201,7 @@ def _no_approval(run: AgentRun, call_id: UUID) -> Refusal:
 
 
 def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision, by: str) -> DecisionResult:
-    """Answer a decision that comes too late: a repetition succeeds, any other raises `approval_decided`."""
+    """Return the result of a decision that repeats the earlier one. Raises `Conflict` for any other decision."""
     is_same = (approval.state, approval.decided_by, approval.always) == (decision.state, by[:200], decision.always)
     if is_same and decision.arguments is None and approval.message == REDACTOR.clean_text(decision.message)[0]:
         return DecisionResult(approval, run, is_new=False)
@@ -213,6 +213,8 @@ def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision,
 
 
 def _expire_safely(run_id: UUID) -> bool:
+    """Expire the approval of a run. Returns whether it was pending. An error is logged."""
+
     def act() -> bool:
         with transaction.atomic():
             return _expire(run_id)
@@ -221,30 +223,34 @@ def _expire_safely(run_id: UUID) -> bool:
 
 
 def _expire(run_id: UUID) -> bool:
+    """Expire the approval of a run, and queue or pause the run. Returns False if it is no longer due."""
     due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
     run = due.select_for_update(skip_locked=True, no_key=True, of=("self",)).filter(pk=run_id).first()
     if run is None:
-        return False  # decided in the meantime, or by another sweep
+        return False  # decided in the meantime, or another sweep expires it
     approval = Approval.objects.select_related("call__message").get(run=run, state=State.PENDING)
     approval.call.run = approval.run = run
     _settle(approval, State.EXPIRED)
     if approval.pauses_on_expiry:
         _pause(approval)
     else:
-        _deny(approval, EXPIRED, Source.POLICY)
+        _deny(approval, Source.POLICY)
         _queue(run, Source.POLICY)
     chaos.point("expiry.in_transaction")
     return True
 
 
 def _pause(approval: Approval) -> None:
+    """Pause a run whose approval has expired, and notify people."""
     run, reason = approval.run, PauseReason.ESCALATED
     detail = f"Nobody decided about {approval.tool_name} until {approval.expires_at:%Y-%m-%d %H:%M} UTC."
     transitions.move(
-        run, RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), source=Source.POLICY, reason=reason,
-        events_before=[approval_rows.resolved_event(approval)], not_before=None,
-    )  # fmt: skip
-    title, _ = REDACTOR.clean_text(f"Escalated: {run.title or run.agent_config.get('agent_id') or run.pk}")
-    notifications.notify(
-        run.project_id, kind=notifications.Kind.ESCALATED, title=title, text=detail, run_id=run.pk
-    )  # fmt: skip
+        run,
+        RunStatus.PAUSED,
+        RunPaused(reason=reason, detail=detail),
+        source=Source.POLICY,
+        reason=reason,
+        events_before=[approval_rows.resolved_event(approval)],
+        not_before=None,
+    )
+    moves.notify_members(run, notifications.Kind.ESCALATED, "Escalated", detail)

@@ -1,4 +1,7 @@
-"""The rows of approvals: created when their run begins to wait, ended with that wait. They never change a status."""
+"""The rows of approvals. They are created when their run begins to wait, and end with that wait.
+
+No function here changes the status of a run.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from typing import Any, cast
 from agentops.accounts import notifications
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from runs.lifecycle import moves
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
 from runs.statuses import ToolStatus, WaitReason
-from timeline.events.hook import ApprovalRequested, ApprovalResolved
+from timeline.display import preview
+from timeline.events.tool import ApprovalRequested, ApprovalResolved
 from timeline.log import Entry
-from timeline.preview import preview
 
 State = Approval.State
-#: The result of an approved call whose program was ended while a person decided: approved, but not run.
+#: The result of an approved call that could not run, because its program was ended while a person decided.
 REQUEST_AGAIN = "Not run yet: the session was closed until a person had decided. The call is approved. Request it again"
 JSONObject = Mapping[str, Any]
 
@@ -29,9 +33,11 @@ class ApprovalRequest:
 
     arguments: JSONObject | str
     reason: str
-    #: The hook or rule that requests approval.
+    #: The hook that requests approval (`hook:<name>`), `rule` or `tool`.
     requested_by: str
+    #: Seconds.
     expires_s: float
+    #: Whether the run pauses when the approval expires. By default, the call is denied and the run continues.
     pauses_on_expiry: bool = False
 
 
@@ -53,50 +59,56 @@ def new_approval(run: AgentRun, call: AgentRunToolCall, request: ApprovalRequest
 
 
 def save_request(approval: Approval) -> None:
-    """Insert the row and notify the project, in the transaction of the move."""
-    run = approval.run
-    name = run.title or run.agent_config.get("agent_id") or run.pk
-    title, _ = REDACTOR.clean_text(f"Approval of {approval.tool_name}: {name}")
+    """Insert the row and notify the members of the project, in the transaction of the move."""
     arguments = preview(canonical(approval.arguments), notifications.MAX_TEXT // 2)[0]
     expiry = f"Expires at {approval.expires_at:%Y-%m-%d %H:%M} UTC."
     text = "\n".join(filter(None, [f"{approval.tool_name} {arguments}", approval.reason, expiry]))
-    notification = notifications.notify(
-        run.project_id, kind=notifications.Kind.APPROVAL, title=title, text=text, run_id=run.pk
-    )
-    approval.notification_id = notification.pk
+    subject = f"Approval of {approval.tool_name}"
+    approval.notification_id = moves.notify_members(approval.run, notifications.Kind.APPROVAL, subject, text).pk
     approval.save(force_insert=True)
 
 
 def requested_event(approval: Approval) -> Entry:
-    """Return the event of a request. It contains a preview of the arguments; the row has all of them."""
+    """Return the event of a request. It contains a preview of the arguments; the row contains all of them."""
     call = approval.call
     payload = ApprovalRequested(
-        call_id=call.call_id, tool_name=call.tool_name, reason=approval.reason or None, by=approval.requested_by,
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        reason=approval.reason or None,
+        by=approval.requested_by,
         arguments=preview(canonical(approval.arguments))[0],
-    )  # fmt: skip
+    )
     return Entry(payload, step=call.step_number, ref_id=call.pk)
 
 
 def resolved_event(approval: Approval) -> Entry:
-    """Return the event of a decision, with the changes to the arguments."""
+    """Return the event of the end of an approval, with the changes to the arguments."""
     call = approval.call
     payload = ApprovalResolved(
-        call_id=call.call_id, tool_name=call.tool_name, decision=approval.state, by=approval.decided_by or None,
-        reason=approval.message or None, diff=approval.changes, always=approval.always,
-    )  # fmt: skip
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        decision=approval.state,
+        by=approval.decided_by or None,
+        reason=approval.message or None,
+        diff=approval.changes,
+        always=approval.always,
+    )
     return Entry(payload, step=call.step_number, ref_id=call.pk)
 
 
 def approved(call: AgentRunToolCall) -> Approval | None:
-    """Return the approval of this call, if it was approved."""
+    """Return the approval of this call; None if it was not approved."""
     return Approval.objects.filter(call=call, state=State.APPROVED).select_related("call").first()
 
 
 def approved_before(call: AgentRunToolCall, arguments: JSONObject | str) -> Approval | None:
-    """Return the approval of an identical earlier call that could not run: see `REQUEST_AGAIN`. It is valid once."""
-    earlier = Approval.objects.filter(
-        run=call.run_id, tool_name=call.tool_name, state=State.APPROVED, call__status=ToolStatus.ERROR, call__starts=0
-    ).select_related("call").order_by("-pk").first()  # fmt: skip
+    """Return the approval of an identical earlier call that could not run (see `REQUEST_AGAIN`); None without one.
+
+    Such an approval is valid for one call.
+    """
+    approvals = Approval.objects.filter(run=call.run_id, tool_name=call.tool_name, state=State.APPROVED)
+    not_run = approvals.filter(call__status=ToolStatus.ERROR, call__starts=0)
+    earlier = not_run.select_related("call").order_by("-pk").first()
     if earlier is None:
         return None
     later = AgentRunToolCall.objects.filter(run=call.run_id, tool_name=call.tool_name, pk__gt=earlier.call_id)
@@ -119,9 +131,9 @@ def is_pending(run: AgentRun) -> bool:
 
 
 def cancel(run: AgentRun) -> list[Entry]:
-    """End the pending approval of a run that is paused or stopped, in the transaction of the move. Returns its event.
+    """Cancel the pending approval of a run that ends or pauses, in the transaction of the move. Returns its event.
 
-    A run that waits for no approval costs no query.
+    Sends no query if the run waits for no approval.
     """
     if run.status_reason != WaitReason.APPROVAL:
         return []

@@ -21,7 +21,7 @@ CONTROL_TYPES = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
 
 
 def pending_types(run_id: UUID) -> set[str]:
-    """Return the types of the unread commands. Called before each model call, so without the ORM."""
+    """Return the types of the commands without an outcome. Uses no ORM, because this precedes each model call."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     with connection.cursor() as cursor:
         cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
@@ -35,10 +35,10 @@ def mark_applied(commands: Iterable[RunCommand]) -> None:
 
 
 def close(run_id: UUID, to: RunStatus) -> None:
-    """End the open commands of a run that has just become `to`, a final status or paused.
+    """Give the open commands of a run an outcome, after its status has become `to`, which is paused or final.
 
-    A pause or a stop is superseded by the earlier event. A message is refused if no run will read it; messages to a
-    paused run stay open for the run that continues it.
+    A pause or a stop is superseded by this move. A message is refused if no run will read it; messages to a paused run
+    stay open for the run that continues it.
     """
     if not pending_types(run_id):
         return

@@ -13,35 +13,35 @@ from django.db import transaction
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.accounts.models import Project
-from agentops.base import database_clock
-from agentops.base.limits import schema_checks
+from agentops.base import database_clock, schema_checks
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import MODEL_INPUT
 from agentops.base.refusals import Invalid
 from runs.agents import budgets, output_schema
-from runs.agents.child_limits import ChildLimits, child_limits
+from runs.agents.budgets import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
-from runs.conversation.message_text import SHORT_PREVIEW, text_of
+from runs.conversation.transcript import SHORT_PREVIEW, text_of
 from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
-from runs.lifecycle import command_outcomes, inbox, run_lines
+from runs.lifecycle import command_outcomes, inbox, moves
 from runs.lifecycle.moves import PHASES
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers
 from runs.providers.messages import canonical, content_of, request
-from runs.providers.retry_limits import retry_limits
-from runs.tools import roots
+from runs.providers.remote import PACKAGE, code_version_of
+from runs.providers.retries import retry_limits
+from runs.tools import rooted_files
+from runs.tools.call_limits import parallel_limit
 from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import CONFIG_KEY
-from runs.tools.parallel import parallel_limit
 from runs.tools.sandbox import switches
 from timeline import log
-from timeline.events.child import ChildRunStarted
+from timeline.display import preview
 from timeline.events.run import RunCreated
+from timeline.events.work import ChildRunStarted
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
-from timeline.preview import preview
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
@@ -73,9 +73,9 @@ class Origin:
 
     @property
     def run_kind(self) -> RunKind:
-        """The kind of the run that the new one continues or belongs to. Runs within a job are jobs too."""
-        before = self.resumed_from or (self.forked_at.run if self.forked_at is not None else self.parent_run)
-        return RunKind(before.run_kind) if before is not None else RunKind.SESSION
+        """The kind of the run that the new one continues or belongs to, so that runs within a job are jobs too."""
+        related = self.resumed_from or (self.forked_at.run if self.forked_at is not None else self.parent_run)
+        return RunKind(related.run_kind) if related is not None else RunKind.SESSION
 
     @property
     def steps(self) -> int:
@@ -95,8 +95,9 @@ class Opening:
     max_steps: int | None = None
     title: str = ""
     labels: list[str] = field(default_factory=list)
-    #: Default: the kind of the run that it continues or belongs to.
+    #: None: the kind of the run that the new run continues or belongs to.
     run_kind: RunKind | None = None
+    #: The name of the creator.
     by: str = ""
     #: The message of a resume or a fork, also contained in the user messages. It is recorded as a command of the new
     #: run.
@@ -112,10 +113,16 @@ def create(
     *,
     by: str,
     parent_id: UUID | None = None,
+    on_pause: str = "",
     front_end_tools: FrontEndTools = (),
     **options: Any,
 ) -> AgentRun:
-    """Create a queued run of `agent`. Everything is validated before the first write."""
+    """Create a queued run of `agent`. Everything is validated before the first write. `options`: fields of `Opening`.
+
+    `on_pause`: a value of `OnChildPause`, if a call of the parent waits for the run.
+
+    Raises `InvalidAgent`, `MessageEmpty`, `InvalidMaxSteps` and `Invalid`.
+    """
     check_agent(agent)
     if not _has_content(prompt):
         raise MessageEmpty("a run requires a prompt", pointer="/prompt")
@@ -125,7 +132,7 @@ def create(
         return open_run(project, agent, opening)
     with transaction.atomic():
         parent = lock_parent(project, parent_id)
-        run = open_run(project, agent, opening, Origin(parent_run=parent))
+        run = open_run(project, agent, opening, Origin(parent_run=parent, on_pause=on_pause))
         add_child_event(parent, run)
     return run
 
@@ -138,7 +145,7 @@ def add_child_event(parent: AgentRun, child: AgentRun) -> None:
 
 
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
-    """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
+    """Write a queued run in one transaction, and wake a worker after the commit. The caller has checked the opening."""
     origin = origin or Origin()
     # The prompt column is redacted like the messages, because a run that starts over begins with it.
     opening = replace(opening, turns=[_redacted(turn) for turn in opening.turns])
@@ -157,7 +164,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             resumed_from=before,
             schedule_id=opening.schedule_id,
             **origin.columns,
-            **_placement(agent, origin),
+            **_placement(agent, opening, origin),
             forked_from=origin.forked_at.run if origin.forked_at else None,
             forked_at_step=origin.forked_at.step_number if origin.forked_at else None,
             step_base=origin.steps,
@@ -174,30 +181,36 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         run.save(force_insert=True)
         entries = [Entry(_created_event(opening, origin, run), phase=Phase.QUEUED)]
         if opening.message is not None:
-            command, received_event = inbox.opening_turn(run.pk, opening.message, by=opening.by)
+            command = inbox.opening_message(run.pk, opening.message, by=opening.by)
             command.save(force_insert=True)
             command_outcomes.mark_applied([command])
-            entries.append(received_event)
+            entries.append(replace(inbox.received_event(command), phase=Phase.QUEUED))
         messages = transcript.add_requests(
             run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
         )
         message_entries = [replace(transcript.message_event(row), phase=Phase.QUEUED) for row, _ in messages]
         log.append(run.pk, [*entries, *message_entries], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
-        run_lines.opened(run)
+        moves.log_creation(run)
         wake(run)
     return run
 
 
-def _placement(agent: Agent | None, origin: Origin) -> dict[str, Any]:
-    """Return the queue and the priority of a new run: from its agent, or else from the run that it continues."""
-    continued = origin.forked_at.run if origin.forked_at is not None else origin.resumed_from
-    placed = agent or continued
-    return {} if placed is None else {"queue": placed.queue, "priority": placed.priority}
+def _placement(agent: Agent | None, opening: Opening, origin: Origin) -> dict[str, Any]:
+    """Return who may execute a new run: its queue, its priority, and of a durable function, the version of the code.
+
+    Queue and priority are those of its agent, or else of the run that it continues.
+    """
+    columns: dict[str, Any] = {
+        "code_version": code_version_of(opening.config),
+        "is_packaged": opening.config.get("provider") == PACKAGE,
+    }
+    source = agent or (origin.forked_at.run if origin.forked_at is not None else origin.resumed_from)
+    return columns if source is None else {**columns, "queue": source.queue, "priority": source.priority}
 
 
 def turn_of(message: str | None, media: Sequence[Media]) -> UserTurn:
-    """Return a user message with media."""
+    """Return a user message: the text alone, or a list of the text and the media."""
     return [*([message] if message else []), *media] if media else message or ""
 
 
@@ -205,15 +218,16 @@ def _redacted(turn: UserTurn) -> UserTurn:
     """Return a user message with redacted texts. Media are not changed."""
     if isinstance(turn, str):
         return cast("str", MODEL_INPUT.clean(turn)[0])
-    return [part if _is_binary(part) else MODEL_INPUT.clean(part)[0] for part in turn]
-
-
-def _is_binary(part: object) -> bool:
-    return isinstance(part, dict) and part.get("kind") == "binary"
+    return [
+        part if isinstance(part, dict) and part.get("kind") == "binary" else MODEL_INPUT.clean(part)[0] for part in turn
+    ]
 
 
 def lock_parent(project: Project, run_id: UUID) -> AgentRun:
-    """Return the parent of a new run, with its row locked, so that concurrent children cannot exceed the limit."""
+    """Return the parent of a new run, with its row locked, so that concurrent children cannot exceed the limit.
+
+    Raises `Invalid` if the parent does not exist, or may not have a further child.
+    """
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
@@ -233,24 +247,22 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
 
 def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
     """Yield the ancestors of a run, nearest first."""
-    seen = {run.pk}
-    # Each once: an imported run may be its own ancestor.
-    while run.parent_run is not None and run.parent_run_id not in seen:
-        seen.add(run.parent_run_id)
+    visited = {run.pk}
+    # Each only once, because an imported run may be its own ancestor.
+    while run.parent_run is not None and run.parent_run_id not in visited:
+        visited.add(run.parent_run_id)
         run = run.parent_run
         yield run
 
 
 def exceeded_depth(above: Iterable[AgentRun]) -> int | None:
-    """Return the depth limit that a new run below these ancestors (nearest first) would exceed; None without one."""
+    """Return the depth limit that a new run below these ancestors (nearest first) would exceed; None if none."""
     limits = (limits_of(run).depth for run in above)
     return next((limit for depth, limit in enumerate(limits, start=1) if depth > limit), None)
 
 
 def limits_of(run: AgentRun) -> ChildLimits:
-    """Return the limits for the descendants of a run. Runs of other programs have no settings, and get the site's
-    limits.
-    """
+    """Return the limits for the descendants of a run. External runs have no settings, so the site's limits apply."""
     return child_limits((run.agent_config.get("settings") or {}) if run.source == AgentRun.Source.NATIVE else {})
 
 
@@ -266,14 +278,18 @@ def check_agent(agent: Agent) -> None:
 
 
 def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
-    """Yield the reasons why a run of this agent could not start; the cause of each names the invalid part."""
+    """Yield the reasons why a run of this agent could not start. The `__cause__` of each is the original error."""
     tools = [tool for name in agent.tools if (tool := TOOLS.get(name)) is not None]
     checks: list[Callable[[], object]] = [
         lambda: providers.get(agent.provider).check(agent.model, agent.settings),
         lambda: TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model, "node": agent.slug}),
         lambda: switches.check(tools),
-        lambda: roots.check([tool.name for tool in tools if tool.reads_files], agent.settings),
-        lambda: roots.locate(agent.settings.get("root")) if agent.provider in providers.WORKING_IN_ROOT else None,
+        lambda: rooted_files.check_root([tool.name for tool in tools if tool.reads_files], agent.settings),
+        lambda: (
+            rooted_files.locate_root(agent.settings.get("root"))
+            if agent.provider in providers.WORKING_IN_ROOT
+            else None
+        ),
         lambda: budgets.run_limits(agent.settings),
         lambda: trimming.window_of(agent.settings),
         lambda: retry_limits(agent.settings),
@@ -307,7 +323,7 @@ def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) ->
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:
-    """Return a valid step budget, from 1 to the cap of a lineage; the default for null. Raises `InvalidMaxSteps`."""
+    """Return a step budget that is valid: from 1 to the cap of a lineage. None: `default`. Raises `InvalidMaxSteps`."""
     if value is None:
         return int(default)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
@@ -317,24 +333,24 @@ def checked_max_steps(value: Any, *, default: int) -> int:
 
 
 def within_cap(steps: int) -> int:
-    """Return a previously accepted step budget, limited to the cap of a lineage, which may be lower."""
+    """Return an accepted step budget, reduced to the cap of a lineage if that was lowered since."""
     return min(steps, int(settings.AGENTOPS_MAX_TOTAL_STEPS))
 
 
 def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
-    """Return the instructions and the user messages of a new run.
+    """Return the first messages of a new run, each with its role: the instructions and the user messages.
 
-    Instructions appear once, at the start of a conversation: a resume continues a conversation that has them, and so
-    does a fork without new instructions.
+    A run that continues a conversation gets no instructions, because the conversation has them. A fork gets them if
+    they differ from those of the original run.
     """
     now = database_clock.now()
     rows: list[tuple[str, ModelRequest]] = []
     instructions = opening.config.get("instructions")
     if origin.forked_at is not None:
-        begins = "instructions" in _changed_fields(opening, origin.forked_at.run)
+        needs_instructions = "instructions" in _changed_fields(opening, origin.forked_at.run)
     else:
-        begins = origin.resumed_from is None or origin.starts_fresh
-    if instructions and begins:
+        needs_instructions = origin.resumed_from is None or origin.starts_fresh
+    if instructions and needs_instructions:
         rows.append((Role.SYSTEM, request(SystemPromptPart(instructions, timestamp=now))))
     rows += [(Role.USER, request(UserPromptPart(content_of(turn), timestamp=now))) for turn in opening.turns]
     return rows
@@ -363,15 +379,17 @@ def _created_event(opening: Opening, origin: Origin, run: AgentRun) -> RunCreate
 
 
 def text_of_turn(turn: UserTurn) -> str:
+    """Return the text of a user message; media become placeholders."""
     return text_of({"parts": [{"part_kind": "user-prompt", "content": turn}]})
 
 
 def _masked_text_of(turns: list[UserTurn]) -> str:
-    """Return the text of the first turn for titles and events, masked before it is cut."""
+    """Return the text of the first user message for titles and events, masked; empty without one."""
     return REDACTOR.clean_text(text_of_turn(turns[0]))[0] if turns else ""
 
 
 def _title(turns: list[UserTurn]) -> str:
+    """Return the default title: the first line of the first user message."""
     lines = _masked_text_of(turns).strip().splitlines()
     return lines[0][:MAX_TITLE] if lines else ""
 

@@ -1,9 +1,12 @@
-"""The runs of a flow's nodes: each visit of an agent, tool or human node is one conversation of ordinary runs."""
+"""The runs of a flow's nodes. At each visit of an agent, tool or human node, the flow opens an ordinary run.
+
+If that run is resumed, the run that continues it belongs to the same visit. Such a chain of runs is a conversation.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +14,13 @@ from pydantic import JsonValue
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Refusal
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.format import FixtureError, VisitMark
 from runs.flows.kernel.flow_decisions import VisitStart
 from runs.flows.kernel.snapshot import Visit
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
+from runs.lifecycle.inbox import PostResult
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import Agent, AgentRun, AgentRunMessage, FlowRun, FlowVisit
 from runs.providers import flow_node
@@ -24,10 +28,11 @@ from runs.providers.base import FixtureExhausted
 from runs.statuses import RunStatus, WaitReason
 
 ASK = "ask_user"
-#: Waits for a person. A pause of the flow does not affect them: they hold no worker, and may be answered during it.
+#: Reasons of waits for a person. Pausing the flow leaves such runs alone: they hold no worker, and a person may answer
+#: while the flow is paused.
 FOR_PEOPLE = frozenset({WaitReason.INPUT, WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL})
-#: The provider that numbers its answers across all runs of a node.
-RECORDINGS = "fixture"
+#: The provider that plays fixtures. It numbers its answers across all runs of a node.
+FIXTURES = "fixture"
 
 
 class CannotStart(Exception):
@@ -56,13 +61,14 @@ def open_node_run(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any])
         by=f"flow:{flow_run.pk}",
     )
     try:
-        creation.check_agent(agent or _unsaved(flow_run, config))
+        creation.check_agent(agent or _unsaved_agent(flow_run, config))
         return creation.open_run(flow_run.project, agent, opening, Origin(flow_run_id=flow_run.pk))
     except Refusal as error:
         raise CannotStart(error.code, str(error)) from error
 
 
 def _agent(flow_run: FlowRun, spec: Mapping[str, Any]) -> Agent:
+    """Return the agent of an agent node. Raises `CannotStart` if the project does not have it."""
     agent = Agent.objects.filter(project=flow_run.project_id, slug=spec["agent"]).first()
     if agent is None:
         raise CannotStart("agent_not_found", f"the project has no agent {spec['agent']!r}")
@@ -70,7 +76,7 @@ def _agent(flow_run: FlowRun, spec: Mapping[str, Any]) -> Agent:
 
 
 def _node_config(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the first message and the frozen agent of a tool node or a human node."""
+    """Return the prompt and the frozen agent for a tool node or a human node. The agent calls one tool."""
     settings: dict[str, Any] = {"tool_output_limit": None}
     if start.kind == "tool":
         tool = str(spec["tool"])
@@ -81,7 +87,8 @@ def _node_config(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any]) 
         tool, prompt = ASK, _as_text(start.request["question"])
         arguments = {"question": prompt}
         if start.request.get("choices"):
-            arguments["choices"] = [_as_text(choice) for choice in _list(start.request["choices"])]
+            choices = start.request["choices"]
+            arguments["choices"] = [_as_text(one) for one in (choices if isinstance(choices, list) else [choices])]
     settings[flow_node.CALL] = {"tool": tool, "arguments": arguments}
     return prompt, tool_config(flow_run.slug, flow_run.flow_version, tool, settings)
 
@@ -89,23 +96,27 @@ def _node_config(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any]) 
 def tool_config(slug: str, version: int, tool: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the frozen agent of a run that calls one tool."""
     return {
-        "agent_id": slug, "version": version, "provider": flow_node.NAME, "model": tool, "instructions": "",
-        "tools": [tool], "max_steps": 50, "settings": dict(settings), "policies": {},
-    }  # fmt: skip
+        "agent_id": slug,
+        "version": version,
+        "provider": flow_node.NAME,
+        "model": tool,
+        "instructions": "",
+        "tools": [tool],
+        "max_steps": 50,
+        "settings": dict(settings),
+        "policies": {},
+    }
 
 
-def _unsaved(flow_run: FlowRun, config: Mapping[str, Any]) -> Agent:
+def _unsaved_agent(flow_run: FlowRun, config: Mapping[str, Any]) -> Agent:
+    """Return an agent with this configuration, only to check it."""
     fields = {name: config[name] for name in ("provider", "model", "tools", "settings")}
     return Agent(project=flow_run.project, slug=flow_run.slug, **fields)
 
 
 def _title(node: JsonValue, prompt: str) -> str:
-    """Return the title of a node's run, masked before it is cut: half a secret is not recognised."""
+    """Return the title of a node's run. It is masked before it is cut: half a secret would not be recognised."""
     return REDACTOR.clean_text(f"{node}: {prompt}".split("\n", 1)[0])[0][:MAX_TITLE]
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else [value]
 
 
 def _as_text(value: JsonValue) -> str:
@@ -113,12 +124,12 @@ def _as_text(value: JsonValue) -> str:
 
 
 def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
-    """Return the number of a recording's entries that come before this visit.
+    """Return the number of a fixture's answers that come before this visit; 0 with other providers.
 
-    A recorded flow run names the visit of each call. Otherwise, these are the entries that earlier iterations have
-    played. Items of a forEach run concurrently, so each item then has one entry.
+    The fixture of a recorded flow run names the visit of each answer. With any other fixture, these are the answers
+    that earlier iterations have played. Items of a forEach run concurrently, so each item then has one answer.
     """
-    if agent.provider != RECORDINGS:
+    if agent.provider != FIXTURES:
         return 0
     recorded = _recorded_calls_before(agent.model, visit)
     if recorded is not None:
@@ -133,18 +144,16 @@ def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
 
 
 def _recorded_calls_before(model: str, visit: Visit) -> int | None:
-    """Return the number from the recording. None if it does not name visits, or if it is unreadable; the run reports
-    that.
-    """
+    """Return the number by a fixture that names visits; None if it names none, or if the fixture cannot be read."""
     try:
-        fixture = library.load(model, visit.node)
-    except (FixtureExhausted, FixtureError, library.FixtureNotFound):
+        fixture = fixture_files.load_named(model, visit.node)
+    except (FixtureExhausted, FixtureError, fixture_files.FixtureNotFound):
         return None
     return fixture.calls_before(VisitMark(iteration=visit.iteration, item=visit.item))
 
 
 def current_runs(sessions: Sequence[UUID]) -> dict[UUID, AgentRun]:
-    """Return the current run of each conversation, by the ID of its first run."""
+    """Return the newest run of each conversation, by the ID of the conversation's first run."""
     runs = AgentRun.objects.filter(root_run__in=sessions).exclude(status=RunStatus.RESUMED)
     return {run.root_run_id: run for run in runs}
 
@@ -156,25 +165,25 @@ def open_runs(flow_run: FlowRun) -> list[AgentRun]:
 
 
 def waits_for_person(run: AgentRun) -> bool:
-    """Return whether a run waits for an answer, an approval, or the outcome of a call."""
+    """Whether a run waits for an answer, an approval, or the outcome of a call."""
     return run.state is RunStatus.WAITING and run.status_reason in FOR_PEOPLE
 
 
 def pause_all(flow_run: FlowRun) -> None:
-    """Pause the runs of a flow run, except for waits for a person, in the caller's transaction."""
+    """Pause the runs of a flow run, except runs that wait for a person, in the caller's transaction."""
     for run in open_runs(flow_run):
         if not waits_for_person(run) and run.state is not RunStatus.PAUSED:
-            _ignoring_ends(inbox.pause, run, flow_run)
+            _post_command(inbox.pause, run, flow_run)
 
 
 def stop_all(flow_run: FlowRun) -> None:
     """Stop the runs of a flow run that has ended, in the caller's transaction."""
     for run in open_runs(flow_run):
-        _ignoring_ends(inbox.stop, run, flow_run)
+        _post_command(inbox.stop, run, flow_run)
 
 
-def _ignoring_ends(act: Any, run: AgentRun, flow_run: FlowRun) -> None:
+def _post_command(post: Callable[..., PostResult], run: AgentRun, flow_run: FlowRun) -> None:
     try:
-        act(run.pk, by=f"flow:{flow_run.pk}")
+        post(run.pk, by=f"flow:{flow_run.pk}")
     except Refusal:
         return  # it has ended in the meantime

@@ -1,7 +1,8 @@
-"""Concurrency limits of agents and projects ("places" for running runs), and queues of agents.
+"""Concurrency limits of agents and projects, and queues of agents.
 
-A run takes a place while its status is `running`, and none while it waits, so the children of a waiting parent can use
-its place. Limits are enforced by the claim. A run without a place stays queued, and is woken when a place is free.
+A limit is a number of places for running runs. A run takes a place while its status is `running`, and none while it
+waits, so the children of a waiting parent can use the parent's place. The claim enforces the limits. A run that gets no
+place stays queued, and is woken when a place is free.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import Any
 from uuid import UUID
 
 from agentops.accounts.models import Project
-from agentops.base.database.after_commit import after_commit
+from agentops.base.database.statements import after_commit
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, WorkerProcess
 from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
 
 #: Maximum number of runs that are woken when their queue changes. The sweep finds the others.
-MOST_WOKEN = 100
+MAX_WOKEN = 100
 
 
 def has_place(run: AgentRun) -> bool:
     """Whether a queued run may start now, by the limits of its agent and its project. Without limits, sends no query.
 
-    The caller has locked the run, in the transaction that starts it. The owners of a limit are locked after it, the
-    agent before the project: of two concurrent claims, the second counts the run of the first.
+    Called in the transaction that starts the run, which has locked the run. Then this locks the agent and the project
+    if they have a limit, so that the second of two concurrent claims counts the run of the first.
     """
     running = AgentRun.with_removed.running().filter(project=run.project_id)
     if run.agent is not None and not _has_place(run.agent, running.filter(agent=run.agent_id)):
@@ -34,6 +35,7 @@ def has_place(run: AgentRun) -> bool:
 
 
 def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
+    """Whether fewer than `max_running` runs of the owner are running. Locks the owner if it has a limit."""
     if owner.max_running is None:
         return True
     rows = type(owner).objects.select_for_update(no_key=True).filter(pk=owner.pk)
@@ -41,15 +43,25 @@ def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
     return limit is None or running.count() < limit
 
 
+def do_others_wait(run: AgentRun) -> bool:
+    """Whether a run waits for a worker of the queue of this run, or for its place."""
+    waiting = AgentRun.objects.runnable().filter(queue=run.queue)
+    if waiting.filter(is_packaged=False).exists() or is_awaited(run):
+        return True
+    packaged = waiting.filter(is_packaged=True)
+    return packaged.exists() and packaged.with_code(WorkerProcess.objects.packaged_agents()).exists()
+
+
 def is_awaited(run: AgentRun) -> bool:
     """Whether a queued run waits for the place of this running one. Without limits, sends no query.
 
-    Returns False if a place is free. If the queues served by workers are known, only runs of these count.
+    Returns False if a place is free. If it is known which queues have workers, only runs in these queues count, and of
+    agents of packages, only those whose code a worker has.
     """
     running = AgentRun.with_removed.running().filter(project=run.project_id)
     queued = AgentRun.objects.native().filter(project=run.project_id, status=RunStatus.QUEUED)
     if served := WorkerProcess.objects.served_queues() if _has_limit(run) else None:
-        queued = queued.filter(queue__in=served)
+        queued = queued.filter(queue__in=served).with_code(WorkerProcess.objects.packaged_agents())
     of_agent = run.agent is not None and _is_full(run.agent, running.filter(agent=run.agent_id))
     return (of_agent and queued.filter(agent=run.agent_id).exists()) or (
         _is_full(run.project, running) and queued.exists()
@@ -61,11 +73,12 @@ def _has_limit(run: AgentRun) -> bool:
 
 
 def _is_full(owner: Agent | Project, running: RunQuerySet) -> bool:
+    """Whether all places of the owner are taken. Locks nothing; False without a limit."""
     return owner.max_running is not None and running.count() >= owner.max_running
 
 
 def leave(run: AgentRun) -> None:
-    """Wake the next runs for the place that a run releases, after the commit. Without limits, does nothing."""
+    """Wake a run for each place that this run releases, after the commit. Without limits, does nothing."""
     if run.is_recorded:
         return
     if run.agent is not None and run.agent.max_running is not None:
@@ -77,11 +90,11 @@ def leave(run: AgentRun) -> None:
 def wake_next(project_id: UUID, agent_id: UUID | None = None) -> None:
     """Wake the first run that can take a free place, by priority and then by waiting time.
 
-    If the queues served by workers are known, only runs of these are woken. Uses the index `run_for_place`.
+    If it is known which queues have workers, only a run in these queues is woken. Uses the index `run_for_place`.
     """
     queued = AgentRun.objects.runnable().filter(project=project_id, status=RunStatus.QUEUED)
     if served := WorkerProcess.objects.served_queues():
-        queued = queued.filter(queue__in=served)
+        queued = queued.filter(queue__in=served).with_code(WorkerProcess.objects.packaged_agents())
     if agent_id is not None:
         queued = queued.filter(agent=agent_id)
     run = queued.order_by("priority", "queued_at").first()
@@ -90,18 +103,20 @@ def wake_next(project_id: UUID, agent_id: UUID | None = None) -> None:
 
 
 def follow(project: Project, slug: str, placement: Mapping[str, Any]) -> None:
-    """Give unended runs of an agent its new queue and priority, and wake the queued ones, after the commit.
+    """Give the unended runs of an agent its new queue and priority.
 
-    Called in the transaction that changes the agent, before its row is locked. Only the fields in `placement` change.
+    After the commit, at most `MAX_WOKEN` queued ones are woken. Only the fields in `placement` change. Does nothing if
+    the agent does not exist, or has these values. Called in the transaction that changes the agent, before its row is
+    locked.
     """
     changes = {name: placement[name] for name in ("queue", "priority") if name in placement}
     agent = Agent.objects.filter(project=project, slug=slug).exclude(**changes).only("pk").first() if changes else None
     if agent is None:
         return
-    # By completed_at, for the index `run_unended`. Ordered as parents and their children are locked.
+    # Filtered by completed_at for the index `run_unended`. Locked in the same order as parents and their children.
     unended = AgentRun.objects.unended().filter(agent=agent, completed_at=None).order_by("pk")
     rows = list(unended.select_for_update(no_key=True, of=("self",)).values_list("pk", "status"))
     AgentRun.objects.filter(pk__in=[run_id for run_id, _ in rows]).update(**changes)
     queued = AgentRun.objects.filter(pk__in=[run_id for run_id, status in rows if status == RunStatus.QUEUED])
-    for run in queued.order_by("queued_at")[:MOST_WOKEN]:
+    for run in queued.order_by("queued_at")[:MAX_WOKEN]:
         wake(run)

@@ -1,7 +1,7 @@
-"""Questions of an agent to a person: a tool call is the question, and the next message is its result.
+"""Questions of an agent to a person: a tool call is the question, and the next message to the run is the answer.
 
-The run waits without a worker. The answer becomes the result of the call, so each question has exactly one, and the run
-returns to the queue.
+The run waits without a worker. The answer becomes the result of the call, so each question has exactly one answer.
+Then the run returns to the queue.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runs.conversation import tool_results, tool_starts, transcript, writes
-from runs.conversation.open_calls import asking_calls
 from runs.conversation.tool_results import CallResult
+from runs.conversation.tool_starts import asking_calls
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus, WaitReason
@@ -18,7 +18,7 @@ from runs.tools import front_end_tools
 from timeline.events.run import RunPhase
 from timeline.models import Source
 
-#: Status reason of a run that returns to the queue.
+#: Status reason of a run that returns to the queue after an answer.
 REASON = "answered"
 
 
@@ -29,7 +29,7 @@ class OpenQuestion:
     call: AgentRunToolCall
     text: str
     choices: list[str]
-    #: Whether it is a tool of the front end, whose result is the answer.
+    #: Whether the call is one of a front-end tool, whose result is the answer.
     is_for_front_end: bool = False
 
 
@@ -59,7 +59,7 @@ def question_in(run: AgentRun, call: AgentRunToolCall) -> OpenQuestion:
 def answer(run: AgentRun, command: RunCommand) -> None:
     """Make a message the result of the call that asks, and queue the run, in the caller's transaction.
 
-    The caller has locked the row of the run, and knows that the run waits.
+    The caller has locked the row of the run, and has checked that the run waits for an answer.
     """
     call = asking_calls(run.pk).first()
     if call is not None:
@@ -69,7 +69,7 @@ def answer(run: AgentRun, command: RunCommand) -> None:
 
 
 def _close(call: AgentRunToolCall, text: str) -> None:
-    """Start and end the call at once. The answer is never cut."""
+    """Start the call, and close it with the text as its result, which is never cut."""
     started = tool_starts.start_call(call, attempt=0)
     call.save(update_fields=["status", "starts", "started_at"])
     result = CallResult(ToolStatus.COMPLETED, text, attempts=1)

@@ -1,6 +1,6 @@
-"""Create external runs, and move them to the statuses that their runners report.
+"""Create external runs, and set the statuses that their runners report.
 
-A runner reports past events, so any status that is not final may follow any other.
+A runner reports past events, so any status may follow any status that is not final.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentops.accounts.models import Project
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import tool_results, transcript
-from runs.lifecycle import approval_rows, command_outcomes, run_lines, summaries
+from runs.lifecycle import approval_rows, command_outcomes, moves, summaries
 from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
@@ -27,6 +27,7 @@ from timeline.events.run import RunCreated
 from timeline.log import AppendResult, Entry
 from timeline.models import Log, RunKind, Source
 
+#: Maximum characters of an agent's name.
 MAX_AGENT = 128
 
 
@@ -47,13 +48,13 @@ class ReportedRun:
     labels: Sequence[str] = ()
     #: The actor that creates it, as named in the audit log.
     by: str = ""
-    #: The time of its creation by the runner's clock, for past runs. Default: now.
+    #: The time of its creation by the runner's clock, for past runs. None: now.
     created_at: datetime | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def id_of_external(project: Project, external_id: str) -> UUID | None:
-    """Return the ID of the project's run with this external ID, even if retention is deleting it; or None."""
+    """Return the ID of the project's run with this external ID, also while it is being deleted; None without one."""
     runs = AgentRun._base_manager.filter(project=project, external_id=external_id)
     return runs.values_list("pk", flat=True).first()
 
@@ -121,9 +122,9 @@ def report(
 ) -> list[AppendResult]:
     """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
 
-    `at` is the time of the event. A file without times does not say when its run started; the time of the import is not
-    used for it. If the run ends, its open calls, commands and approval are closed first. Unless the end `is_final`,
-    calls stay open: the run may be reopened, and then gets their results.
+    `at` is the time of the event. An imported file without times does not say when its run started, so `started_at` is
+    not set then. If the run ends, its open calls, commands and approval are closed first. Unless the end `is_final`,
+    calls stay open, because the run may be reopened and receive their results.
     """
     is_timed, at = at is not None or source is not Source.IMPORT, at or database_clock.now()
     if to.terminal:
@@ -144,5 +145,5 @@ def report(
     if previous != run.status:
         log.announce_run(run.project_id, run.pk)
         if source is not Source.IMPORT:
-            run_lines.moved(run, to, reason, changes)
+            moves.log_move(run, to, reason, changes)
     return results

@@ -6,7 +6,7 @@ import re
 from uuid import UUID
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.tools.output import clip
 

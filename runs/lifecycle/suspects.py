@@ -1,4 +1,4 @@
-"""Handling of runs that may crash their workers: see runs.lifecycle.suspicion."""
+"""Find the runs that may crash their workers, set them aside, and count deaths: see runs.lifecycle.suspicion."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from timeline.events.run import RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
 
-#: The first pause before an attempt, as a fraction of a lease, and the maximum number of doublings.
-FIRST_PAUSE, DOUBLINGS = 0.25, 3
+#: The pause before the first attempt in a separate process, as a fraction of a lease. It doubles with each death.
+FIRST_PAUSE = 0.25
+MAX_DOUBLINGS = 3
 
 
 def waiting(limit: int) -> list[AgentRun]:
-    """Return the first suspected runs that may be claimed now."""
+    """Return at most `limit` suspected runs that may be claimed now: their lease has expired, or workers have died."""
     is_lapsed = Q(status=RunStatus.RUNNING)
-    # Read once, so that the deaths of each queued run need not be counted: that takes seconds with thousands of them.
+    # Counting the deaths of thousands of queued runs would take seconds, so only lineages with a death are counted.
     died = Attempt.objects.filter(end_reason__in=DEATHS, ended_at__isnull=False).values("run__root_run")
     runs = AgentRun.objects.runnable().filter(is_lapsed | Q(root_run__in=died))
     return list(runs.annotate(died=suspicion.deaths_in_step()).filter(is_lapsed | Q(died__gt=0))[:limit])
 
 
 def pause_s(deaths: int) -> float:
-    """Return the seconds that a run waits before its next attempt, after this number of deaths."""
+    """Return how many seconds a run waits before its next attempt, after this number of deaths."""
     if deaths < suspicion.ALONE_FROM:
         return 0.0
-    return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - suspicion.ALONE_FROM, DOUBLINGS))
+    return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - suspicion.ALONE_FROM, MAX_DOUBLINGS))
 
 
 def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
-    """Take a run from a dead worker, and move it to waiting. Returns False if it could not be taken.
+    """Take a run from a dead worker, and move it to waiting. Returns False if the run could not be taken.
 
-    It keeps its position in the queue. The claim by `owner` fences the old holder off.
+    The run keeps its position in the queue. The claim by `owner` fences the old holder off.
     """
     reason = WaitReason.RETRY_ALONE
     with transaction.atomic():
-        lapsed = AgentRun.objects.claimable().filter(pk=run_id, status=RunStatus.RUNNING)
+        lapsed = AgentRun.objects.claimable().of_workers().filter(pk=run_id, status=RunStatus.RUNNING)
         locked = lapsed.select_for_update(skip_locked=True, no_key=True, of=("self",))
         now = locked.annotate(now=Now()).values_list("now", flat=True).first()
         claimed = None if now is None else transitions.claim(run_id, owner, careful=False)
@@ -55,16 +56,20 @@ def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
             return False
         _close_open_turn(claimed)
         until = now + timedelta(seconds=wait_s)
-        payload = RunWaiting(reason=reason, until=until)
         transitions.move(
-            claimed.run, RunStatus.WAITING, payload, source=Source.WORKER, reason=reason, epoch=claimed.epoch,
+            claimed.run,
+            RunStatus.WAITING,
+            RunWaiting(reason=reason, until=until),
+            source=Source.WORKER,
+            reason=reason,
+            epoch=claimed.epoch,
             not_before=until,
-        )  # fmt: skip
+        )
     return True
 
 
 def _close_open_turn(claimed: ClaimedRun) -> None:
-    """Close the model call of the dead worker."""
+    """Close the model call that the dead worker has left open in the log, if any."""
     turn = log.open_turn(claimed.run.pk)
     if turn is not None:
         abandoned = LlmTurnAbandoned(attempt=turn.payload.get("attempt"), reason="worker_lost")
@@ -73,9 +78,10 @@ def _close_open_turn(claimed: ClaimedRun) -> None:
 
 
 def note_death_alone(owner: str) -> bool:
-    """Count the death of a process that held only this run. Returns False if it had released the run.
+    """Count the death of a process that held a single run. Returns False if the process had released the run.
 
-    Called by the worker that started the process and detected its end. The run can be taken over at once.
+    `owner` is the name of the process. Called by the worker that started it and detected its end. The run can then be
+    taken over at once.
     """
     with transaction.atomic():
         ended_count = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)

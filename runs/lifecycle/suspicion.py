@@ -1,9 +1,12 @@
-"""Isolate runs that may crash their workers. The rows decide at the claim how a run is tried.
+"""Isolate runs that may crash their workers. The stored attempts of a run decide, at the claim, how it is tried.
 
-The attempts of a run's current step record how many workers have died in it. A committed step clears the run, because
-the next step has no attempts yet. Without a death, a run is tried normally. After one death, it runs together with
-other runs, but only one such run at a time in each worker, so that a second death identifies the run. After further
-deaths, it runs alone in a separate process, after a growing pause; only a death there counts against it.
+They record how many workers have died in the run's current step:
+
+- No death: the run is claimed normally. A committed step clears a run, because the next step has no attempts yet.
+- One death: the run may share a worker with other runs, but each worker tries only one such run at a time, so that a
+  second death identifies the run.
+- Further deaths: the run is tried alone in a separate process, after a growing pause. Only deaths there count against
+  the run.
 """
 
 from __future__ import annotations
@@ -24,13 +27,17 @@ from runs.statuses import DEATHS, RunStatus
 ALONE_FROM = 2
 #: Separates the name of a worker from the number of a process that it starts for a single run.
 CHILD_SEPARATOR = "."
-#: How long a suspected run without a finished step delays the next one, as a fraction of a lease. A run that crashes
-#: workers does so early, because the tool that a dead worker had started is started again first.
+#: How long a suspected run that has not finished a step keeps its worker from trying another suspected run, as a
+#: fraction of a lease. A run that crashes workers does so early, because the tool that a dead worker had started is
+#: started again first.
 TRIAL = 0.5
 
 
 class Suspected(Exception):
-    """The run may not be claimed in this way now."""
+    """Workers have died in the run's current step, so this owner may not claim it now.
+
+    `lapsed`: the run is still `running`, but its lease has expired.
+    """
 
     def __init__(self, run_id: UUID, deaths: int, *, lapsed: bool) -> None:
         super().__init__(f"{deaths} workers have died in the current step of run {run_id}")
@@ -43,10 +50,10 @@ class Suspected(Exception):
 
 
 def deaths_in_step() -> Any:
-    """Return the expression for the number of workers that have died in the current step of a run.
+    """Return the SQL expression for the number of workers that have died in the current step of a run.
 
-    A worker whose lease has expired just now is not included. A run that continues another one inherits the deaths of
-    its step.
+    The holder of a lease that has expired, but was not taken over, is not included. A run that continues another run
+    inherits the deaths in its step.
     """
     died = (
         Attempt.objects.filter(

@@ -1,11 +1,11 @@
 """The only place that changes a run's status. `move` and `claim` each send a guarded UPDATE and append its event.
 
-Both are committed together. runs/statuses.py lists the allowed moves.
+The UPDATE and the event are committed together. runs/statuses.py lists the allowed moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,9 +27,7 @@ from runs.lifecycle import (
     causes,
     command_outcomes,
     moves,
-    pause_notifications,
     places,
-    run_lines,
     session_subagents,
     summaries,
     suspicion,
@@ -50,18 +48,23 @@ from runs.statuses import (
     WaitReason,
 )
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import LeaseLost, Source
 
-#: The status reason when a person's resume took a run from its worker.
+#: The end reason of an attempt whose run a person's resume took from its worker.
 KILLED = "killed"
 #: Status reasons of a queued run whose worker's death has not been handled yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
-#: Columns of the agent that a claim does not need. They may be large.
+#: Wait reason → the status reason of the queued run when its `not_before` has passed; else "cooldown_over".
+END_OF_WAIT: dict[str, str] = {
+    WaitReason.CHILDREN: "children_timed_out",
+    WaitReason.TIMER: "timer_over",
+    WaitReason.SIGNAL: "timed_out",
+}
+#: Columns of the agent that a claim does not read, because they may be large.
 OF_DEFINITION = [f"agent__{name}" for name in ("instructions", "tools", "settings", "policies")]
 
 
@@ -98,11 +101,11 @@ def move(
 ) -> None:
     """Change the status of `run` and append the event, in one transaction.
 
-    `run` is the state that the caller expects: the UPDATE only matches its status, and its `epoch` if one is given.
-    Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `events_before` are events to append
-    before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run that
-    ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and commands of a
-    run that ends or pauses are closed. Without a `savepoint`, an error ends the caller's transaction too.
+    The UPDATE only matches the status that `run` has in memory, and the `epoch` if one is given. If the row has changed
+    since, writes nothing and raises `MoveRefused`, or `LeaseLost` if an epoch was given. `changes` are further columns.
+    `events_before` are appended before the event of the move, like the `error` event of an error that causes the move.
+    A run that ends or pauses gets its summary, and its open calls, commands, approval and sub-agents are closed. A
+    pause that needs a person notifies the project. Without a `savepoint`, an error ends the caller's transaction too.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
@@ -122,21 +125,21 @@ def move(
         causes.save_errors(run, [*error, *events_before])
         log.announce_run(run.project_id, run.pk)
         if to is RunStatus.PAUSED:
-            pause_notifications.notify(run, payload, reason)
+            moves.notify_of_pause(run, payload, reason)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
             places.leave(run)
         if to is RunStatus.QUEUED:
             wake(run)
-        moves.notify(run, to, reason)
-        run_lines.moved(run, to, reason, changes)
+        moves.call_listeners(run, to, reason)
+        moves.log_move(run, to, reason, changes)
         if to.terminal:
             chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason
 
 
 def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: int | None) -> list[Entry]:
-    """End the records that cannot continue without the run. Returns the event of its approval."""
+    """Close the sub-agents, calls, commands and the approval of a run that ends or pauses. Returns events to append."""
     session_subagents.end_all(run, source=source, epoch=epoch)
     tool_results.close_open_calls(run, epoch=epoch, source=source)
     command_outcomes.close(run.pk, to)
@@ -144,18 +147,25 @@ def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: 
 
 
 def claim(
-    run_id: UUID, owner: str, expected: Mapping[str, Any] | None = None, *, careful: bool = True
+    run_id: UUID,
+    owner: str,
+    expected: Mapping[str, Any] | None = None,
+    *,
+    careful: bool = True,
+    remote: bool = False,
+    accepts: Callable[[AgentRun], bool] | None = None,
 ) -> ClaimedRun | None:
-    """Take the lease of a run. Returns None if it cannot be claimed, has no place, or another worker is faster.
+    """Take the lease of a run. Returns None if the run cannot be claimed, has no place, or another worker was faster.
 
-    Claims only while the columns of the run have the `expected` values. Raises `Suspected` if the run may crash its
-    workers and `owner` may not try it now; `careful` enables this check. Uses the database's clock. If a lease has
-    expired, its holder is dead or suspended: the run continues under the next epoch, which fences the old holder off.
+    Claims only while the columns of the run have the `expected` values. `remote`: the claimant is a process elsewhere.
+    `accepts` returns whether the claimant can execute the run.
+    Raises `Suspected` if the run may crash its workers and `owner` may not try it now; `careful` enables this check.
+    If a lease has expired by the database's clock, its holder is dead or suspended: the next epoch fences it.
     """
     chaos.point("claim.before")
     with transaction.atomic():
-        run = _lock_claimable(run_id, expected or {})
-        if run is None:
+        run = _lock_claimable(run_id, expected or {}, remote=remote)
+        if run is None or (accepts is not None and not accepts(run)):
             return None
         lapsed = run.state is RunStatus.RUNNING
         suspected = cast("Any", run).died + lapsed
@@ -163,24 +173,16 @@ def claim(
             suspicion.check(run_id, owner, suspected, lapsed=lapsed)
         if not lapsed and not places.has_place(run):
             return None
-        # Also true if the run was queued again before a policy handled the death.
+        # Also true if the run was queued again before its policy handled the death of the worker.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         last_event_at = log.last_event_at(run.pk) if lapsed else None
         if lapsed:
             chaos.point("lease.lapse_seen")
-            # The attempt ended with its last event, not when its loss was detected.
+            # The attempt ended with its last event, not when the loss of its worker is detected.
             alive_until = Greatest("claimed_at", Value(last_event_at))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
         previous, new_epoch, now = run.lease_epoch, run.lease_epoch + 1, cast("datetime", cast("Any", run).now)
-        columns: dict[str, Any] = {
-            "status_reason": "",
-            "lease_owner": owner,
-            "lease_epoch": new_epoch,
-            "lease_expires_at": now + timedelta(seconds=settings.AGENTOPS_LEASE_S),
-            "not_before": None,
-            # Not earlier than queued_at, which another machine's clock may have set.
-            "started_at": run.started_at or max(now, run.queued_at),
-        }
+        columns = _columns_of_lease(run, owner, now)
         rows = AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status)
         rows.update(status=RunStatus.RUNNING, **columns)
         log.raise_epoch(run.pk, new_epoch)
@@ -195,25 +197,44 @@ def claim(
     return ClaimedRun(run, new_epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
 
 
-def _lock_claimable(run_id: UUID, expected: Mapping[str, Any]) -> AgentRun | None:
-    """Lock and return a claimable run, with `now` and the deaths in its step, `died`."""
-    # NO KEY: the old holder may be committing; see runs.lifecycle.inbox.
-    claimable = AgentRun.objects.claimable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-    with_owners = claimable.select_related("project", "agent").defer(*OF_DEFINITION)
+def _columns_of_lease(run: AgentRun, owner: str, now: datetime) -> dict[str, Any]:
+    """Return the columns of a run that `owner` claims at the time `now`, except for the status."""
+    return {
+        "status_reason": "",
+        "lease_owner": owner,
+        "lease_epoch": run.lease_epoch + 1,
+        "lease_expires_at": now + timedelta(seconds=settings.AGENTOPS_LEASE_S),
+        "not_before": None,
+        # Not before queued_at, which another machine's clock may have set.
+        "started_at": run.started_at or max(now, run.queued_at),
+    }
+
+
+def _lock_claimable(run_id: UUID, expected: Mapping[str, Any], *, remote: bool) -> AgentRun | None:
+    """Lock and return a run that matches `expected`; None if it cannot be claimed now.
+
+    Its attributes `now` and `died` are set: the time by the database's clock, and the number of workers that have died
+    in its step.
+    """
+    # FOR NO KEY UPDATE, because the old holder may be committing: see runs.lifecycle.inbox.
+    claimable = AgentRun.objects.claimable()
+    of_claimant = claimable.remote() if remote else claimable.of_workers()
+    locked = of_claimant.select_for_update(skip_locked=True, no_key=True, of=("self",))
+    with_owners = locked.select_related("project", "agent").defer(*OF_DEFINITION)
     rows = with_owners.annotate(now=Now(), died=suspicion.deaths_in_step())
     return rows.filter(pk=run_id, **expected).first()
 
 
 def kill(run: AgentRun, *, by: str) -> None:
-    """Take a running run away from its worker for `by`, and pause it. The caller has locked its row."""
+    """Take a running run away from its worker on behalf of `by`, and pause it. The caller has locked its row."""
     fence(run, RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail=KILLED), by=by, why=KILLED)
 
 
 def fence(run: AgentRun, paused: RunPaused, *, by: str, why: str, source: Source = Source.WEB, **columns: Any) -> None:
     """Take a running run away from its worker, and pause it. The caller has locked its row.
 
-    The next epoch is assigned to `by` and not used, so that every later write of the worker is refused. `why` is the
-    reason for the end of the attempt and of an abandoned model call; `columns` are passed to `move`.
+    The next epoch is assigned to `by` and never used, so that every later write of the worker is refused. `why` is the
+    reason in the ended attempt and in the event of an abandoned model call; `columns` are passed to `move`.
     """
     epoch = run.lease_epoch + 1
     with transaction.atomic():
@@ -228,14 +249,19 @@ def fence(run: AgentRun, paused: RunPaused, *, by: str, why: str, source: Source
         columns |= {"lease_epoch": epoch, "not_before": None}
         move(run, RunStatus.PAUSED, paused, source=source, reason=reason, **columns)
         Attempt.objects.create(
-            run=run, epoch=epoch, owner=by[:128], step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
+            run=run,
+            epoch=epoch,
+            owner=by[:128],
+            step_number=run.step_count + 1,
+            claimed_at=Now(),
+            ended_at=Now(),
             end_reason=why,
-        )  # fmt: skip
+        )
     run.lease_epoch = epoch
 
 
 def committed_claim(run_id: UUID, owner: str) -> ClaimedRun | None:
-    """Return the claim of `owner` that was committed although its answer was lost; None if it was not committed."""
+    """Return the committed claim of `owner`, after the database's answer to it was lost; None if none was committed."""
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
     if run is None:
         return None
@@ -260,42 +286,45 @@ def renew(run_id: UUID, epoch: int) -> bool:
 
 
 def lease_end() -> Any:
-    """Return the end of a lease that starts now, by the database's clock."""
+    """Return the SQL expression for the end of a lease that starts now, by the database's clock.
+
+    `claim` and runs.engine.leases compute the end in the same way.
+    """
     return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)
 
 
 def end_lease(run_id: UUID, epoch: int, *, reason: str, at_most: int) -> None:
-    """End a lease whose worker cannot release the run, so that another worker takes it over now.
+    """End a lease whose worker cannot release the run, so that another worker takes the run over now.
 
-    After `at_most` attempts in one step that ended for the same reason, the lease is left to expire.
+    Once more than `at_most` attempts in the step have ended for this reason, the lease is left to expire instead.
     """
     with transaction.atomic():
         attempts = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason="")
         attempts.update(end_reason=reason)
         rows = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
-        alike = Attempt.objects.filter(run_id=run_id, step_number__in=rows.values(step=F("step_count") + 1))
-        if alike.filter(end_reason=reason).count() <= at_most:
+        in_step = Attempt.objects.filter(run_id=run_id, step_number__in=rows.values(step=F("step_count") + 1))
+        if in_step.filter(end_reason=reason).count() <= at_most:
             rows.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def expire_leases(owner: str) -> int:
     """End the leases of a dead worker, and of the processes that it started, so that its runs are recovered now.
 
-    Returns how many. If the worker is still alive, the next epoch fences it off, as after an expired lease.
+    Returns how many. If the worker is still alive, the next epoch of each run fences it, as after an expired lease.
     """
     if not owner:
         return 0
     of_worker = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{CHILD_SEPARATOR}")
     rows = AgentRun.objects.filter(of_worker, status=RunStatus.RUNNING)
-    # Earlier than the clock's resolution: a lease has expired if its end is before now.
+    # A second ago, because a lease has only expired if its end is before now.
     return rows.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def end_waits() -> int:
     """Queue the waiting runs whose `not_before` has passed. Returns how many.
 
-    Runs that wait for a resume by their policy are handled by runs.engine.due_resumes, and runs with an expired
-    approval by runs.lifecycle.approval_decisions.
+    Does not handle runs that wait for a resume by their policy (see runs.worker.sweep), and expired approvals (see
+    runs.lifecycle.approval_decisions).
     """
     due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])
     failure = "the wait of a run could not end"
@@ -303,10 +332,10 @@ def end_waits() -> int:
 
 
 def _end_wait(run: AgentRun) -> bool:
+    """Queue a waiting run. Returns False if another process has changed its status."""
     # A run that must be tried alone keeps that status reason, and its position in the queue.
     is_alone = run.status_reason == WaitReason.RETRY_ALONE
-    waited_for = "children_timed_out" if run.status_reason == WaitReason.CHILDREN else "cooldown_over"
-    reason: str = WaitReason.RETRY_ALONE if is_alone else waited_for
+    reason: str = WaitReason.RETRY_ALONE if is_alone else END_OF_WAIT.get(run.status_reason, "cooldown_over")
     queue_position: dict[str, Any] = {"queued_at": run.queued_at} if is_alone else {}
     payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
     try:
@@ -317,6 +346,7 @@ def _end_wait(run: AgentRun) -> bool:
 
 
 def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
+    """Return the columns that a move to this status sets."""
     columns: dict[str, Any] = {
         "status": to,
         "status_reason": reason,
@@ -337,16 +367,18 @@ def _conflict_error(run: AgentRun, epoch: int | None) -> Exception:
 
 
 def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
-    """Close the open attempt, if any. A reason that its worker has recorded is kept."""
+    """Close the open attempt of a run, if any. An end reason that was recorded before is kept."""
     end_reason = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
     Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": end_reason} | changes)
 
 
 def _count_deaths(run: AgentRun) -> int:
+    """Return how many processes that held only this run have died in its current step."""
     return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason=DIED_ALONE).count()
 
 
 def _claimed_event(run: AgentRun, owner: str, epoch: int, last_event_at: datetime | None, *, lapsed: bool) -> Payload:
+    """Return the event of a claim: a recovery, the start of a run, or its continuation."""
     if lapsed:
         return RunRecovered(
             cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=last_event_at

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import (
+from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_NOT_COMPLETED,
     EXIT_NOT_FOUND,
@@ -17,52 +17,48 @@ from agentops.accounts.management.base import (
     operator,
     printable,
 )
-from agentops.base.http import strict_json
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions import flow_commands, flow_definitions, flow_run_actions
-from runs.agents.definition_text import json_path
-from runs.flows.definition.definition_problems import DefinitionProblem
+from runs.agents.definition import json_path
+from runs.flows.definition import DefinitionProblem
 from runs.lifecycle import node_runs
-from runs.management.agent import argument_types
+from runs.management.agent import arguments
 from runs.management.agent import tail as run_tail
-from runs.management.agent.input_files import STDIN, clean_argument, read_definition, read_text
+from runs.management.agent.arguments import STDIN, clean_argument, read_definition
+from runs.management.agent.options import FLOW_RUN_HELP
 from runs.management.agent.references import find_flow_run
 from runs.management.agent.run_table import redacted, with_reason
+from runs.management.output import write_result, write_rows
 from runs.models import Flow, FlowRun, FlowVisit
-from runs.queries.flow_graphs import graph_of_run
+from runs.queries.flow_states import graph_of_run
 from runs.statuses import RunStatus
 
 
 def facts_of(flow_run: FlowRun) -> dict[str, Any]:
     """Return the facts of a flow run in a list."""
     return {
-        "id": flow_run.pk, "project": flow_run.project.slug, "flow_id": flow_run.slug,
-        "flow_version": flow_run.flow_version, "status": flow_run.status, "status_reason": flow_run.status_reason,
-        "created_at": flow_run.created_at, "started_at": flow_run.started_at, "completed_at": flow_run.completed_at,
-    }  # fmt: skip
+        "id": flow_run.pk,
+        "project": flow_run.project.slug,
+        "flow_id": flow_run.slug,
+        "flow_version": flow_run.flow_version,
+        "status": flow_run.status,
+        "status_reason": flow_run.status_reason,
+        "created_at": flow_run.created_at,
+        "started_at": flow_run.started_at,
+        "completed_at": flow_run.completed_at,
+    }
 
 
 def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     flow = flow_definitions.find(project, options["flow_id"])
     flow_run = flow_run_actions.create(operator(), flow, inputs_of(options))
-    if options["json"]:
-        command.write_json(facts_of(flow_run))
-    else:
-        command.stdout.write(str(flow_run.pk))
+    write_result(command, str(flow_run.pk), options, facts_of(flow_run))
 
 
 def inputs_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs of a flow, from `--inputs` or `--inputs-file`. Raises `CommandError`."""
-    name = options["inputs_file"] or "--inputs"
-    text = read_text(options["inputs_file"]) if options["inputs_file"] is not None else options["inputs"]
-    try:
-        inputs = strict_json.parse(text) if text is not None else {}
-    except strict_json.NotJson as error:
-        raise CommandError(printable(f"{name}: {error}"), returncode=EXIT_INVALID) from None
-    if not isinstance(inputs, dict):
-        raise CommandError(f"{name}: $: inputs must be an object", returncode=EXIT_INVALID)
-    return inputs
+    return arguments.json_object_of(options, "inputs") or {}
 
 
 def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
@@ -101,21 +97,22 @@ def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
         _write(command, flow_run_actions.stop(operator(), flow_run), options)
         return
     affected = flow_run_actions.affected_runs(flow_run)
-    rows = [[run.pk, run.status, run.log.node_id, redacted(run.title)] for run in affected]
-    if options["json"]:
-        command.write_json([dict(zip(("id", "status", "node", "title"), row, strict=True)) for row in rows])
-    else:
-        command.write_table(["run", "status", "node", "title"], rows)
+    names = ("id", "status", "node", "title")
+    cells = [(run.pk, run.status, run.log.node_id, redacted(run.title)) for run in affected]
+    write_rows(command, [dict(zip(names, row, strict=True)) for row in cells], options, names)
 
 
 def send(command: AgentopsCommand, options: dict[str, Any]) -> None:
     flow_run = find_flow_run(options["run"])
-    body = {"type": "send", "runId": _addressed(flow_run, options["to"]), "message": options["message"]}
+    body = {"type": "send", "runId": _receiver(flow_run, options["to"]), "message": options["message"]}
     _write(command, flow_commands.command(operator(), flow_run, body), options)
 
 
-def _addressed(flow_run: FlowRun, to: str) -> str:
-    """Return the ID of the open run of node `to`, or `to` itself if it is a run ID."""
+def _receiver(flow_run: FlowRun, to: str) -> str:
+    """Return the ID of the run that gets a message, from the argument TO: a run ID, or a node with one open run.
+
+    Returns `to` unchanged unless it is such a node; the command checks it.
+    """
     visits = FlowVisit.objects.open().filter(flow_run=flow_run, node=to, session__isnull=False)
     runs = node_runs.current_runs(list(visits.values_list("session_id", flat=True)[:2]))
     return str(next(iter(runs.values())).pk) if len(runs) == 1 else to
@@ -127,16 +124,13 @@ def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
     if options["follow"]:
         fresh = FlowRun.objects.select_related("project").get(pk=flow_run.pk)
         if fresh.state is not RunStatus.COMPLETED:
-            told = f"the flow run is {with_reason(facts_of(fresh))}"
-            raise CommandError(printable(told), returncode=EXIT_NOT_COMPLETED)
+            problem = f"the flow run is {with_reason(facts_of(fresh))}"
+            raise CommandError(printable(problem), returncode=EXIT_NOT_COMPLETED)
 
 
 def _write(command: AgentopsCommand, flow_run: FlowRun, options: dict[str, Any]) -> None:
     facts = facts_of(flow_run)
-    if options["json"]:
-        command.write_json(facts)
-    else:
-        command.stdout.write(f"{flow_run.pk} {with_reason(facts)}")
+    write_result(command, f"{flow_run.pk} {with_reason(facts)}", options, facts)
 
 
 # --- Definitions ---
@@ -147,7 +141,7 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
     definition = read_definition(options["file"])
     problems = flow_definitions.problems_of(project, definition)
     if problems:
-        raise CommandError(_told(options["file"], problems, definition), returncode=EXIT_INVALID)
+        raise CommandError(_problems_text(options["file"], problems, definition), returncode=EXIT_INVALID)
     if options["dry_run"]:
         command.stdout.write("valid")
         return
@@ -158,8 +152,8 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
         command.write_table(["outcome", "flow", "version"], [(outcome, flow.slug, flow.version)])
 
 
-def _told(file: str, problems: list[DefinitionProblem], definition: dict[str, Any]) -> str:
-    """Return the problems as text, each with its position."""
+def _problems_text(file: str, problems: list[DefinitionProblem], definition: dict[str, Any]) -> str:
+    """Return the first 20 problems in one line, each with the file and its position in it."""
     lines = [f"{file}: {json_path(each.pointer, definition)}: {each.text}" for each in problems[:20]]
     return "; ".join(printable(line) for line in lines)
 
@@ -170,12 +164,7 @@ def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
         _list_runs(command, scope, options)
         return
     flows = Flow.objects.filter(**scope).select_related("project").order_by("project__slug", "slug")
-    rows = [_row(flow) for flow in flows]
-    if options["json"]:
-        command.write_json(rows)
-        return
-    cells = [[row["project"], row["flow_id"], row["version"], row["title"]] for row in rows]
-    command.write_table(["project", "flow", "version", "title"], cells)
+    write_rows(command, [_row(flow) for flow in flows], options, ("project", "flow_id", "version", "title"))
 
 
 def _list_runs(command: AgentopsCommand, scope: dict[str, Any], options: dict[str, Any]) -> None:
@@ -199,16 +188,18 @@ def export(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 def _row(flow: Flow) -> dict[str, Any]:
     return {
-        "id": flow.pk, "project": flow.project.slug, "flow_id": flow.slug, "title": redacted(flow.title),
-        "version": flow.version, "updated_at": flow.updated_at,
-    }  # fmt: skip
+        "id": flow.pk,
+        "project": flow.project.slug,
+        "flow_id": flow.slug,
+        "title": redacted(flow.title),
+        "version": flow.version,
+        "updated_at": flow.updated_at,
+    }
 
 
 # --- Options ---
 
-RUN_HELP = "flow run ID, or a unique prefix of it of 4 characters or more"
-_DEFINITIONS = "runs.management.flow_commands"
-_RUNS = "runs.management.flow_commands"
+_COMMANDS = "runs.management.flow_commands"
 
 
 def add_all(add: AddSubcommand) -> None:
@@ -218,57 +209,53 @@ def add_all(add: AddSubcommand) -> None:
 
 
 def _add_definitions(add: AddSubcommand) -> None:
-    apply = add("apply", f"{_DEFINITIONS}.apply", help="Create or change a flow from a definition")
+    apply = add("apply", f"{_COMMANDS}.apply", help="Create or change a flow from a definition")
     apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
     apply.add_argument("--dry-run", action="store_true", help="check the definition and change nothing")
-    ls = add("ls", f"{_DEFINITIONS}.ls", help="List flows, or with --runs flow runs, newest first")
+    ls = add("ls", f"{_COMMANDS}.ls", help="List flows, or with --runs flow runs, newest first")
     ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
     ls.add_argument("--runs", action="store_true", help="list flow runs")
-    ls.add_argument(
-        "--limit", metavar="N", type=argument_types.limit, default=50, help="number of flow runs (default: 50)"
-    )
-    argument_types.add_json(ls)
-    show = add("show", f"{_RUNS}.show", help="Show a flow run: its nodes, edges and runs")
+    arguments.add_limit(ls, 50, "number of flow runs (default: 50)")
+    arguments.add_json(ls)
+    show = add("show", f"{_COMMANDS}.show", help="Show a flow run: its nodes, edges and runs")
     _add_run_argument(show)
-    argument_types.add_json(show)
-    export = add("export", f"{_DEFINITIONS}.export", help="Print the definition of a flow as JSON")
+    arguments.add_json(show)
+    export = add("export", f"{_COMMANDS}.export", help="Print the definition of a flow as JSON")
     export.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
     export.add_argument(
-        "--version", dest="number", metavar="N", type=argument_types.whole, help="version (default: the newest)"
+        "--version", dest="number", metavar="N", type=arguments.whole, help="version (default: the newest)"
     )
     for parser in (apply, export):
         parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
-    argument_types.add_json(apply)
+    arguments.add_json(apply)
 
 
 def _add_run(add: AddSubcommand) -> None:
-    run = add("run", f"{_RUNS}.run", help="Start a run of a flow and print its ID")
+    run = add("run", f"{_COMMANDS}.run", help="Start a run of a flow and print its ID")
     run.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
     run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
-    inputs = run.add_mutually_exclusive_group()
-    inputs.add_argument("--inputs", metavar="JSON", type=clean_argument, help="inputs as a JSON object")
-    inputs.add_argument("--inputs-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
-    argument_types.add_json(run)
+    arguments.add_json_or_file(run, "inputs", "inputs as a JSON object")
+    arguments.add_json(run)
 
 
 def _add_control(add: AddSubcommand) -> None:
-    pause = add("pause", f"{_RUNS}.pause", help="Pause a flow run, and its nodes after their current steps")
-    resume = add("resume", f"{_RUNS}.resume", help="Resume a paused flow run")
+    pause = add("pause", f"{_COMMANDS}.pause", help="Pause a flow run, and its nodes after their current steps")
+    resume = add("resume", f"{_COMMANDS}.resume", help="Resume a paused flow run")
     resume.add_argument(
         "--message", metavar="M", type=clean_argument, help='message to the open agents (default: "continue")'
     )
-    stop = add("stop", f"{_RUNS}.stop", help="Stop a flow run and the runs of its nodes; it cannot be resumed")
+    stop = add("stop", f"{_COMMANDS}.stop", help="Stop a flow run and the runs of its nodes; it cannot be resumed")
     stop.add_argument("--dry-run", action="store_true", help="list the runs that would be stopped")
-    send = add("send", f"{_RUNS}.send", help="Send a message to a run of a flow run, or answer its question")
-    tail = add("tail", f"{_RUNS}.tail", help="Print a flow run's events until it ends or pauses")
+    send = add("send", f"{_COMMANDS}.send", help="Send a message to a run of a flow run, or answer its question")
+    tail = add("tail", f"{_COMMANDS}.tail", help="Print a flow run's events until it ends or pauses")
     for parser in (pause, resume, stop, send, tail):
         _add_run_argument(parser)
     for parser in (pause, resume, stop, send):
-        argument_types.add_json(parser)
+        arguments.add_json(parser)
     send.add_argument("to", metavar="TO", help="run ID that gets the message, or the node if it has one open run")
     send.add_argument("message", metavar="MESSAGE", type=clean_argument, help="message text")
-    argument_types.add_tail(tail)
+    arguments.add_tail(tail)
 
 
 def _add_run_argument(parser: CommandParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", help=FLOW_RUN_HELP)

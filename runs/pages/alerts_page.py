@@ -8,23 +8,23 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 from agentops.accounts.access import Action, Principal, enter
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import id_of, see_other
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery
 from runs.access import run_in
-from runs.alerts import mutes
-from runs.alerts.alert_lists import alerts_of, group_name, says
+from runs.alerts import alert_rule_changes
 from runs.alerts.alert_plan import is_muted
 from runs.alerts.alert_rule_changes import rule_of
-from runs.alerts.message_texts import page_of, title_of
+from runs.alerts.alert_texts import alerts_of, describe, group_name, page_of, title_of
 from runs.models import Alert, AlertFinding, AlertMute, FlowRun
-from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
+from runs.pages.page_parts import enter_project, project_context, split_page
 from timeline.display import clean
 
 PAGE_SIZE = 30
@@ -36,11 +36,11 @@ DURATIONS = {60: "1 hour", 8 * 60: "8 hours", 24 * 60: "1 day", 7 * 24 * 60: "7 
 
 @dataclass(frozen=True)
 class ShownFinding:
-    """The subject of a finding: a run, or the state of an agent or the project."""
+    """A finding of an alert, which is about a run, an agent or the project."""
 
-    #: The run that can be muted, if the subject is a run.
+    #: The run, which can be muted; None if the finding is not about a run.
     run_id: UUID | None
-    #: The page of the run or flow run; empty for other subjects.
+    #: The page of the run or flow run; empty for other findings.
     url: str
     title: str
     status: str
@@ -55,10 +55,12 @@ class ShownAlert:
 
     alert: Alert
     title: str
-    rule_says: str
+    #: The rule in a sentence.
+    rule_description: str
     is_muted: bool
+    #: The newest findings.
     findings: list[ShownFinding]
-    #: The targets that the form can mute: value → label.
+    #: Values and labels of what the form can mute.
     may_mute: list[tuple[str, str]]
 
     @property
@@ -71,7 +73,7 @@ class ShownAlert:
 
     @property
     def more(self) -> int:
-        """Return the number of findings after the first ones."""
+        """Return the number of findings that are not visible at first."""
         return self.alert.count - len(self.first_findings)
 
     @property
@@ -85,27 +87,28 @@ class ShownMute:
     """A mute that has not ended."""
 
     mute: AlertMute
+    #: What is muted: for display, and for the form that ends the mute.
     what: str
     value: str
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show a page of alerts. With `open`, show only open alerts."""
+    """Show a page of alerts, newest first. With `show=open`, show only open alerts."""
     entry = enter(principal_of(request), project, Action.READ)
-    now, before, open_only = database_clock.now(), _before(request), request.GET.get("show", "") == "open"
+    now, open_only = database_clock.now(), request.GET.get("show", "") == "open"
+    before = id_of(request.GET.get("before", ""), "before")
     rows = alerts_of(entry.project, open_only=open_only)
-    # One row more than a page, to know whether there is a next page.
-    found = list(rows.filter(pk__lt=before)[: PAGE_SIZE + 1] if before else rows[: PAGE_SIZE + 1])
-    active = mutes.active_mutes(entry.project, now)
+    page, has_more = split_page(rows.filter(pk__lt=before) if before else rows, PAGE_SIZE)
+    active = alert_rule_changes.active_mutes(entry.project, now)
     context = {
-        **page_context(entry, "alerts"),
-        "alerts": [_shown(alert, active, now) for alert in found[:PAGE_SIZE]],
+        **project_context(entry, "alerts"),
+        "alerts": [_shown(alert, active, now) for alert in page],
         "mutes": [_shown_mute(mute) for mute in active],
         "durations": DURATIONS,
         "open_only": open_only,
         "is_first_page": before is None,
-        "older": found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None,
+        "older": page[-1].pk if has_more else None,
     }
     return render(request, "runs/alerts/alerts.html", context)
 
@@ -113,8 +116,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def mute(request: HttpRequest, project: str) -> HttpResponse:
     """Mute `what`, which is rule:ID, run:ID or agent:NAME, for `minutes`; 0 ends the mute."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.OPERATE)
+    principal, entry = enter_project(request, project, Action.OPERATE)
     kind, _, name = request.POST.get("what", "").partition(":")
     try:
         minutes = fields.integer(request.POST.get("minutes", ""))
@@ -123,21 +125,23 @@ def mute(request: HttpRequest, project: str) -> HttpResponse:
     if minutes is None or kind not in ("rule", "run", "agent"):
         raise InvalidQuery("send what is muted, as rule:ID, run:ID or agent:NAME, and the minutes")
     _mute(entry.project, kind, name, minutes, by=principal)
-    done = f"Muted for {DURATIONS.get(minutes, f'{minutes} minutes')}." if minutes else "Mute ended."
-    messages.success(request, done)
-    return HttpResponse(status=303, headers={"Location": resolve_url("runs:alerts", entry.project.slug)})
+    text = f"Muted for {DURATIONS.get(minutes, f'{minutes} minutes')}." if minutes else "Mute ended."
+    messages.success(request, text)
+    return see_other("runs:alerts", entry.project.slug)
 
 
 def _mute(project: Project, kind: str, name: str, minutes: int, *, by: Principal) -> None:
+    """Mute a rule, run or agent (`kind`) for a number of minutes."""
     if kind == "rule":
-        mutes.mute(project, minutes, by=by, rule=rule_of(project, _id(name)))
+        alert_rule_changes.mute(project, minutes, by=by, rule=rule_of(project, _id(name)))
     elif kind == "run":
-        mutes.mute(project, minutes, by=by, run=run_in(project, _id(name)))
+        alert_rule_changes.mute(project, minutes, by=by, run=run_in(project, _id(name)))
     else:
-        mutes.mute(project, minutes, by=by, agent=name)
+        alert_rule_changes.mute(project, minutes, by=by, agent=name)
 
 
 def _shown(alert: Alert, active: list[AlertMute], now: datetime) -> ShownAlert:
+    """Return an alert for display. `active` are the mutes that have not ended."""
     findings = [_shown_finding(finding) for finding in getattr(alert, "newest_findings", [])]
     choices = [(f"agent:{alert.agent}", group_name(alert.agent))] if alert.agent else []
     choices += [(f"run:{each.run_id}", f"run {each.title}") for each in findings if each.run_id and not each.is_over]
@@ -145,7 +149,7 @@ def _shown(alert: Alert, active: list[AlertMute], now: datetime) -> ShownAlert:
     return ShownAlert(
         alert=alert,
         title=title_of(alert.rule, alert.agent, alert.count, ""),
-        rule_says=says(alert.rule),
+        rule_description=describe(alert.rule),
         is_muted=is_muted(active, alert.rule, alert.agent, None, now),
         findings=findings,
         may_mute=choices,
@@ -172,11 +176,6 @@ def _shown_mute(mute: AlertMute) -> ShownMute:
     if mute.run is not None:
         return ShownMute(mute, f"run {clean(mute.run.title) or mute.run_id}", f"run:{mute.run_id}")
     return ShownMute(mute, group_name(mute.agent), f"agent:{mute.agent}")
-
-
-def _before(request: HttpRequest) -> UUID | None:
-    text = request.GET.get("before", "")
-    return _id(text) if text else None
 
 
 def _id(text: str) -> UUID:

@@ -1,4 +1,4 @@
-"""The events that programs send to a project: counts, times and rejected events, for each API key."""
+"""The page about the events that programs send to a project: rates, times and rejected events of each sender."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from agentops.base.http.methods import require_safe
 from runs.external import ingest_counts
 from runs.external.ingest_counts import ACCEPTED, DUPLICATE, RUNNER, UNKNOWN_OPERATION
 from runs.models import IngestCount
+from runs.pages.page_parts import project_context
 from runs.upkeep.old_records import COUNTS_KEPT
 
-#: Maximum entries of a menu, and keys of a project.
-MAX_CHOICES = 200
+#: Maximum keys that are shown although they have sent nothing.
+MAX_KEYS = 200
 #: The windows of the two rates, in minutes.
 SHORT, LONG = 5, 60
 DAY = timedelta(days=1)
@@ -31,21 +32,22 @@ DAY = timedelta(days=1)
 
 @dataclass
 class IngestHealth:
-    """The ingest statistics of one sender."""
+    """What a sender has sent."""
 
-    #: The key under which the sender's events are counted.
+    #: The sender, as `IngestCount` names it.
     sender: str
-    #: The name of the API key, or a description of the sender.
+    #: The name of the API key; for other senders, a description such as "Deleted key".
     name: str
     #: The prefix of the key; empty for the runner secrets.
     prefix: str = ""
+    #: The state of the key.
     state: str = ""
-    last_used_at: datetime | None = None
     #: Accepted events per minute, in the last 5 and 60 minutes.
     short_rate: float = 0.0
     long_rate: float = 0.0
-    #: The arrival of the last accepted event in the last 24 hours.
+    #: When the last event of the last 24 hours was accepted.
     last_at: datetime | None = None
+    #: Events of the last 24 hours that were already stored.
     duplicates: int = 0
     #: Spans of the last 24 hours with an unknown operation name, classified by their other attributes.
     unknown_operations: int = 0
@@ -57,13 +59,10 @@ class IngestHealth:
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a row for each API key with the scope `ingest`, and one for the runner secrets."""
     entry = enter(principal_of(request), project, Action.READ)
-    # Include the counts of this process from the last two seconds.
+    # Store the counts that this process has collected in the last two seconds.
     ingest_counts.flush()
     context = {
-        "project": entry.project,
-        "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
-        "may_manage": Action.MANAGE in entry.actions,
-        "section": "imports",
+        **project_context(entry, "imports"),
         "senders": health_of(entry.project, database_clock.now()),
         "command": f"agentops key create --project {entry.project.slug} --scopes ingest",
         "days": COUNTS_KEPT.days,
@@ -72,17 +71,18 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def health_of(project: Project, now: datetime) -> list[IngestHealth]:
-    """Return the ingest statistics of a project's senders until `now`. Two queries.
+    """Return what the senders of a project have sent until `now`. Two queries.
 
-    The senders are the runner secrets, keys with the scope `ingest`, and other senders with rejected events.
+    They are keys with the scope `ingest`, the runner secrets if the project is theirs, and others that sent anything.
     """
-    keys = ApiKey.objects.filter(project=project).defer("sha256").order_by("-pk")[:MAX_CHOICES]
+    sums = list(_sums(project, now))
+    keys = _keys(project, {row["sender"].removeprefix("key:") for row in sums})
     senders = {f"key:{key.prefix}": _of_key(key, now) for key in keys}
     expected = {f"key:{key.prefix}" for key in keys if Scope.INGEST in key.scopes}
     senders[RUNNER] = IngestHealth(RUNNER, "Runner secrets")
     if settings.AGENT_RUNNER_SECRET and project.slug == settings.AGENT_RUNNER_PROJECT:
         expected.add(RUNNER)
-    for row in _sums(project, now):
+    for row in sums:
         health = senders.setdefault(row["sender"], IngestHealth(row["sender"], "Deleted key"))
         expected.add(row["sender"])
         _add(health, row, now)
@@ -91,7 +91,17 @@ def health_of(project: Project, now: datetime) -> list[IngestHealth]:
     return [health for health in senders.values() if health.sender in expected]
 
 
+def _keys(project: Project, senders: set[str]) -> list[ApiKey]:
+    """Return the newest keys, and the keys with a prefix in `senders`. One query, or two with many keys."""
+    stored = ApiKey.objects.filter(project=project).defer("sha256")
+    keys = list(stored.order_by("-pk")[:MAX_KEYS])
+    if len(keys) == MAX_KEYS and (older := senders - {key.prefix for key in keys}):
+        keys += stored.filter(prefix__in=older)
+    return keys
+
+
 def _sums(project: Project, now: datetime) -> Iterable[Mapping[str, Any]]:
+    """Return the counts of each sender and outcome: of both windows and of the last day."""
     rows = IngestCount.objects.filter(project=project, minute__gt=now - DAY)
     return rows.values("sender", "outcome").annotate(
         short=Sum("count", filter=Q(minute__gte=_since(SHORT, now))),
@@ -102,6 +112,7 @@ def _sums(project: Project, now: datetime) -> Iterable[Mapping[str, Any]]:
 
 
 def _add(health: IngestHealth, row: Mapping[str, Any], now: datetime) -> None:
+    """Add the counts of an outcome to the sender."""
     if row["outcome"] == ACCEPTED:
         health.short_rate = (row["short"] or 0) / _minutes(SHORT, now)
         health.long_rate = (row["long"] or 0) / _minutes(LONG, now)
@@ -115,7 +126,7 @@ def _add(health: IngestHealth, row: Mapping[str, Any], now: datetime) -> None:
 
 
 def _of_key(key: ApiKey, now: datetime) -> IngestHealth:
-    return IngestHealth(f"key:{key.prefix}", key.name, key.prefix, key.state(now).value, key.last_used_at)
+    return IngestHealth(f"key:{key.prefix}", key.name, key.prefix, key.state(now).value)
 
 
 def _since(minutes: int, now: datetime) -> datetime:

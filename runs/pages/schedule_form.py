@@ -14,18 +14,17 @@ from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import SHORT, add_refusal, see_other
 from agentops.base.http.methods import require_http_methods
-from agentops.base.redaction.masked_secrets import masked
+from agentops.base.redaction.json_values import masked
 from runs.actions.schedules.schedule_changes import add_schedule, change_schedule, schedule_of, values_of
 from runs.errors import InvalidSchedule
 from runs.models import Agent, Flow, Schedule
-from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
 from runs.pages.forms.fields import CODE, NEEDED, NUMBER, ChoiceField, CountField, InputsField, OneLineField
 from runs.pages.forms.form_fields import json_of
+from runs.pages.page_parts import MAX_CHOICES, project_context
 from timeline.display import clean
 
-#: Maximum entries of a menu.
-MAX_CHOICES = 200
+#: Unit of an interval → its seconds.
 _UNITS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 #: Field of a schedule → field of the form, if the names differ.
 _SHOWN_AT = {"agent": "target", "flow": "target", "every_s": "every", "agent_id": "target", "flow_id": "target"}
@@ -72,7 +71,7 @@ class ScheduleForm(forms.Form):
 
     def __init__(self, entry: EnteredProject, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # With the chosen one, even if it no longer exists.
+        # The choices include the chosen agent or flow, even if it no longer exists.
         chosen = str((self.data if self.is_bound else self.initial).get("target") or "").partition(":")
         choices: list[Any] = [("", "Choose")]
         for label, kind, model in (("Agents", "agent", Agent), ("Flows", "flow", Flow)):
@@ -89,7 +88,7 @@ class ScheduleForm(forms.Form):
         return [self[name] for name in ("cron", "time_zone", "every", "unit")]
 
     def clean(self) -> dict[str, Any]:
-        """Return the values as fields of a schedule. The field of the other kind is ignored."""
+        """Return the values as fields of a schedule. Inputs for an agent, and a prompt for a flow, are ignored."""
         typed = self.cleaned_data
         kind, _, slug = typed["target"].partition(":")
         is_agent = kind == "agent"
@@ -127,6 +126,7 @@ def edit(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
 
 
 def _answer(request: HttpRequest, entry: EnteredProject, schedule: Schedule | None) -> HttpResponse:
+    """Show the form, or save it. `schedule` is None for a new one."""
     if request.method != "POST":
         initial = _stored(schedule) if schedule else _empty(request.GET)
         return _page(request, entry, schedule, ScheduleForm(entry, initial=initial))
@@ -150,7 +150,7 @@ def _page(
     request: HttpRequest, entry: EnteredProject, schedule: Schedule | None, form: ScheduleForm, *, status: int = 200
 ) -> HttpResponse:
     context = {
-        **page_context(entry, "schedules"),
+        **project_context(entry, "schedules"),
         "schedule": schedule,
         "name": clean(schedule.name) if schedule else "",
         "form": form,
@@ -159,6 +159,7 @@ def _page(
 
 
 def _empty(query: QueryDict) -> dict[str, Any]:
+    """Return the initial values of a new schedule."""
     kind = "flow" if query.get("flow") else "agent"
     target = f"{kind}:{fields.line(query.get(kind, ''))[:63]}" if query.get(kind) else ""
     return {
@@ -173,7 +174,7 @@ def _empty(query: QueryDict) -> dict[str, Any]:
 
 
 def _stored(schedule: Schedule) -> dict[str, Any]:
-    """Return the stored values, masked. Values submitted unchanged are kept, see `change_schedule`."""
+    """Return the values of a schedule, masked. `change_schedule` keeps values that are submitted unchanged."""
     values = values_of(schedule)
     shown = masked({name: values[name] for name in ("name", "prompt", "inputs")})
     every, unit = "", "hours"

@@ -1,4 +1,4 @@
-"""The schedules of a project, the page of one schedule with the outcomes of its due times, and its actions."""
+"""The schedules of a project, and the page of one schedule with its starts and its actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.accounts.access import Action, enter
 from agentops.accounts.requests import principal_of
-from agentops.accounts.settings_pages.page_parts import see_other
+from agentops.accounts.settings_pages.page_parts import id_of, see_other
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery, Refusal
 from runs.actions.schedules import starting
@@ -29,11 +29,17 @@ from runs.actions.schedules.schedule_changes import (
     schedules_of,
     timing_values,
 )
-from runs.actions.schedules.schedule_lists import last_starts, says_outcome, says_rules, says_timing, starts_of
+from runs.actions.schedules.schedule_lists import (
+    describe_outcome,
+    describe_rules,
+    describe_timing,
+    last_starts,
+    starts_of,
+)
 from runs.models import Schedule, ScheduleStart
-from runs.pages.agents.agents_page import page_context
 from runs.pages.forms.form_fields import json_of
-from runs.pages.forms.single_use import create_once
+from runs.pages.forms.start import create_once
+from runs.pages.page_parts import enter_project, parse_enabled, parse_uuid, project_context, split_page
 from timeline.display import clean
 
 PAGE_SIZE = 50
@@ -49,16 +55,8 @@ class ListedSchedule:
     problem: str
     next_at: datetime | None
     last: ScheduleStart | None
-    #: The token of the form that starts a run: a second click does not start a second run.
+    #: The token of the form that starts a run, so that a second click does not start another one.
     token: UUID
-
-
-@dataclass(frozen=True)
-class ListedStart:
-    """The outcome of a due time."""
-
-    start: ScheduleStart
-    says: str
 
 
 @require_safe
@@ -68,7 +66,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     schedules = schedules_of(entry.project)
     last = last_starts(schedules)
     context = {
-        **page_context(entry, "schedules"),
+        **project_context(entry, "schedules"),
         "rows": [_row(schedule, last.get(schedule.pk)) for schedule in schedules],
         "is_full": len(schedules) >= MAX_SCHEDULES,
         "max_schedules": MAX_SCHEDULES,
@@ -82,22 +80,22 @@ def detail(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
     entry = enter(principal_of(request), project, Action.READ)
     schedule = schedule_of(entry.project, schedule_id)
     starts = starts_of(schedule)
-    if before := request.GET.get("before", ""):
-        starts = starts.filter(pk__lt=_id(before))
-    found = list(starts[: PAGE_SIZE + 1])
+    if before := id_of(request.GET.get("before", ""), "before"):
+        starts = starts.filter(pk__lt=before)
+    page, has_more = split_page(starts, PAGE_SIZE)
     context = {
-        **page_context(entry, "schedules"),
+        **project_context(entry, "schedules"),
         "schedule": schedule,
         "name": clean(schedule.name),
         "created_by": clean(schedule.created_by),
-        "timing": says_timing(schedule),
-        "rules": says_rules(schedule),
+        "timing": describe_timing(schedule),
+        "rules": describe_rules(schedule),
         "problem": problem_of(schedule),
         "next_times": _local_times(schedule),
         "prompt": clean(schedule.prompt),
         "inputs": clean(json_of(schedule.inputs)),
-        "starts": [ListedStart(start, clean(says_outcome(start))) for start in found[:PAGE_SIZE]],
-        "older": found[PAGE_SIZE - 1].pk if len(found) > PAGE_SIZE else None,
+        "starts": [(start, clean(describe_outcome(start))) for start in page],
+        "older": page[-1].pk if has_more else None,
         "before": before,
         "token": uuid7(),
     }
@@ -107,54 +105,44 @@ def detail(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
 def _row(schedule: Schedule, last: ScheduleStart | None) -> ListedSchedule:
     times = next_times(schedule)
     return ListedSchedule(
-        schedule, clean(schedule.name), says_timing(schedule), problem_of(schedule), times[0] if times else None, last,
+        schedule,
+        clean(schedule.name),
+        describe_timing(schedule),
+        problem_of(schedule),
+        times[0] if times else None,
+        last,
         uuid7(),
-    )  # fmt: skip
+    )
 
 
 def _local_times(schedule: Schedule) -> list[tuple[datetime, str]]:
-    """Return the next due times, each with its local time in the time zone of a cron expression."""
+    """Return the next due times, each with its local time in the time zone of a cron expression; empty without one."""
     values = timing_values(schedule)
-    zone = ZoneInfo(values["time_zone"])
-    times = next_times(schedule)
+    zone = values["time_zone"]
     return [
-        (at, f"{at.astimezone(zone):%a %d %b %Y, %H:%M} {values['time_zone']}" * bool(values["cron"])) for at in times
+        (at, f"{at.astimezone(ZoneInfo(zone)):%a %d %b %Y, %H:%M} {zone}" if values["cron"] else "")
+        for at in next_times(schedule)
     ]
-
-
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidQuery("before must be the ID of a start") from None
-
-
-# --- Actions ---
 
 
 @require_POST
 def switch(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     """Enable or disable a schedule: `enabled` is "yes" or "no"."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.OPERATE)
-    choice = request.POST.get("enabled", "")
-    if choice not in ("yes", "no"):
-        raise InvalidQuery("enabled must be yes or no")
-    change_schedule(entry.project, schedule_id, {"is_enabled": choice == "yes"}, by=principal)
-    messages.success(request, "Schedule resumed." if choice == "yes" else "Schedule paused. It starts no runs.")
+    principal, entry = enter_project(request, project, Action.OPERATE)
+    enables = parse_enabled(request)
+    change_schedule(entry.project, schedule_id, {"is_enabled": enables}, by=principal)
+    messages.success(request, "Schedule resumed." if enables else "Schedule paused. It starts no runs.")
     return see_other("runs:schedule", entry.project.slug, schedule_id)
 
 
 @require_POST
-def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
+def start_now(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     """Start a run now. Submitting the same form again opens the run that it started."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.OPERATE)
+    principal, entry = enter_project(request, project, Action.OPERATE)
     schedule = schedule_of(entry.project, schedule_id)
-    try:
-        token = UUID(request.POST.get("token", ""))
-    except ValueError:
-        raise InvalidQuery("token must be that of the form: reload the page") from None
+    token = parse_uuid(request.POST.get("token", ""))
+    if token is None:
+        raise InvalidQuery("token must be that of the form: reload the page")
     try:
         inputs = starting.prepare(schedule.pk)
         run_id = create_once(request, token, lambda: run_prepared(entry.project, schedule.pk, inputs, by=principal))
@@ -167,8 +155,7 @@ def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
 @require_POST
 def remove(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     """Remove a schedule with the list of its starts."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.OPERATE)
+    principal, entry = enter_project(request, project, Action.OPERATE)
     remove_schedule(entry.project, schedule_id, by=principal)
     messages.success(request, "Schedule removed. Its runs stay.")
     return see_other("runs:schedules", entry.project.slug)

@@ -22,25 +22,27 @@ from agentops.base.redaction.redact import BARE
 from agentops.base.refusals import InvalidQuery
 from runs.access import run_in
 from runs.models import Agent, SearchEntry
+from runs.pages.page_parts import MAX_CHOICES, project_context
 from runs.pages.runs.run_row import UNTITLED
 from runs.queries.json_lists import Position, RowSpan
-from runs.queries.searching import text_parts
-from runs.queries.searching.search_results import RANKED, Result, Search, SearchFilters, SearchOrder, search
+from runs.queries.searching import index_entries
+from runs.queries.searching.search_results import MAX_RANKED, Result, Search, SearchFilters, SearchOrder, search
 from runs.queries.searching.search_terms import parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
 from timeline.display import clean
 
-#: A position: up to three numbers of 64 bits.
+#: A position in the results: up to three numbers of 64 bits.
 POSITION = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20}){0,2}", re.ASCII)
 #: The format of an input of type datetime-local.
 MINUTE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?", re.ASCII)
+#: Maximum characters of the name of an agent or a tool.
 MAX_NAME = 256
 
 
 @dataclass(frozen=True)
 class SearchForm:
-    """The form of the search page. Empty fields do not filter."""
+    """The values of the search form. An empty field does not filter."""
 
     text: str = ""
     run: str = ""
@@ -52,12 +54,12 @@ class SearchForm:
     since: str = ""
     until: str = ""
     order: str = SearchOrder.RELEVANCE.value
-    #: The results after this position. Not part of the form.
+    #: The position that the page of results starts after. The form has no field for it.
     after: Position = ()
 
     @classmethod
     def parse(cls, query: QueryDict) -> SearchForm:
-        """Return the form of a query string. Raises `InvalidQuery` for values that the form does not send."""
+        """Return the values of a query string. Raises InvalidQuery for values that the form does not send."""
         return cls(
             text=BARE.clean_text(query.get("q", "").strip())[0],
             run=_id(query, "run"),
@@ -74,7 +76,6 @@ class SearchForm:
 
     @property
     def filters(self) -> SearchFilters:
-        """Return the filters for a search."""
         return SearchFilters(
             run_id=UUID(self.run) if self.run else None,
             kinds=(self.kind,) if self.kind else (),
@@ -92,7 +93,10 @@ class SearchForm:
         return self.filters != SearchFilters(run_id=self.filters.run_id)
 
     def query_string(self, *, after: Position | None = None, **changes: str) -> str:
-        """Return the query string of a link to this search, with changes, from its first page or from a position."""
+        """Return the query string of a link to this search with `changes`: to its first page, or to the next one.
+
+        `after`: the position at which the page before the next one ends.
+        """
         fields = {
             "q": self.text,
             "run": self.run,
@@ -133,6 +137,7 @@ def _name(query: QueryDict, name: str) -> str:
 
 
 def _minute(query: QueryDict, name: str) -> str:
+    """Return a time as the input sends it. Raises InvalidQuery."""
     text = query.get(name, "")
     try:
         if text and (not MINUTE.fullmatch(text) or _time(text) is None):
@@ -147,17 +152,14 @@ def _time(text: str) -> datetime | None:
 
 
 def _position(text: str) -> Position:
+    """Return a position in the results; empty for the first page. Raises InvalidQuery."""
     numbers = [int(part) for part in text.split("-")] if POSITION.fullmatch(text) else []
     if (text and not numbers) or any(number >= 2**64 for number in numbers):
         raise InvalidQuery(f"after is not a position in the results: {text[:64]!r}")
     return tuple(numbers)
 
 
-# --- The page ---
-
 PAGE_SIZE = 25
-#: Maximum entries of a menu.
-MAX_CHOICES = 200
 KINDS = [("message", "Messages"), ("tool_call", "Tool calls"), ("event", "Events")]
 ORDERS = [(SearchOrder.RELEVANCE.value, "Best match"), (SearchOrder.NEWEST.value, "Newest first")]
 ROLES = {"system": "System message", "user": "User message", "assistant": "Assistant"}
@@ -209,17 +211,18 @@ class ListedResult:
 
 @dataclass(frozen=True)
 class ResultPage:
-    """A page of results, or the reason for having no results."""
+    """A page of results, or why there is none."""
 
     results: list[ListedResult]
     #: Query string of the next page; empty on the last page.
     more: str = ""
-    #: Whether the search took too long and stopped before the end of the index.
+    #: Whether the search stopped before the end of the index, because it took too long.
     is_partial: bool = False
     #: Whether there are more matches than were ranked.
     is_cut: bool = False
+    #: What is wrong with the text of the search.
     error: str = ""
-    #: Whether the form contains a search.
+    #: Whether the form has a text to search for.
     is_search: bool = True
 
 
@@ -232,17 +235,15 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     run = run_in(entry.project, form.filters.run_id) if form.filters.run_id else None
     page = _search(entry.project, form)
     context = {
-        "project": entry.project,
-        "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
-        "may_manage": Action.MANAGE in entry.actions,
+        **project_context(entry),
         "form": form,
         "run": run,
         "run_title": clean(run.title) or UNTITLED if run is not None else "",
         "page": page,
         "lag_s": search_index.lag_s(),
         "is_extending": search_index.is_extending(),
-        "bounds": {"limit": text_parts.LIMIT, "tail": text_parts.TAIL, "part": text_parts.PART},
-        "ranked": RANKED,
+        "bounds": {"limit": index_entries.LIMIT, "tail": index_entries.TAIL, "part": index_entries.PART},
+        "ranked": MAX_RANKED,
         "is_first_page": not form.after,
         "first_page": form.query_string(),
         "all_runs": form.query_string(run=""),
@@ -250,13 +251,13 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "clear": SearchForm(text=form.text, run=form.run).query_string(),
         **_choices(entry.project, form),
     }
-    # htmx only displays responses with status 200.
-    return render(
-        request, "runs/search/search.html", context, status=400 if page.error and not HtmxDetails(request) else 200
-    )
+    # htmx displays only responses with status 200.
+    status = 400 if page.error and not HtmxDetails(request) else 200
+    return render(request, "runs/search/search.html", context, status=status)
 
 
 def _search(project: Project, form: SearchForm) -> ResultPage:
+    """Return a page of results. It is empty, and says why, if the text is invalid or has nothing to search for."""
     try:
         terms = parse(form.text)
     except InvalidQuery as error:
@@ -264,7 +265,6 @@ def _search(project: Project, form: SearchForm) -> ResultPage:
     if not terms:
         return ResultPage([], is_search=False)
     query = Search(project.pk, terms, form.filters, SearchOrder(form.order))
-    # One row more than a page, to know whether there is a next page.
     rows = search(query, RowSpan(form.after, limit=PAGE_SIZE + 1))
     end = rows.position_of(PAGE_SIZE - 1) if len(rows) > PAGE_SIZE else rows.search_end
     results = [ListedResult(result) for result in rows.items[:PAGE_SIZE]]
@@ -274,12 +274,12 @@ def _search(project: Project, form: SearchForm) -> ResultPage:
 
 
 def _choices(project: Project, form: SearchForm) -> dict[str, Any]:
-    """Return the choices of the filters."""
+    """Return the choices of the menus."""
     agents = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True)[:MAX_CHOICES]
     return {
         "kinds": KINDS,
         "orders": ORDERS,
         "statuses": [status.value for status in RunStatus],
-        # Include the selected agent even if it was deleted: its runs still exist.
+        # With the selected agent, even if it was deleted: its runs still exist.
         "agents": sorted({*agents, *filter(None, [form.agent])}),
     }

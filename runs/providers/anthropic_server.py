@@ -12,12 +12,12 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from runs.providers.server_rules import key_for
 from runs.providers.server_transport import make_client
 
-#: A placeholder key: without a key, the library would look for one in the environment and in files.
+#: A placeholder, because without a key the library would look for one in the environment and in files.
 NO_KEY = "not-set"
 
 
 class AnthropicServer(AnthropicProvider):
-    """A server that is not Anthropic's. Thoughts that it signed are not sent to Anthropic, nor the reverse."""
+    """A server that is not Anthropic's. Its name prevents that thoughts signed by one server are sent to another."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The `Provider` interface and the catalogue of providers."""
+"""The interface of a provider, and the catalogue of providers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from inspect import getdoc, isclass
 from types import ModuleType
-from typing import Any, Protocol, cast
-
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import StreamedResponse
-from pydantic_ai.tools import ToolDefinition
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agentops.base.catalogue import (
     BUILT_IN,
@@ -24,21 +20,27 @@ from agentops.base.catalogue import (
     members_of,
 )
 
+# Not loaded: the tables import this module, and commands that call no model must start quickly.
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import StreamedResponse
+    from pydantic_ai.tools import ToolDefinition
+
 
 class ProviderUnusable(ValueError):
     """The provider or model of an agent cannot be used. The message says what to change."""
 
 
 class IncompleteAnswer(Exception):
-    """The stream of a response ended without a terminal event, so the response is truncated."""
+    """The stream of a response ended early, so the response is truncated."""
 
 
 class AnswerTooLong(Exception):
-    """The stream of a response has not ended within the limit of its size."""
+    """The stream of a response is larger than the limit."""
 
 
 class FixtureExhausted(Exception):
-    """A run made a model call that its fixture does not contain. `call` is the index of the missing one, from 0."""
+    """A run needs a model call that its fixture does not contain. `call` is the index of the call, from 0."""
 
     code = "fixture_exhausted"
 
@@ -55,8 +57,7 @@ class ModelCall:
     model: str
     #: The agent or the node of a flow, for error messages.
     node: str
-    #: The number of the call in the lineage, from 1: the number of its step. In a flow, the calls of the node's earlier
-    #: runs count too.
+    #: The number of the call in the lineage, from 1. In a flow, the calls of the node's earlier runs count too.
     number: int
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()
@@ -67,10 +68,10 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """The details of a model call in a recording in the plain form. They are logged instead of the response's."""
+    """Data of a plain recording about a model call, besides its response. The run's log gets them."""
 
-    #: The type in the agent dialect, and the content, of texts, thoughts and errors. Empty: take them from the
-    #: response.
+    #: The type in the agent dialect, and the content, of texts, thoughts and errors. Empty: the log gets the texts and
+    #: thoughts of the response.
     events: tuple[tuple[str, str], ...] = ()
     duration_ms: int = 0
     session_id: str = ""
@@ -78,17 +79,18 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class FollowUp:
-    """The fixture's content after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
-    it contains further responses (`more`). A run that plays it is not done before the last response.
+    """The content of a fixture after a call. Empty for real models."""
 
-    `is_turn`: the response and its tool results are a whole turn of an agent. A node of a flow is done after it, and
-    further responses belong to its next visit.
-    """
-
+    #: The next user turn.
     user: str | list[Any] | None = None
+    #: Whether the recording ends here.
     end: bool = False
+    #: Whether the fixture contains further responses. A run that plays it is not done before the last one.
     more: bool = False
+    #: Whether the response and its tool results are a whole turn of an agent. A node of a flow is done after the turn;
+    #: further responses belong to its next visit.
     is_turn: bool = False
+    #: Set by plain recordings.
     recorded: RecordedCall | None = None
 
 
@@ -96,15 +98,15 @@ class Provider(Protocol):
     """A source of model responses."""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Raise `ProviderUnusable` if a run with this model cannot start. Makes no network request."""
+        """Check whether a run with this model can start, without a network request. Raises `ProviderUnusable`."""
         ...
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        """Return the streamed request. It is entered and read on the worker's event loop."""
+        """Return the request as a stream. The caller enters and reads it on the worker's event loop."""
         ...
 
     def context_window(self, model: str) -> int | None:
-        """Return the context window of the model in tokens, or None if unknown. Makes no network request."""
+        """Return the context window of the model in tokens, without a network request; None if unknown."""
         ...
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
@@ -115,11 +117,13 @@ class Provider(Protocol):
 #: The built-in providers. Their modules are imported on first use.
 BUILTIN = {
     "claude_cli": "runs.providers.claude_cli.claude_provider.ClaudeCliProvider",
-    "fixture": "runs.fixtures.playing.provider.FixtureProvider",
+    "fixture": "runs.fixtures.playback.FixtureProvider",
     "flow_node": "runs.providers.flow_node.FlowNodeProvider",
     "llm": "runs.providers.llm.LLMProvider",
+    "package": "runs.providers.remote.PackageProvider",
+    "remote": "runs.providers.remote.RemoteProvider",
 }
-#: The required members of a provider.
+#: The members that a provider must have.
 MEMBERS = ("check", "open", "context_window", "follow_up")
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
@@ -130,7 +134,7 @@ Candidate = tuple[str, object]
 
 
 class ProviderCatalogue(Catalogue[Provider]):
-    """One object of each provider. An entry point names its provider; the classes of a module have a `name`."""
+    """One object of each provider. The entry point, or the attribute `name` of a class in a module, gives its name."""
 
     kind = "provider"
     group = "agentops.providers"
@@ -149,7 +153,7 @@ class ProviderCatalogue(Catalogue[Provider]):
         return name, cast("Provider", build(extension, factory, MEMBERS))
 
     def describe(self, entry: CatalogueEntry[Provider]) -> str:
-        """Import no built-in provider: the libraries of model vendors are large."""
+        """Return the docstring of an added provider. Built-in ones are not imported: their libraries are large."""
         return "" if entry.source == BUILT_IN else getdoc(type(entry.part)) or ""
 
 
@@ -157,7 +161,7 @@ PROVIDERS = ProviderCatalogue({name: imported(path) for name, path in BUILTIN.it
 
 
 def get(name: str) -> Provider:
-    """Return the provider of this name, or of the entry point `name`. Raises `ProviderUnusable`."""
+    """Return the provider of this name. Raises `ProviderUnusable`."""
     if (provider := PROVIDERS.get(name)) is not None:
         return provider
     if (fault := PROVIDERS.fault_of(name)) is not None:

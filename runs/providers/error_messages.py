@@ -1,6 +1,6 @@
 """Messages for failed model calls: one sentence with the problem and one with the remedy.
 
-The unedited message of the vendor or its library is kept separately, in the error's details.
+The details of an error contain the whole message of the vendor or its library.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ KEY_VARIABLES = {
     "gateway": "PYDANTIC_AI_GATEWAY_API_KEY",
     "bedrock": "AWS_ACCESS_KEY_ID",
 }
-#: Limit of the vendor's message within a sentence, in characters. The details contain all of it.
+#: Maximum characters of the vendor's message within a sentence.
 MAX_VENDOR_MESSAGE = 300
+#: An environment variable in a message.
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]{1,30}(?:_[A-Z0-9]{1,30}){1,6}\b")
+#: The extra of pydantic-ai-slim that an error about a missing library names.
 _PACKAGE = re.compile(r"pydantic-ai-slim\[([a-z0-9_-]{1,40})\]")
 
 
@@ -50,7 +52,7 @@ class CallFailure:
 
     @property
     def vendor(self) -> str:
-        """The prefix of the model, without a suffix that selects an API of the vendor."""
+        """The prefix of the model, without a suffix that selects an API of the vendor; empty without a prefix."""
         prefix, colon, _ = self.model.partition(":")
         return re.sub(r"-(responses|chat|gla|vertex|cloud)$", "", prefix) if colon else ""
 
@@ -63,7 +65,7 @@ class CallFailure:
 
     @property
     def key(self) -> str:
-        """The environment variable of the vendor's API key, or a phrase that describes it."""
+        """The environment variable of the vendor's API key, or a phrase for an unknown one."""
         if self.server:
             return "the variable that AGENTOPS_MODEL_KEYS assigns to it"
         if not self.vendor:
@@ -72,12 +74,12 @@ class CallFailure:
 
     @property
     def code(self) -> str:
-        """The HTTP status in parentheses, or empty."""
+        """The HTTP status in parentheses; empty without one."""
         return f" (HTTP {self.status})" if self.status else ""
 
     @property
     def detail(self) -> str:
-        """The vendor's message after a colon, or empty."""
+        """A colon and the vendor's message; empty without one."""
         return f": {self.vendor_message}" if self.vendor_message else ""
 
 
@@ -113,7 +115,7 @@ TEXTS = {
     "the workers, then resume the run, or fork it with another model.",
     "other": "The model call failed{detail}. If this lasts, see the details of the error.",
 }
-#: The same texts for a server that the agent names, which has no status page.
+#: Texts in place of `TEXTS` for a server that the agent names, which has no status page.
 SERVER_TEXTS = {
     "no_internet": "{vendor} cannot be reached from the worker. Check that it runs, and `base_url` in the agent's "
     "settings.",
@@ -125,7 +127,7 @@ SERVER_TEXTS = {
 
 
 def describe(kind: str, failure: CallFailure) -> str:
-    """Return the message for an error of this kind. Unknown kinds get the text of `other`."""
+    """Return the message for an error. `kind`: a key of `TEXTS`; other kinds get the text of `other`."""
     key, how = failure.key, ""
     if kind == "missing_key":
         variables = [word for word in _VARIABLE.findall(failure.vendor_message) if not word.endswith("_BASE_URL")]
@@ -151,12 +153,15 @@ def mentions_key(text: str) -> bool:
 
 
 def message_of(body: Any) -> str:
-    """Return the vendor's message from the body of an error response, on one line, or "" without one."""
+    """Return the vendor's message from the body of an error response, in one line, without the full stop.
+
+    Returns an empty text for other bodies, such as the HTML page of a proxy.
+    """
     if isinstance(body, dict):
         body = body.get("error", body)
     if isinstance(body, dict):
         body = body.get("message")
     text = " ".join(body.split()) if isinstance(body, str) else ""
     if text.startswith("<"):
-        return ""  # the HTML error page of a proxy
+        return ""
     return (text if len(text) <= MAX_VENDOR_MESSAGE else f"{text[: MAX_VENDOR_MESSAGE - 1]}…").rstrip(".")

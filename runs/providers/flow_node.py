@@ -1,6 +1,7 @@
 """The provider of runs that execute a tool node or a human node of a flow: it requests the node's one call, then ends.
 
-So a node's call has all features of calls: persistence, effects, approvals, hooks, questions and unknown outcomes.
+The call of a node thereby has all features of tool calls: it is stored, and can have approvals, hooks, questions and
+unknown outcomes.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ class FlowNodeProvider(StreamingProvider):
 
     async def answer(self, call: ModelCall) -> AsyncGenerator[Piece, None]:
         request = call.settings[CALL]
-        outcome = _outcome(call.history)
+        outcome = _stored_outcome(call.history)
         if outcome is None:
             yield ToolCallPart(request["tool"], dict(request["arguments"]), f"node-call-{call.number}")
         else:
             yield f"{request['tool']}: {outcome}"
 
 
-def _outcome(history: Sequence[ModelMessage]) -> str | None:
-    """Return the outcome of the call; None if it is still to be made.
+def _stored_outcome(history: Sequence[ModelMessage]) -> str | None:
+    """Return the outcome of the node's call, or None if the call has to be requested (again).
 
-    A pause closes a question, or a call that was not started, as denied. If the message that resumes the run follows,
-    the call is made again.
+    Pausing a run gives an open question, or a call that was not started, the outcome `denied`. A user message after
+    such a result means that the run was resumed, so the call is requested again.
     """
     outcome: str | None = None
     for message in history:

@@ -13,10 +13,11 @@ from typing import TypeVar
 from pydantic_ai.providers import infer_provider_class
 
 T = TypeVar("T")
-#: The provider whose models need these libraries.
+#: The name of the provider whose models need these libraries.
 VENDORS = "llm"
-#: Vendors whose libraries were imported, or are missing.
+#: Vendors whose libraries this process has imported, or tried to import.
 _loaded: set[str] = set()
+#: Whether the current code runs within `repeating`.
 _may_repeat: ContextVar[bool] = ContextVar("may_repeat", default=False)
 
 
@@ -47,9 +48,9 @@ def repeating(act: Callable[[], T]) -> T:
 
 
 def require(vendor: str) -> None:
-    """Raise `NotLoaded` within `repeating`, if the library is not imported. Elsewhere import it.
+    """Import the library of a vendor. Raises ImportError if it is missing, and ValueError for an unknown vendor.
 
-    Raises ImportError if it is missing, and ValueError for an unknown vendor.
+    Within `repeating`, raises `NotLoaded` instead of importing a new library.
     """
     if vendor not in _loaded and _may_repeat.get():
         raise NotLoaded(vendor)
@@ -58,8 +59,7 @@ def require(vendor: str) -> None:
 
 
 def load(vendor: str) -> None:
-    """Import a library, if it is installed."""
-    # `require` reports a library that is missing.
+    """Import the library of a vendor, if it is installed. `require` reports a missing one."""
     with suppress(ImportError, ValueError):
         infer_provider_class(vendor)
     _loaded.add(vendor)

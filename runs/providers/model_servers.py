@@ -1,7 +1,7 @@
 """Model servers at an address that an agent names: a local server, or another server with a vendor's protocol.
 
-An address in a definition is checked like the address of a tool's request: see agentops.base.http.address_policy. The
-keys of the vendors are never sent to it. Code that needs the vendors' libraries is imported when a model is used.
+The address is checked like the URL of a tool's request: see agentops.base.http.address_policy. The vendors' keys are
+never sent to it. The vendors' libraries are only imported when a model is used.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from agentops.base.http.address_policy import UrlNotAllowed, check_url
 from runs.providers.base import ProviderUnusable
 from runs.providers.server_rules import check_target, policy_of
 
-#: Prefixes of models that such a server can serve; each names a protocol.
+#: Prefixes of models whose vendors' libraries agentops requires. Each names a protocol that other servers may speak.
 VENDORS = ("anthropic", "openai", "openai-chat", "openai-responses")
 
 
 def base_url_of(settings: Mapping[str, Any]) -> str:
-    """Return the address in an agent's settings, or empty. Raises `ProviderUnusable`."""
+    """Return the address in an agent's settings; empty without one. Raises `ProviderUnusable`."""
     url = settings.get("base_url")
     if url is None:
         return ""
@@ -31,13 +31,13 @@ def base_url_of(settings: Mapping[str, Any]) -> str:
 
 
 def name_of(settings: Mapping[str, Any]) -> str:
-    """Return the host and port of the server that an agent names, or empty."""
+    """Return the host and port of the server that an agent names; empty without one."""
     url = settings.get("base_url")
     return urlsplit(url).netloc.rpartition("@")[2] if isinstance(url, str) else ""
 
 
 def check_server(model: str, base_url: str) -> None:
-    """Raise `ProviderUnusable` if a server at this address cannot be used for the model. Makes no network request."""
+    """Check the address of a server for a model, without a network request. Raises `ProviderUnusable`."""
     if model.partition(":")[0] not in VENDORS:
         raise ProviderUnusable(f"settings.base_url needs a model of {', '.join(VENDORS)}, not {model!r}")
     try:
@@ -52,8 +52,8 @@ def check_server(model: str, base_url: str) -> None:
 def make_model(name: str, base_url: str) -> Model:
     """Create the adapter of a model on the server at `base_url`.
 
-    The server's host and port are the provider's name in messages: data signed or encrypted by one server is never sent
-    to another.
+    Messages name the host and port of the server as their provider. Data that one server signed or encrypted is
+    therefore never sent to another.
     """
     vendor, _, model = name.partition(":")
     if vendor == "anthropic":

@@ -1,6 +1,6 @@
 """The tiers of model calls, which change the price: fast mode, batches, service tiers, and the region of inference.
 
-A tier is a word, or several words joined by `+` in alphabetical order. Empty: the standard price applies.
+A tier is a word, or several words in alphabetical order joined by `+`. The tier with the standard price is empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 #: Maximum characters of a tier.
 MAX_TIER = 40
 US_ONLY = "us-only"
-#: The providers' names of the standard tier. "auto" is a request value, and does not say which tier was used.
+#: Names of the standard tier. "auto" is from the request, and does not say which tier was used.
 _STANDARD = frozenset(
     {"", "standard", "normal", "default", "auto", "on_demand", "standard_only", "not_available", "global"}
 )
@@ -21,30 +21,28 @@ FIELDS = ("speed", "service_tier", "processing", "inference_geo", "traffic_type"
 
 
 def tier_of(details: Mapping[str, Any]) -> str:
-    """Return the tier in the `FIELDS` of an answer or its usage, as named by the provider."""
-    words = {
-        word for name in FIELDS if isinstance(value := details.get(name), str) for word in _word(name, value).split("+")
-    }
+    """Return the tier that the `FIELDS` of an answer or its usage name."""
+    values = {name: value for name in FIELDS if isinstance(value := details.get(name), str)}
+    words = {word for name, value in values.items() for word in _words(name, value).split("+")}
     return "+".join(sorted(words - {""}))[:MAX_TIER]
 
 
 def details_of(usage: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of a usage that contain the tier, as the details of an answer; empty for the standard tier."""
+    """Return the `FIELDS` of a usage that name a tier other than the standard one, as the details of an answer."""
     return {
         name: value[:MAX_TIER]
         for name in FIELDS
-        if isinstance(value := usage.get(name) or usage.get(_camel(name)), str) and _word(name, value)
+        if isinstance(value := usage.get(name) or usage.get(_camel(name)), str) and _words(name, value)
     }
 
 
-def _word(field: str, value: str) -> str:
+def _words(field: str, value: str) -> str:
+    """Return the words of a tier that a field names, joined by `+`; empty for the standard tier."""
     # Google's traffic types are "ON_DEMAND", "ON_DEMAND_FLEX" and so on.
     text = re.sub(r"[^a-z0-9_.+-]", "", value.strip().lower()).removeprefix("on_demand_")
     if text in _STANDARD:
         return ""
-    if field == "inference_geo":
-        return f"{text}-only"
-    return text
+    return f"{text}-only" if field == "inference_geo" else text
 
 
 def _camel(name: str) -> str:

@@ -1,6 +1,7 @@
-"""Classification of failed model calls, and the decision whether and when to retry them.
+"""Classifies failed model calls, and decides whether and when to retry them.
 
-The functions are pure: they return a `Failure` or a `RetryDelay`, and the engine acts on it.
+The functions only return a `Failure` or a `RetryDelay`; the engine acts on it. The limits come from the settings of the
+agent or of the site.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from django.conf import settings as site
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelAuthenticationError,
@@ -33,21 +35,68 @@ from agentops.base import database_clock
 from agentops.base.http.address_policy import UrlNotAllowed
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.providers.base import AnswerTooLong, FixtureExhausted, IncompleteAnswer, ProviderUnusable
-from runs.providers.claude_cli.failures import FINAL, SessionFailed
+from runs.providers.claude_cli.program_messages import FINAL_FAILURES, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
-from runs.providers.retry_limits import RetryLimits
 
-#: The longest delay during which a worker keeps the run. For longer delays it releases the run, which then waits.
+MAX_RETRIES = 100
+MAX_BASE_DELAY_MS = 3_600_000
+
+
+class InvalidRetryLimit(ValueError):
+    """The settings of an agent contain an invalid retry limit."""
+
+
+@dataclass(frozen=True)
+class RetryLimits:
+    """The retry limits of one agent."""
+
+    #: Retries of a failed model call, without the first attempt.
+    max_retries: int
+    #: Retries of a failed tool call, if the tool may repeat.
+    tool_max_retries: int
+    #: The delay before the first retry, in seconds. It doubles with each retry.
+    base_delay_s: float
+
+
+def retry_limits(settings: Mapping[str, Any]) -> RetryLimits:
+    """Return the limits of an agent with these settings; the site has defaults. Raises `InvalidRetryLimit`."""
+    base_delay_ms = _whole_number(settings, "retry_base_delay_ms", site.AGENTOPS_RETRY_BASE_DELAY_MS, MAX_BASE_DELAY_MS)
+    return RetryLimits(
+        max_retries=_whole_number(settings, "max_retries", site.AGENTOPS_MAX_RETRIES, MAX_RETRIES),
+        tool_max_retries=_whole_number(settings, "tool_max_retries", site.AGENTOPS_TOOL_MAX_RETRIES, MAX_RETRIES),
+        base_delay_s=base_delay_ms / 1000,
+    )
+
+
+def _whole_number(settings: Mapping[str, Any], name: str, default: int, maximum: int) -> int:
+    value = settings.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise InvalidRetryLimit(f"settings.{name} must be a whole number from 0 to {maximum}, not {str(value)[:64]!r}")
+    return value
+
+
+#: The longest delay during which a worker keeps the run. For a longer one, it releases the run, which then waits.
 HOLD_WORKER_S = 10.0
-#: The limit of the delay in a Retry-After header.
+#: The longest delay, even if the provider requests a longer one.
 MAX_DELAY_S = 3600.0
 #: The longest delay in an outage, as a share of AGENTOPS_OUTAGE_S: one minute of 15.
 PAUSE_SHARE = 1 / 15
+#: Error types by HTTP status, for errors that have no category.
 BY_STATUS = {
-    400: "invalid_request", 401: "unauthorized", 402: "out_of_credits", 403: "unauthorized", 404: "unknown_model",
-    408: "timeout", 409: "server_error", 425: "server_error", 429: "rate_limited", 529: "overloaded",
-}  # fmt: skip
-#: pydantic-ai's exception classes, which are also raised for errors within a stream. The first match counts.
+    400: "invalid_request",
+    401: "unauthorized",
+    402: "out_of_credits",
+    403: "unauthorized",
+    404: "unknown_model",
+    408: "timeout",
+    409: "server_error",
+    425: "server_error",
+    429: "rate_limited",
+    529: "overloaded",
+}
+#: Error types by pydantic-ai's exceptions, which are also raised for errors within a stream. The first match counts.
 BY_CATEGORY: tuple[tuple[type[ModelAPIError], str], ...] = (
     (ModelQuotaExceededError, "out_of_credits"),
     (ModelAuthenticationError, "unauthorized"),
@@ -68,7 +117,7 @@ NOT_RETRYABLE = frozenset(
         *("missing_library", "unusable_model", "answer_too_long"),
     }
 )
-#: Texts in the body of errors about missing credits, which providers send with various status codes.
+#: Texts in errors about missing credits, for which providers use various status codes.
 NO_CREDITS = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
 
 
@@ -76,42 +125,34 @@ NO_CREDITS = ("insufficient_quota", "credit balance is too low", "billing_hard_l
 class Failure:
     """The classification of a failed attempt."""
 
-    #: The type that policies match, for example "rate_limited".
+    #: The type that policies name, for example "rate_limited".
     error_type: str
     #: The problem and the remedy.
     message: str
     #: Whether a retry can succeed.
     retryable: bool
-    #: The delay that the provider requested, in seconds.
+    #: Seconds to wait, if the provider requested a delay.
     retry_after_s: float | None = None
     #: The message of the vendor or its library.
     details: str = ""
-    #: Whether the run can be resumed afterwards.
-    resumable: bool = True
 
 
 @dataclass(frozen=True)
 class RetryDelay:
-    """The delay before the next attempt. `outage`: the immediate retries are used up."""
+    """The delay before the next attempt."""
 
     delay_s: float
+    #: Whether the immediate retries are used up, and the run waits for its provider.
     outage: bool = False
 
 
-def classify(
-    error: BaseException,
-    now: datetime,
-    model: str = "",
-    *,
-    server: str = "",
-) -> Failure:
-    """Return the classification of an exception that a provider raised.
+def classify(error: BaseException, now: datetime, model: str = "", *, server: str = "") -> Failure:
+    """Return the classification of an exception that a provider raised. Secrets in its texts are masked.
 
-    The message contains `model`, and `server`, the host and port that the agent names instead of the vendor's. Secrets
-    in the vendor's message are masked.
+    The message names `model`, and `server`: the host and port of the server that the agent names, if any.
     """
     if isinstance(error, FixtureExhausted):
-        return Failure(error.code, str(error), retryable=False, resumable=False)
+        return Failure(error.code, str(error), retryable=False)
     if isinstance(error, ProviderUnusable):
         return Failure("unusable_model", str(error), retryable=False)
     if isinstance(error, SessionFailed):
@@ -128,13 +169,11 @@ def classify(
 
 
 def _session_failure(error: SessionFailed) -> Failure:
-    """Return the classification of a failed session of a program, which names the type of the error, or a status of its
-    API.
-    """
+    """Return the classification of a failed session of Claude Code, by its error type or the status of its API."""
     error_type = error.error_type
     if error.status is not None and error_type == "api_error":
         error_type = BY_STATUS.get(error.status, "server_error" if error.status >= 500 else "invalid_request")
-    retryable = error_type not in NOT_RETRYABLE and error_type not in FINAL
+    retryable = error_type not in NOT_RETRYABLE and error_type not in FINAL_FAILURES
     return Failure(error_type, REDACTOR.clean_text(str(error))[0], retryable, details=_masked(error.details))
 
 
@@ -145,22 +184,22 @@ def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: fl
     """
     if not failure.retryable or attempt >= limits.max_retries:
         return None
-    return RetryDelay(_pause_s(attempt, failure, limits, jitter))
+    return RetryDelay(_delay_s(failure, _backoff_s(attempt, limits, jitter)))
 
 
 def outage_pause(
     attempt: int, failure: Failure, limits: RetryLimits, jitter: float, *, left_s: float, outage_s: float
 ) -> RetryDelay | None:
-    """Return the delay after attempt `attempt` during an outage of the provider, or None if the time is used up.
+    """Return the delay after attempt `attempt` during an outage of the provider, or None if the time is over.
 
-    The last attempt is made when `left_s` has passed, or later if the provider requested it. `outage_s` is how long
-    a run waits for its provider in total.
+    `outage_s`: how many seconds a run waits for its provider in total. `left_s`: the seconds that are left. The last
+    attempt is made when they have passed, or later if the provider requests it.
     """
     if not failure.retryable or left_s <= 0:
         return None
     longest = min(outage_s * PAUSE_SHARE, left_s)
     backoff = min(_backoff_s(attempt, limits, jitter), longest)
-    return RetryDelay(min(max(backoff, failure.retry_after_s or 0.0), MAX_DELAY_S), outage=True)
+    return RetryDelay(_delay_s(failure, backoff), outage=True)
 
 
 def outage_left_s(first_failed_at: datetime | None, now: datetime, outage_s: float) -> float:
@@ -170,7 +209,7 @@ def outage_left_s(first_failed_at: datetime | None, now: datetime, outage_s: flo
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the value of a Retry-After header (a number or a date) in seconds, or None if absent or invalid."""
+    """Return the seconds that a Retry-After header (a number or a date) requests; None if it is absent or invalid."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(int(value[:9]))
@@ -183,12 +222,13 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     return database_clock.seconds_between(now, moment)
 
 
-def _pause_s(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> float:
-    return min(max(_backoff_s(attempt, limits, jitter), failure.retry_after_s or 0.0), MAX_DELAY_S)
+def _delay_s(failure: Failure, backoff_s: float) -> float:
+    """Return the delay: the backoff, or the delay that the provider requested if that is longer."""
+    return min(max(backoff_s, failure.retry_after_s or 0.0), MAX_DELAY_S)
 
 
 def _backoff_s(attempt: int, limits: RetryLimits, jitter: float) -> float:
-    """Double the delay with each attempt. The exponent is bounded because attempts may be unlimited."""
+    """Return the delay that doubles with each attempt. The exponent is limited, because an outage may have many."""
     backoff: float = limits.base_delay_s * 2 ** min(attempt, 32) * (1 + jitter / 4)
     return backoff
 
@@ -213,12 +253,12 @@ def _error_type_of(error: BaseException, model: str) -> str:
         return "timeout"
     if isinstance(error, ConnectionError | OSError):
         return "no_internet"
-    # A broken stream raises the exceptions of its HTTP library.
+    # A broken stream raises exceptions of its HTTP library.
     return type(error).__name__
 
 
 def _address_refusal(error: BaseException | None) -> UrlNotAllowed | None:
-    """Return the refusal of a model server's address, which libraries wrap in other errors."""
+    """Return the refusal of a model server's address that an error wraps; None if it wraps none."""
     while error is not None and not isinstance(error, UrlNotAllowed):
         error = error.__cause__ or error.__context__
     return error
@@ -237,13 +277,13 @@ def _api_error_type_of(error: ModelAPIError) -> str:
 
 
 def _call_failure(error: BaseException, call: CallFailure) -> CallFailure:
-    """Return the facts about a call, completed from the exception."""
+    """Return the facts about a call, completed with facts from the exception."""
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     refusal = _address_refusal(error)
     if refusal is not None:
         return replace(call, vendor_message=f"its base_url is not allowed: {refusal.reason}")
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
-    # Redacted before it is shortened: a part of a key would not be recognised.
+    # Mask secrets before the text is shortened: a part of a key would not be recognised.
     return replace(call, status=status, vendor_message=message_of(_masked(body)))
 
 

@@ -1,4 +1,4 @@
-"""Which addresses a model server may have, and which key is sent to it."""
+"""Which addresses a model server that an agent names may have, and which key is sent to it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from urllib.parse import urlsplit
 
 from django.conf import settings as site
 
-from agentops.base.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, is_private
-from agentops.base.http.own_sites import DEFAULT_PORTS
+from agentops.base.http.address_policy import DEFAULT_PORTS, Address, HttpPolicy, Target, UrlNotAllowed, is_private
 
 
 def policy_of(url: str) -> HttpPolicy:
     """Return the rules for requests to a model server.
 
-    Public servers need HTTPS on its usual port. Private addresses, and with them plain HTTP and other ports, are
-    allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
+    If AGENTOPS_ALLOW_PRIVATE_SINKS is set, private addresses, plain HTTP and other ports are allowed. `check_target`
+    still requires HTTPS on port 443 for public servers.
     """
     if not site.AGENTOPS_ALLOW_PRIVATE_SINKS:
         return HttpPolicy()
@@ -28,15 +27,18 @@ def policy_of(url: str) -> HttpPolicy:
 
 
 def check_target(target: Target, addresses: Sequence[Address] = ()) -> None:
-    """Raise `UrlNotAllowed` for a public address without HTTPS, or on another port."""
-    is_usual = target.scheme == "https" and target.port == DEFAULT_PORTS["https"]
+    """Check the scheme and port of a server. Raises `UrlNotAllowed` for a public address without HTTPS on port 443.
+
+    `addresses`: the addresses of the host. Without them, only an address in the URL is checked.
+    """
+    is_https = target.scheme == "https" and target.port == DEFAULT_PORTS["https"]
     known = addresses or ([target.address] if target.address else [])
-    if not is_usual and not all(map(is_private, known)):
+    if not is_https and not all(map(is_private, known)):
         raise UrlNotAllowed("a public model server needs HTTPS on port 443")
 
 
 def key_for(base_url: str) -> str | None:
-    """Return the server's key from AGENTOPS_MODEL_KEYS, or None. The operator decides which server gets which key."""
+    """Return the API key that the operator assigns to a server by AGENTOPS_MODEL_KEYS, or None."""
     parts = urlsplit(base_url)
     host = (parts.hostname or "").removesuffix(".")
     names = {host, f"{host}:{parts.port or DEFAULT_PORTS[parts.scheme]}"}

@@ -1,4 +1,7 @@
-"""Requests to model servers that agents name: the headers and addresses that are allowed. Needs a vendor's library."""
+"""HTTP requests to model servers that agents name, limited to allowed headers and addresses.
+
+Imported on first use, because httpx2 comes with the optional libraries of the vendors.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from agentops.base.http.guarded_client import locate
 from runs.providers.server_rules import check_target, policy_of
 
 TIMEOUT = httpx2.Timeout(600, connect=5)
-#: Headers that are sent. The vendors' libraries would add headers from the environment, which may hold secrets.
+#: The only headers that are sent. The vendors' libraries would add headers from the environment, which may be secret.
 SENT_HEADERS = frozenset(
     {
         *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"),
@@ -27,7 +30,7 @@ def make_client() -> httpx2.AsyncClient:
 
 
 class ModelServerTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to the checked addresses, even if the name resolves to others in the meantime."""
+    """Sends requests only to checked addresses, even if the host's name then resolves to others."""
 
     def __init__(self) -> None:
         self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
@@ -35,7 +38,7 @@ class ModelServerTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `UrlNotAllowed` before anything is sent."""
         url = str(request.url)
-        # In a thread, because resolving blocks.
+        # Resolving the name blocks, so do it in a thread.
         target, addresses = await asyncio.to_thread(locate, url, policy_of(url))
         check_target(target, addresses)
         headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() in SENT_HEADERS]
@@ -50,7 +53,7 @@ class ModelServerTransport(httpx2.AsyncBaseTransport):
     async def _send(
         self, request: httpx2.Request, headers: list[tuple[str, str]], host: str, address: str
     ) -> httpx2.Response:
-        """Send a request to an address. TLS and the Host header use the name."""
+        """Send a request to an address. TLS and the Host header still use the name."""
         pinned = httpx2.Request(
             request.method,
             request.url.copy_with(host=address),

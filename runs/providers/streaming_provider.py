@@ -1,9 +1,10 @@
-"""The base class of providers in other packages: they yield an answer in pieces, as it arrives."""
+"""The base class of providers in other packages, which yield an answer in pieces as it arrives."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -12,25 +13,36 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
 from agentops.base import database_clock
-from runs.providers.base import FollowUp, ModelCall, ProviderUnusable
+from runs.providers import finish_reasons
+from runs.providers.base import FollowUp, IncompleteAnswer, ModelCall, ProviderUnusable
 
-#: The next text of the answer, a thought, a tool call, or the tokens that the answer has used so far.
-Piece = str | TextPart | ThinkingPart | ToolCallPart | RequestUsage
+
+@dataclass(frozen=True)
+class AnswerEnd:
+    """Why the model ended the answer, in the words of any provider, such as `max_tokens` or `refusal`."""
+
+    finish_reason: str
+    #: The explanation of a refusal.
+    explanation: str = ""
+
+
+#: A piece of an answer: the next text, a thought, a tool call, the tokens that the answer has used so far, or its end.
+Piece = str | TextPart | ThinkingPart | ToolCallPart | RequestUsage | AnswerEnd
 
 
 class StreamingProvider:
     """The base class of an added provider. One instance serves all runs of a process."""
 
-    #: The value of `provider` in agents, if a setting names the module. An entry point has its own name.
+    #: The name of the provider for agents, unless an entry point adds it, which then gives the name.
     name: ClassVar[str] = ""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Raise `ProviderUnusable` if a run with this model cannot start. Make no network request."""
+        """Check whether a run with this model can start, without a network request. Raises `ProviderUnusable`."""
 
     def answer(self, call: ModelCall) -> AsyncGenerator[Piece, None]:
-        """Yield the pieces of the answer. An async generator: code that blocks it blocks all runs of the worker.
+        """Yield the pieces of the answer, in an async generator. Code that blocks it blocks all runs of the worker.
 
-        The answer is complete when the generator ends. An exception is a failed attempt: the pieces yielded so far are
+        The answer is complete when the generator ends. An exception makes the attempt fail: the pieces so far are
         marked as abandoned, and the call is retried if the type of the error allows it.
         """
         raise NotImplementedError
@@ -40,7 +52,7 @@ class StreamingProvider:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return nothing: only recordings contain the next user turn."""
+        """Return nothing, because only recordings contain the next user turn."""
         return FollowUp()
 
     @asynccontextmanager
@@ -54,7 +66,7 @@ class StreamingProvider:
 
 
 class _PieceStream(StreamedResponse):
-    """The pieces of one answer. Neighbouring texts are one part, as are neighbouring thoughts."""
+    """The stream of one answer. Adjacent texts become one part, and adjacent thoughts too."""
 
     def __init__(self, pieces: AsyncIterator[Piece], model: str) -> None:
         super().__init__(ModelRequestParameters())
@@ -68,24 +80,34 @@ class _PieceStream(StreamedResponse):
             if isinstance(piece, RequestUsage):
                 self._tokens = piece
                 continue
-            kind = (
-                "text" if isinstance(piece, str | TextPart) else "thinking" if isinstance(piece, ThinkingPart) else ""
-            )
+            if isinstance(piece, AnswerEnd):
+                self._end(piece)
+                continue
+            is_text, is_thinking = isinstance(piece, str | TextPart), isinstance(piece, ThinkingPart)
+            kind = "text" if is_text else "thinking" if is_thinking else ""
             part += not kind or kind != previous
             previous = kind
             for event in self._events(part, piece):
                 yield event
 
+    def _end(self, end: AnswerEnd) -> None:
+        """Keep the finish reason. Raises `IncompleteAnswer` if it means an error."""
+        self.finish_reason = finish_reasons.named(end.finish_reason)
+        if self.finish_reason == finish_reasons.ERROR:
+            raise IncompleteAnswer(f"the provider ended the answer with {end.finish_reason[:64]!r}")
+        refusal = {"refusal": end.explanation} if end.explanation else {}
+        self.provider_details = {"finish_reason": end.finish_reason, **refusal}
+
     def _events(self, part: int, piece: Piece) -> list[ModelResponseStreamEvent]:
+        """Return the events that add a piece to the part with the index `part`."""
+        manager = self._parts_manager
         match piece:
             case str(text) | TextPart(content=text):
-                return list(self._parts_manager.handle_text_delta(vendor_part_id=part, content=text))
+                return list(manager.handle_text_delta(vendor_part_id=part, content=text))
             case ThinkingPart(content=text, signature=signature):
-                return list(
-                    self._parts_manager.handle_thinking_delta(vendor_part_id=part, content=text, signature=signature)
-                )
+                return list(manager.handle_thinking_delta(vendor_part_id=part, content=text, signature=signature))
             case ToolCallPart():
-                return [self._parts_manager.handle_part(vendor_part_id=part, part=piece)]
+                return [manager.handle_part(vendor_part_id=part, part=piece)]
         raise ProviderUnusable(f"answer yielded a {type(piece).__name__}; see docs/guides/providers.md for the pieces")
 
     async def close_stream(self) -> None:

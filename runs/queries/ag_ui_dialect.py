@@ -1,4 +1,4 @@
-"""Converts events to AG-UI messages, with whole texts from the rows, and the log state before the events."""
+"""Converts events to AG-UI messages, with whole texts from the rows."""
 
 from __future__ import annotations
 
@@ -8,40 +8,52 @@ from functools import partial
 from typing import cast
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import ancestry
 from runs.conversation.ancestry import Segment
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
 from runs.queries.agent_dialect import whole_texts
-from runs.queries.json_columns import to_json
-from runs.queries.masking import mask_rows
+from runs.queries.json_columns import mask_rows, to_json
 from runs.tools import front_end_tools
 from timeline import log
-from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, Message, ends_run
-from timeline.dialects.ag_ui_history import conversation_of
-from timeline.dialects.ag_ui_log_state import LogState
-from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
-from timeline.dialects.ag_ui_subagents import CHILDREN, Subagents
-from timeline.dialects.agent_output import Fields, WholeTexts
+from timeline.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
+from timeline.ag_ui_state import (
+    ANCHORS,
+    CHILDREN,
+    MARKERS,
+    STEPS,
+    TEXTS,
+    LogState,
+    Message,
+    Subagents,
+    conversation_of,
+    ends_run,
+)
+from timeline.agent_dialect_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
 
-#: Maximum events to read. A longer conversation is not sent: a part of it would replace the client's whole one.
+#: Maximum events of a conversation. A longer one is not sent, because a part would replace the client's whole one.
 MAX_EVENTS = 10_000
 #: Returns the AG-UI messages of a log, from its first event on.
 Translate = Callable[[UUID, Sequence[Event]], list[Message]]
 
 
 def conversation_before(event: Event, translate: Translate) -> list[Message]:
-    """Return the conversation of the runs that the event's run continues, and of that run; empty if it is too long."""
+    """Return the conversation before an event, including the runs that the event's run continues.
+
+    Empty if it has more than `MAX_EVENTS` events.
+    """
     run = AgentRun.objects.get(pk=event.log_id)
     streamed: list[Message] = []
     left = MAX_EVENTS
     for segment in ancestry.segments_of(run):
-        before = event.seq if segment.run_id == event.log_id else _end_of(segment)
-        passed = log.events_of(segment.run_id).order_by("seq")
-        batch = list((passed if before is None else passed.filter(seq__lt=before))[: left + 1])
+        end = event.seq if segment.run_id == event.log_id else _end_of(segment)
+        events = log.events_of(segment.run_id)
+        batch = list((events if end is None else events.filter(seq__lt=end))[: left + 1])
         left -= len(batch)
         if left < 0:
             return []
@@ -51,26 +63,27 @@ def conversation_before(event: Event, translate: Translate) -> list[Message]:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """Return the seq of the last event of a segment; None if the segment is a whole run."""
+    """Return the seq of the first message after a segment of a run; None if the segment is the whole run."""
     if segment.upto is None:
         return None
     later = log.events_of(segment.run_id).filter(type=EventType.MESSAGE_ADDED, payload__position__gt=segment.upto)
-    return later.order_by("seq").values_list("seq", flat=True).first()
+    return later.values_list("seq", flat=True).first()
 
 
 # --- Messages ---
 
-#: Maximum events before a batch that are searched. A longer message continues as a new one.
+#: Maximum events before a batch that are searched for its state. A longer message continues as a new one.
 MAX_SEARCHED = 5000
-_TURN = (EventType.LLM_TURN_START,)
+#: Events whose messages need the last model call.
 _NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, EventType.APPROVAL_REQUESTED)
+#: Events whose messages need the approval of their call.
 _OF_APPROVAL = (EventType.APPROVAL_REQUESTED, EventType.RUN_WAITING, EventType.TOOL_START, EventType.TOOL_END)
 
 
 def ag_ui_texts(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = False) -> list[list[str]]:
-    """Return the messages of each event of a log as JSON texts, with secrets masked.
+    """Return the messages of each event of a log as JSON texts, with masked secrets.
 
-    `has_snapshots`: each AG-UI run begins with the conversation before it.
+    `has_snapshots`: whether each AG-UI run begins with the conversation before it.
     """
     rows, state = _rows(log_id, batch), _state_before(log_id, batch)
     if has_snapshots:
@@ -87,26 +100,28 @@ def _translated(log_id: UUID, events: Sequence[Event]) -> list[Message]:
 
 
 def _rows(log_id: UUID, batch: Sequence[Event]) -> AgUiRows:
+    """Return the stored data for the events of a log, with masked secrets."""
     client_runs = _client_runs(log_id)
+    whole = whole_texts(log_id, batch)
+    # If a client named the first AG-UI run, every event belongs to a run of a client, and no lineage is needed.
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
-    lineage = "" if is_named else _lineage(log_id)
-    whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
-    whole, names = replace(whole, calls=_masked(whole.calls)), _front_end_tools(log_id, whole)
     return AgUiRows(
-        whole, _masked(approvals), _call_ids(log_id, batch), names, client_runs=client_runs, lineage=lineage
+        replace(whole, calls=_masked(whole.calls)),
+        _masked(_approvals(log_id, batch)),
+        _call_ids(log_id, batch),
+        _front_end_tools(log_id, whole),
+        client_runs=client_runs,
+        lineage="" if is_named else _lineage(log_id),
     )
 
 
 def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:
-    """Return the rows with masked secrets.
-
-    Masking comes first, because no rule finds secrets in arguments encoded as text.
-    """
+    """Return the rows with masked secrets. Later, the arguments are encoded as text, in which no rule finds secrets."""
     return {pk: cast("Fields", REDACTOR.clean(row)[0]) for pk, row in rows.items()}
 
 
 def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
-    """Return the approval fields of the calls of a batch, by call ID."""
+    """Return the approvals of the calls of a batch, by the row ID of the call."""
     ids = {event.ref_id for event in batch if event.type in _OF_APPROVAL and event.ref_id is not None}
     if not ids:
         return {}
@@ -145,9 +160,9 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
         _last(log_id, seq, MARKERS),
         _last(log_id, seq, STEPS) if any(event.type in STEPS or ends_run(event) for event in batch) else None,
         # Any event of MARKERS closes an open message, by its ID.
-        anchor=last_seq(ANCHORS, MARKERS),
-        turn=last_seq(_TURN, _NEED_TURN),
-        text=last_seq(TEXTS, {EventType.LLM_TURN_END}),
+        anchor_seq=last_seq(ANCHORS, MARKERS),
+        turn_seq=last_seq([EventType.LLM_TURN_START], _NEED_TURN),
+        text_seq=last_seq(TEXTS, {EventType.LLM_TURN_END}),
     )
     if state.is_open and any(event.type in CHILDREN or ends_run(event) for event in batch):
         state.subagents = _subagents(log_id, seq)
@@ -156,21 +171,24 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
 
 def _subagents(log_id: UUID, before: int) -> Subagents:
     """Return the child runs of the AG-UI run that is open before a sequence number."""
-    passed = log.events_of(log_id).filter(seq__lt=before, seq__gte=before - MAX_SEARCHED, late=False)
-    children = list(passed.filter(type__in=CHILDREN).order_by("seq"))
+    earlier = _events_before(log_id, before)
+    children = list(earlier.filter(type__in=CHILDREN))
     if not children:
         return Subagents()
-    ends = passed.filter(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED]).order_by("-seq")
+    ends = earlier.filter(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED]).order_by("-seq")
     ended = next((event.seq for event in ends if ends_run(event)), 0)
-    # A marker opens it. The events before the marker were not sent.
-    begin = passed.filter(type__in=MARKERS, seq__gt=ended).order_by("seq").values_list("seq", flat=True).first() or 0
+    # The first marker after the end of the previous AG-UI run opens this one. Events before it belong to neither.
+    begin = earlier.filter(type__in=MARKERS, seq__gt=ended).values_list("seq", flat=True).first() or 0
     return Subagents.after(event for event in children if event.seq > begin)
 
 
 def _last(log_id: UUID, before: int, types: Iterable[str]) -> Event | None:
     """Return the last event of these types before a sequence number."""
-    searched = log.events_of(log_id).filter(seq__lt=before, seq__gte=before - MAX_SEARCHED, late=False)
-    return searched.filter(type__in=list(types)).order_by("-seq").first()
+    return _events_before(log_id, before).filter(type__in=list(types)).order_by("-seq").first()
+
+
+def _events_before(log_id: UUID, before: int) -> QuerySet[Event]:
+    return log.events_of(log_id).filter(seq__lt=before, seq__gte=before - MAX_SEARCHED, late=False)
 
 
 def _client_runs(log_id: UUID) -> list[ClientRun]:

@@ -9,27 +9,28 @@ from uuid import UUID
 from django.db.models import Q
 
 from agentops.base import database_clock
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
-from runs.queries.json_columns import to_json
-from runs.queries.masking import mask_rows
-from runs.queries.model_usage import usage_by_model
+from runs.queries.json_columns import mask_rows, to_json
+from runs.queries.usage import usage_by_model
 from timeline import log
-from timeline.dialects.agent_failures import ENDS
-from timeline.dialects.agent_output import Fields, WholeTexts, agent_events
+from timeline.agent_dialect_output import ENDS, Fields, WholeTexts, agent_events
 from timeline.events import EventType
 from timeline.models import Event
 
+#: Events whose fields need the row of their run.
 _OF_RUN = frozenset(
     {EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_COMPLETED, EventType.RUN_STOPPED, *ENDS}
 )
+#: Events whose fields need the row of their call.
 _OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END, EventType.RUN_WAITING})
-_OF_CHILD = frozenset({EventType.CHILD_RUN_STARTED})
 #: The model name used if no answer names its model.
 UNKNOWN_MODEL = "unknown"
-#: Maximum number of events between a run's error and its end.
+#: Maximum distance of a run's `error` event before its end, in events.
 ERROR_DISTANCE = 20
+#: The last of these events before the end of a run shows whether an `error` event reports its failure.
 _DECISIVE = (EventType.ERROR, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
+#: Roles of the messages whose texts the dialect contains.
 _SENT_ROLES = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
 _TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
 
@@ -38,7 +39,7 @@ def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     """Return each event of a log in the agent dialect, as JSON texts with masked secrets."""
     whole = whole_texts(log_id, batch)
     of_events = [agent_events(event, whole) for event in batch]
-    texts = iter(mask_rows([to_json(told) for of_event in of_events for told in of_event]))
+    texts = iter(mask_rows([to_json(event) for of_event in of_events for event in of_event]))
     return [[next(texts) for _ in of_event] for of_event in of_events]
 
 
@@ -57,14 +58,14 @@ def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
         complete=_complete(run) if run and is_complete else {},
         calls=_calls(log_id, _refs(batch, _OF_CALL)),
         contents=_contents(log_id, _refs(batch, {EventType.MESSAGE_ADDED})),
-        prompts=_prompts(_refs(batch, _OF_CHILD)),
+        prompts=_prompts(_refs(batch, {EventType.CHILD_RUN_STARTED})),
         reported=_reported(log_id, [event.seq for event in batch if event.type in ENDS]),
         is_flow=needs_run and run is None,
     )
 
 
 def _reported(log_id: UUID, ends: Sequence[int]) -> frozenset[int]:
-    """Return the events with a recent preceding `error` event and no model event in between."""
+    """Return the seqs of those `ends` that a recent `error` event precedes, without a model call in between."""
     if not ends:
         return frozenset()
     near = Q()
@@ -75,7 +76,7 @@ def _reported(log_id: UUID, ends: Sequence[int]) -> frozenset[int]:
 
 
 def _follows_error(types: Mapping[int, str], end: int) -> bool:
-    """Return whether the last error or start of a model call before an event is an error."""
+    """Return whether the last of the `_DECISIVE` events before an end is an error. `types`: by seq."""
     last = (types.get(seq) for seq in range(end - 1, end - ERROR_DISTANCE - 1, -1))
     return next((type_ for type_ in last if type_ in _DECISIVE), None) == EventType.ERROR
 
@@ -86,28 +87,23 @@ def _refs(batch: Sequence[Event], types: Iterable[str]) -> list[UUID]:
 
 def _start(run: AgentRun) -> Fields:
     """Return the fields of `agent:start`."""
-    return {
-        "model": run.agent_config.get("model"),
-        "prompt": _as_text(run.prompt),
-    }
+    return {"model": run.agent_config.get("model"), "prompt": _as_text(run.prompt)}
 
 
 def _complete(run: AgentRun) -> Fields:
+    """Return the fields of `agent:complete`."""
+    elapsed_ms = None
+    if run.completed_at is not None:
+        elapsed_ms = database_clock.milliseconds_between(run.started_at or run.created_at, run.completed_at)
     return {
         "result": run.result or run.summary or None,
         "structuredOutput": run.structured_output,
         "usage": _usage({name: getattr(run, name) for name in _TOKENS}),
         "modelUsage": _model_usage(run) or None,
         "totalCostUsd": None if run.cost_usd is None else float(run.cost_usd),
-        "durationMs": _elapsed_ms(run),
+        "durationMs": elapsed_ms,
         "numTurns": run.step_count - run.step_base,
     }
-
-
-def _elapsed_ms(run: AgentRun) -> int | None:
-    if run.completed_at is None:
-        return None
-    return database_clock.milliseconds_between(run.started_at or run.created_at, run.completed_at)
 
 
 def _model_usage(run: AgentRun) -> Fields:
@@ -119,7 +115,7 @@ def _model_usage(run: AgentRun) -> Fields:
 
 
 def _usage(counts: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens in the dialect's form. Its input excludes cached tokens, which have separate counts."""
+    """Return token counts in the dialect's form, whose input tokens do not include the cached ones."""
     cached = counts["cache_write_tokens"] + counts["cache_read_tokens"]
     return {
         "inputTokens": max(counts["input_tokens"] - cached, 0),
@@ -136,8 +132,8 @@ def _calls(run_id: UUID, ids: list[UUID]) -> dict[UUID, Fields]:
         "pk", "tool_name", "input", "output", "starts"
     )
     return {
-        pk: {"toolName": name, "toolInput": given, "toolOutput": output, "starts": starts}
-        for pk, name, given, output, starts in rows
+        pk: {"toolName": name, "toolInput": arguments, "toolOutput": output, "starts": starts}
+        for pk, name, arguments, output, starts in rows
     }
 
 
@@ -156,4 +152,5 @@ def _prompts(ids: list[UUID]) -> dict[UUID, str]:
 
 
 def _as_text(prompt: Any) -> str:
+    """Return a stored prompt as text; empty without one."""
     return "" if prompt is None else text_of({"parts": [{"part_kind": "user-prompt", "content": prompt}]})

@@ -1,4 +1,4 @@
-"""Creates fixtures of a stored flow run: one for each agent node, with all its visits."""
+"""Creates fixtures of a stored flow run: one for each agent node, with all visits of the node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.queries.run_fixture import NothingRecorded, RunRecording, record
 from runs.statuses import RunStatus
 
-#: Visits of agent nodes that one request may record. Each takes several queries. The command has no limit.
+#: Maximum visits of agent nodes that one request records. Each takes several queries. The command has no limit.
 MAX_VISITS_OF_A_REQUEST = 200
 
 
@@ -49,7 +49,7 @@ class FlowRecording:
 
 
 def record_flow_of_request(flow_run: FlowRun) -> FlowRecording:
-    """Return the same as `record_flow`. Raises `too_many_visits` if that would take too long for a request."""
+    """Return the result of `record_flow`. Raises `Conflict` (`too_many_visits`) if it has too many visits."""
     visits = FlowVisit.objects.filter(flow_run=flow_run, kind="agent", session__isnull=False)
     if visits[: MAX_VISITS_OF_A_REQUEST + 1].count() > MAX_VISITS_OF_A_REQUEST:
         limit, command = MAX_VISITS_OF_A_REQUEST, f"agentops record_fixtures --flow-run {flow_run.pk} --output DIR"
@@ -62,12 +62,12 @@ def record_flow_of_request(flow_run: FlowRun) -> FlowRecording:
 def record_flow(flow_run: FlowRun) -> FlowRecording:
     """Return the fixtures of the agent nodes of a flow run. Takes several queries for each visit.
 
-    The caller has put the project in scope, whose redaction rules apply. Raises `NothingRecorded` if no agent node has
-    an answer of a model.
+    Redaction rules of the project apply if the caller has added the project to the scope. Raises `NothingRecorded` if
+    no agent node has an answer of a model.
     """
     recording = FlowRecording(flow_run.slug)
     if not flow_run.state.terminal:
-        recording.notes.append(f"the flow run is {flow_run.status}: recorded is what it has done so far")
+        recording.notes.append(f"the flow run is {flow_run.status}: only what it has done so far is recorded")
     graph = graph_of(flow_run.definition)
     for node in [graph.nodes[name] for name in graph.order]:
         visits = FlowVisit.objects.filter(flow_run=flow_run, node=node.id, session__isnull=False)
@@ -78,7 +78,7 @@ def record_flow(flow_run: FlowRun) -> FlowRecording:
 
 
 def _add(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: list[FlowVisit]) -> None:
-    """Add a node to the recording."""
+    """Add a node to the recording: a fixture, or a note about its omission."""
     if node.kind == "agent":
         _add_agent(recording, flow_run, node, visits)
     elif node.kind == "tool" and visits:
@@ -87,8 +87,8 @@ def _add(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: list[F
         answers = [REDACTOR.clean(visit.output)[0] for visit in visits if visit.ended_at is not None]
         if answers:
             recording.answers[node.id] = answers
-            told = json.dumps(answers, ensure_ascii=False)
-            recording.notes.append(f"node {node.id} is not recorded: a person answers again; the answers were {told}")
+            text = json.dumps(answers, ensure_ascii=False)
+            recording.notes.append(f"node {node.id} is not recorded: a person answers again; the answers were {text}")
 
 
 def _add_agent(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: list[FlowVisit]) -> None:
@@ -97,14 +97,14 @@ def _add_agent(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: 
     fixtures: dict[VisitMark, Fixture] = {}
     notes: list[str] = []
     for visit in visits:
-        place = "" if visit.key == node.id and len(visits) == 1 else f"{visit.key}: "
+        prefix = "" if visit.key == node.id and len(visits) == 1 else f"{visit.key}: "
         try:
             recorded = record(runs[visit.session_id])
         except NothingRecorded as error:
             recording.notes.append(f"{visit.key} is not recorded: {error}")
             continue
         fixtures[_mark(visit)] = recorded.fixture
-        notes += [f"{place}{note}" for note in recorded.notes]
+        notes += [f"{prefix}{note}" for note in recorded.notes]
     if not fixtures:
         return
     title = REDACTOR.clean_text(str(node.spec.get("title") or node.id))[0]

@@ -1,20 +1,25 @@
-"""The columns of lists that the database returns as JSON, and their SQL on each database.
+"""Columns of lists that the database returns as JSON, their SQL on each database, and the masking of secrets in rows.
 
 Times are RFC 3339 in UTC with microseconds. Money is text. The values are the same on both databases; white space and
-the order of members in stored JSON may differ.
+the order of members in stored JSON may differ. Messages are stored unmasked, because they are sent back to the model.
+Other rows may have been written by a version with fewer secret detectors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from timeline.reading import indexes_with_secrets
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
-#: One encoder, because json.dumps creates one per call.
+#: Encodes a value as compact JSON. json.dumps would create an encoder for each call.
 to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -62,10 +67,10 @@ class Column:
     name: str
     json_type: JsonType
     sql: str
+    #: The description in the schema of the API.
+    note: str = ""
     #: The expression for SQLite, if it differs.
     sqlite: str = ""
-    #: The description in the API schema.
-    note: str = ""
     nullable: bool = False
 
     def schema(self) -> dict[str, Any]:
@@ -76,7 +81,25 @@ class Column:
         return schema | ({"description": self.note} if self.note else {})
 
     def selected_sql(self, vendor: str) -> str:
-        """Return the expression to select on this database."""
+        """Return the SQL expression for the value as JSON. `vendor`: that of the database connection."""
         if vendor == "postgresql":
             return self.json_type.postgres.format(self.sql)
         return self.json_type.sqlite.format(self.sqlite or self.sql)
+
+
+def mask(text: str) -> str:
+    """Return the JSON object of a row with masked secrets. A text without secrets is returned unchanged."""
+    value = json.loads(text)
+    cleaned, _ = REDACTOR.clean(value)
+    return text if cleaned is value else to_json(cleaned)
+
+
+def mask_rows(texts: Sequence[str]) -> list[str]:
+    """Return the rows of a page with masked secrets. One search over all rows finds the rows to mask."""
+    rows = list(texts)
+    # Decode escapes: they end in a letter or a digit, and a text that follows such a character is not a secret.
+    if "\\u" in "".join(rows):
+        rows = [to_json(json.loads(text)) for text in rows]
+    for index in indexes_with_secrets(rows):
+        rows[index] = mask(rows[index])
+    return rows

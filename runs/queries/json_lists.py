@@ -14,12 +14,10 @@ from uuid import UUID
 
 from django.db import connection
 
-from runs.queries.json_columns import MICROSECOND, Column
-from runs.queries.masking import mask, mask_rows
+from runs.queries.json_columns import EPOCH, MICROSECOND, Column, mask, mask_rows
 
 #: Members of one JSON object in SQLite. Its functions take at most 127 arguments (100 in older versions).
 SQLITE_MEMBERS = 50
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The position of a row in the order of its list, as JSON values.
 Position = tuple[int | str, ...]
 
@@ -32,10 +30,12 @@ class Key:
     """A column by which a list is ordered, with the conversion of its value to and from a cursor."""
 
     sql: str
-    #: The expression to select instead. A text costs less than an object, and only the first and the last value are
-    #: used.
+    #: The expression to select, if it differs: a text costs less than an object, and of a page only the values of the
+    #: first and the last row are used.
     text_sql: str = ""
+    #: Converts a selected value to JSON for a cursor.
     to_cursor: Callable[[Any], int | str] = lambda value: value
+    #: Converts a value of a cursor to a query parameter.
     from_cursor: Callable[[Any], Any] = lambda value: value
 
     @property
@@ -44,7 +44,7 @@ class Key:
 
 
 def _time_to_cursor(text: str) -> int:
-    """Return microseconds since the epoch. SQLite's text has no zone; PostgreSQL's text has the connection's zone."""
+    """Return a time in microseconds since 1970. SQLite's text is in UTC and has no zone."""
     moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
@@ -76,13 +76,13 @@ def by_id(sql: str) -> Key:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a page, as JSON text or as model instances, in the order of the query."""
+    """The rows of a page, such as JSON texts or model instances, in the order of the query."""
 
     items: list[Any]
     #: The ordering columns of each row.
     keys: list[tuple[Any, ...]]
     order: Sequence[Key]
-    #: The position where a search stopped before the end of the list.
+    #: The position at which a bounded search stopped. None if it reached the end of the list or found enough rows.
     search_end: Position | None = None
     #: The `tail` expressions of the first row, for values that all rows share.
     tail: tuple[Any, ...] = ()
@@ -91,13 +91,18 @@ class Rows:
         return len(self.items)
 
     def position_of(self, index: int) -> Position:
-        return tuple(key.to_cursor(value) for key, value in zip(self.order, self.keys[index], strict=True))
+        return position_of(self.order, self.keys[index])
 
     def first(self, count: int) -> Rows:
         return replace(self, items=self.items[:count], keys=self.keys[:count])
 
     def backwards(self) -> Rows:
         return replace(self, items=self.items[::-1], keys=self.keys[::-1])
+
+
+def position_of(order: Sequence[Key], values: Sequence[Any]) -> Position:
+    """Return the position of a row with these values of the ordering columns."""
+    return tuple(key.to_cursor(value) for key, value in zip(order, values, strict=True))
 
 
 # --- A list ---------------------------------------------------------------------------------------------------
@@ -122,6 +127,7 @@ class Where:
 class RowSpan:
     """A range of a list: at most `limit` rows from a position, in one direction."""
 
+    #: Empty for the beginning of the list.
     position: Position = ()
     backward: bool = False
     #: Whether the row at the position is included.
@@ -137,8 +143,9 @@ class Listing:
     columns: Sequence[Column]
     order: Sequence[Key]
     descending: bool = False
-    #: Further expressions, valid on both databases, that `finish` needs in addition to the text of a row.
+    #: Further expressions for `finish`, valid on both databases.
     tail: Sequence[str] = ()
+    #: Returns the final text of a row, from its text and the values of `tail`.
     finish: Callable[..., str] | None = None
 
     def page(self, where: Where, span: RowSpan) -> Rows:
@@ -147,14 +154,14 @@ class Listing:
         return replace(rows, items=mask_rows(rows.items))
 
     def one(self, where: Where, *, secrets: bool = False) -> str | None:
-        """Return the matching row or None. Its secrets are masked unless `secrets` is True. One statement."""
+        """Return the first matching row, or None. Its secrets are masked unless `secrets` is True. One statement."""
         text = next(iter(self._fetch(where, "LIMIT 1").items), None)
         return text if text is None or secrets else mask(text)
 
     def keys(self, where: Where, span: RowSpan, *also: str, offset: int = 0) -> list[tuple[Any, ...]]:
-        """Return only the ordering columns of the rows, and the expressions `also`. One statement.
+        """Return the ordering columns of the rows, and the expressions `also`. One statement.
 
-        `offset`: the number of rows to leave out.
+        `offset`: the number of rows to skip.
         """
         where = self.beyond(where, span)
         columns = ", ".join([*(key.selected_sql for key in self.order), *also])
@@ -162,12 +169,12 @@ class Listing:
         return _fetch_all(f"{sql} OFFSET {int(offset)}" if offset else sql, where)
 
     def position_at(self, where: Where, span: RowSpan, number: int) -> Position | None:
-        """Return the position of the row with this number in a range, from 1; None if the range is shorter.
+        """Return the position of the row with this number (from 1) in a range; None if there are fewer rows.
 
         One statement.
         """
-        row = self.keys(where, replace(span, limit=1), offset=number - 1)
-        return Rows([], row, self.order).position_of(0) if row else None
+        keys = self.keys(where, replace(span, limit=1), offset=number - 1)
+        return position_of(self.order, keys[0]) if keys else None
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a row."""
@@ -175,15 +182,15 @@ class Listing:
         return {"type": "object", "properties": properties, "required": list(properties)}
 
     def beyond(self, where: Where, span: RowSpan) -> Where:
-        """Return `where` with the condition that a row is after the span's position, in the span's direction."""
+        """Return `where` and the condition that a row follows the span's position in the span's direction."""
         if not span.position:
             return where
         columns = ", ".join(key.sql for key in self.order)
         sign = (">" if self.descending == span.backward else "<") + "=" * span.inclusive
-        marks = ", ".join(["%s"] * len(self.order))
+        placeholders = ", ".join(["%s"] * len(self.order))
         values = (key.from_cursor(value) for key, value in zip(self.order, span.position, strict=True))
         # A row comparison, for which the database can use the index.
-        return where.also(f"({columns}) {sign} ({marks})", *values)
+        return where.also(f"({columns}) {sign} ({placeholders})", *values)
 
     def _in_order(self, span: RowSpan) -> str:
         direction = "" if self.descending == span.backward else " DESC"
@@ -211,14 +218,14 @@ class Listing:
 
 
 def _sqlite_object(columns: Sequence[Column]) -> str:
-    """Return SQL for a JSON object of these columns."""
+    """Return SQL for a JSON object of these columns, joined from objects of at most `SQLITE_MEMBERS`."""
     members = [f"'{column.name}', {column.selected_sql('sqlite')}" for column in columns]
     first, *rest = (
         f"JSON_OBJECT({', '.join(members[start : start + SQLITE_MEMBERS])})"
         for start in range(0, len(members), SQLITE_MEMBERS)
     )
     for part in rest:
-        # Without the last character, and without the first one. A negative length counts backwards.
+        # Join two objects: the first without its "}", the second without its "{". A negative length counts backwards.
         first = f"SUBSTR({first}, -1, -1000000000) || ',' || SUBSTR({part}, 2)"
     return first
 

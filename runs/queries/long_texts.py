@@ -1,4 +1,4 @@
-"""Reads the whole output of a tool call in pieces, for downloads: at most a few pieces are in memory at once."""
+"""SQL functions on texts and JSON, and downloads of long outputs in pieces, of which few are in memory at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import UUID
 from django.db.models import BooleanField, Func, IntegerField, TextField
 from django.db.models.functions import Substr
 
+from agentops.base.redaction.partial_texts import Stream
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import Redactor
-from agentops.base.redaction.text_stream import Stream
 from runs.models import AgentRunToolCall
 
 
@@ -50,7 +50,7 @@ class IsJsonText(Func):
 
 
 class MediaTypes(Func):
-    """Kind and media type of each medium in the first part of a message's content, as a JSON list of pairs."""
+    """The kind and media type of each medium in the first part of a message, as a JSON list of pairs."""
 
     output_field = TextField()
 
@@ -73,18 +73,18 @@ class MediaTypes(Func):
 
 # --- Downloads ---
 
-#: Characters per query. The database reads the whole value for each query.
+#: Characters read by one query. The database reads the whole value for each query.
 PIECE = 1024 * 1024
-#: Characters masked at once. Much less than a stream holds back for a possible secret.
+#: Characters masked at once: fewer than a stream holds back for a possible secret.
 SLICE = 8 * 1024
 
 
 class OutputGone(Exception):
-    """The call was deleted while its output was sent. Readers must not treat the received part as complete."""
+    """The call was deleted while its output was sent. The response must not appear to be complete."""
 
 
 def long_output(run_id: UUID, call_id: UUID) -> Iterator[str] | None:
-    """Return the output of a call in pieces, if it is a text above 256 KiB. None for any other call.
+    """Return the output of a call in pieces; None unless it is a text above 256 KiB.
 
     Each piece is a separate query, so that no transaction is open while a slow reader receives the output. Secrets in
     the pieces are not masked: see `masked`.
@@ -96,7 +96,7 @@ def long_output(run_id: UUID, call_id: UUID) -> Iterator[str] | None:
 
 def masked(pieces: Iterator[str]) -> Iterator[str]:
     """Return the pieces with their secrets masked, including secrets that cross a border of pieces."""
-    # Evaluated now: the projects in scope belong to the request, which ends before the last piece is read.
+    # Fix the redactor now: its rules depend on the request, which ends before the last piece is read.
     return _masked(pieces, REDACTOR.fixed())
 
 

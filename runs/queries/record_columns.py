@@ -1,6 +1,6 @@
 """The lists of a run's messages, tool calls and events: columns, tables and order.
 
-Lists omit columns that may be large. They are part of the single row.
+Lists omit columns that may be large. A single row has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timeline import events
 
 @dataclass(frozen=True)
 class RunKey:
-    """The columns of a run that are needed to list its records."""
+    """The columns of a run that are needed to read its records."""
 
     pk: UUID
     project_id: UUID
@@ -40,7 +40,7 @@ def find_run_key(project_id: UUID, run_id: UUID) -> RunKey | None:
 
 _MESSAGE = (
     Column("id", ID, "m.id"),
-    Column("position", INTEGER, "m.position", note="Position in the run, from 1."),
+    Column("position", INTEGER, "m.position", "Position in the run, from 1."),
     Column("role", TEXT, "m.role"),
     Column("step_number", INTEGER, "m.step_number"),
     Column("model", TEXT, "m.model"),
@@ -48,22 +48,26 @@ _MESSAGE = (
         "usage",
         ANY,
         "CASE WHEN m.role = 'assistant' THEN m.content->'usage' END",
-        "CASE WHEN m.role = 'assistant' THEN JSON_QUOTE(JSON_EXTRACT(m.content, '$.usage')) END",
         "For answers of the model: tokens as counted by the provider.",
+        sqlite="CASE WHEN m.role = 'assistant' THEN JSON_QUOTE(JSON_EXTRACT(m.content, '$.usage')) END",
         nullable=True,
     ),
     Column(
-        "rolled_back_at",
-        TIME,
-        "m.rolled_back_at",
-        note="Time at which the message left the conversation.",
+        "finish_reason",
+        TEXT,
+        "CASE WHEN m.role = 'assistant' THEN m.content->>'finish_reason' END",
+        "For answers of the model: `stop`, `tool_call`, `length` (cut off), `content_filter` (refused) or `error`.",
+        sqlite="CASE WHEN m.role = 'assistant' THEN JSON_EXTRACT(m.content, '$.finish_reason') END",
         nullable=True,
+    ),
+    Column(
+        "rolled_back_at", TIME, "m.rolled_back_at", "Time at which the message left the conversation.", nullable=True
     ),
     Column(
         "is_copied",
         BOOLEAN,
         "m.position <= COALESCE((SELECT e.copied_until FROM agent_run_external e WHERE e.run_id = m.run_id), 0)",
-        note="Whether a program copied it from another session.",
+        "Whether a program copied it from another session.",
     ),
     Column("created_at", TIME, "m.created_at"),
 )
@@ -71,28 +75,28 @@ _BY_STEP = (Key("m.step_number"), Key("m.position"))
 MESSAGES = Listing("agent_run_messages m JOIN agent_runs r ON r.id = m.run_id", _MESSAGE, _BY_STEP)
 MESSAGE = Listing(
     "agent_run_messages m",
-    (*_MESSAGE, Column("content", OBJECT, "m.content", note="The message as serialised by pydantic-ai.")),
+    (*_MESSAGE, Column("content", OBJECT, "m.content", "The message as serialised by pydantic-ai.")),
     _BY_STEP,
 )
 
 _TOOL_CALL = (
     Column("id", ID, "t.id"),
-    Column("call_id", TEXT, "t.call_id", note="The model's ID of the call, unique within its message."),
+    Column("call_id", TEXT, "t.call_id", "The model's ID of the call, unique within its message."),
     Column("tool_name", TEXT, "t.tool_name"),
     Column("status", TEXT, "t.status"),
     Column("step_number", INTEGER, "t.step_number"),
-    Column("message_id", ID, "t.message_id", note="The message that requested the call."),
-    Column("result_message_id", ID, "t.result_message_id", note="The message with the result.", nullable=True),
-    Column("child_run_id", ID, "t.child_run_id", note="Child run.", nullable=True),
+    Column("message_id", ID, "t.message_id", "The message that requested the call."),
+    Column("result_message_id", ID, "t.result_message_id", "The message with the result.", nullable=True),
+    Column("child_run_id", ID, "t.child_run_id", "Child run.", nullable=True),
     Column(
         "effect",
         TEXT,
         "t.effect",
-        note="Whether the call can be repeated after a crash: `read`, `idempotent` or `at_most_once`.",
+        "Whether the call can be repeated after a crash: `read`, `idempotent` or `at_most_once`.",
     ),
-    Column("starts", INTEGER, "t.starts", note="Number of starts."),
-    Column("attempts", INTEGER, "t.attempts", note="Number of attempts, including retries within a start."),
-    Column("duration_ms", INTEGER, "t.duration_ms", note="Duration of the tool, without the model.", nullable=True),
+    Column("starts", INTEGER, "t.starts", "Number of starts."),
+    Column("attempts", INTEGER, "t.attempts", "Number of attempts, including retries within a start."),
+    Column("duration_ms", INTEGER, "t.duration_ms", "Duration of the tool, without the model.", nullable=True),
     Column("created_at", TIME, "t.created_at"),
     Column("started_at", TIME, "t.started_at", nullable=True),
     Column("finished_at", TIME, "t.finished_at", nullable=True),
@@ -100,12 +104,12 @@ _TOOL_CALL = (
         "resolved_by",
         TEXT,
         "t.resolved_by",
-        note="Who resolved an unknown outcome. The status was reported, not observed.",
+        "Who resolved an unknown outcome. The status was reported, not observed.",
         nullable=True,
     ),
-    Column("resolved_at", TIME, "t.resolved_at", note="When it was resolved.", nullable=True),
-    Column("output_bytes", INTEGER, "t.output_bytes", note="Size of an output above 256 KiB in UTF-8.", nullable=True),
-    Column("output_sha256", TEXT, "t.output_sha256", note="SHA-256 of these bytes, as stored.", nullable=True),
+    Column("resolved_at", TIME, "t.resolved_at", "When it was resolved.", nullable=True),
+    Column("output_bytes", INTEGER, "t.output_bytes", "Size of an output above 256 KiB in UTF-8.", nullable=True),
+    Column("output_sha256", TEXT, "t.output_sha256", "SHA-256 of these bytes, as stored.", nullable=True),
 )
 _CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
 TOOL_CALLS = Listing("agent_run_tool_calls t JOIN agent_runs r ON r.id = t.run_id", _TOOL_CALL, _CALLS_BY_STEP)
@@ -113,14 +117,8 @@ TOOL_CALL = Listing(
     "agent_run_tool_calls t",
     (
         *_TOOL_CALL,
-        Column("input", ANY, "t.input", note="Arguments: an object, or the text if it is not one.", nullable=True),
-        Column(
-            "output",
-            ANY,
-            "t.output",
-            note="Output of the tool, or its error. Null until the call ends.",
-            nullable=True,
-        ),
+        Column("input", ANY, "t.input", "Arguments: an object, or the text if it is not one.", nullable=True),
+        Column("output", ANY, "t.output", "Output of the tool, or its error. Null until the call ends.", nullable=True),
     ),
     _CALLS_BY_STEP,
 )
@@ -132,9 +130,9 @@ def of_run(run: RunKey, alias: str) -> Where:
 
 
 def of_run_in(project_id: UUID, run_id: UUID, column: str) -> Where:
-    """Return the conditions that `column` names the run, and that the project has this run.
+    """Return the conditions that `column` is the run's ID, and that the project has this run, joined as `r`.
 
-    The list joins the run, so that it needs no preceding query.
+    So a list needs no preceding query for the run.
     """
     conditions = (f"{column} = %s", "r.project_id = %s", "r.removed_at IS NULL")
     return Where(conditions, (id_param(run_id), id_param(project_id)))
@@ -143,12 +141,12 @@ def of_run_in(project_id: UUID, run_id: UUID, column: str) -> Where:
 # --- Events ---------------------------------------------------------------------------------------------------
 
 
-#: json.loads without the search for surrounding white space.
+#: Returns the value of a JSON text and its end. Faster than json.loads, which also skips surrounding white space.
 _decode_json = json.JSONDecoder().raw_decode
 
 
 def _event_json(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
-    """Return an event in the form of timeline.log.wire. The payload stays the text of the database."""
+    """Return an event in the form of timeline.log.wire: `text` is its envelope as JSON, `payload` the stored JSON."""
     values, _ = _decode_json(payload)
     if isinstance(values, dict) and (added := events.wire_fields(type_, values)):
         payload = f"{payload[:-1]}{', ' if values else ''}{to_json(added)[1:]}"
@@ -175,9 +173,9 @@ EVENTS = Listing(
 
 
 def events_after(project_id: UUID, run_id: UUID, seq: int, limit: int) -> tuple[Rows, int]:
-    """Return the events of a run after `seq`, and its last sequence number, in one statement.
+    """Return the events of a run after `seq`, and its last sequence number. One statement.
 
-    Returns no rows and 0 if there are no further events, or if the project has no such run.
+    Without further events, or if the project has no such run, returns no rows and 0.
     """
     rows = EVENTS.page(of_run_in(project_id, run_id, "e.log_id"), RowSpan((seq,), limit=limit))
     return rows, rows.tail[-1] if rows.tail else 0

@@ -1,6 +1,6 @@
-"""The states of a run during the replay of its log: at one event, and after each event of a part of the log. Read-only.
+"""The states of a run during the replay of its log: after one event, and after each event of a batch. Read-only.
 
-The state at an event is the fold of the log up to it. Only events that change the state are read.
+The state after an event is the fold of the log up to the event. Only events that change the state are read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from agentops.base import database_clock
-from runs.queries.json_columns import to_json
-from runs.queries.masking import mask_rows
+from runs.queries.json_columns import mask_rows, to_json
 from runs.statuses import ToolStatus
 from timeline import log
 from timeline.display import clip
@@ -28,10 +27,10 @@ from timeline.replay import FOLDED_TYPES, TOKENS, FoldedEvent, Frame, MessageSta
 
 #: Events held in memory at a time.
 CHUNK = 2000
-#: Messages of a snapshot; its `message_count` is not limited.
+#: Maximum messages of a snapshot. Its `message_count` is not limited.
 MAX_MESSAGES = 200
 PREVIEW_BYTES = 500
-#: Maximum seconds of a pause between two events; longer pauses are shortened.
+#: Maximum seconds of a pause between two events. Longer pauses are shortened.
 MAX_PAUSE_S = 5.0
 #: Statuses of calls that have started and have no result.
 OPEN = frozenset({ToolStatus.RUNNING.value, ToolStatus.UNKNOWN.value})
@@ -99,7 +98,7 @@ class ReplayMessage:
 
 def frame_at(log_id: UUID, seq: int) -> Frame:
     """Return the state after event `seq`, which must exist or be 0, as the fold of the log up to it."""
-    # A late event changes at most which calls are counted.
+    # Of late events, only this type changes the state.
     events = log.events_of(log_id).filter(seq__lte=seq, type__in=FOLDED_TYPES)
     events = events.filter(Q(late=False) | Q(type=EventType.LLM_USAGE_MOVED))
     frame = Frame()
@@ -109,19 +108,15 @@ def frame_at(log_id: UUID, seq: int) -> Frame:
     return frame
 
 
-def state_at(log_id: UUID, seq: int) -> ReplayState:
-    """Return the state after event `seq`, which must exist or be 0."""
-    return _state(frame_at(log_id, seq), _node_of(log_id, seq))
-
-
 def snapshot_at(log_id: UUID, seq: int) -> tuple[ReplayState, list[ReplayMessage]]:
     """Return the state after event `seq`, which must exist or be 0, and its newest messages, oldest first."""
     frame = frame_at(log_id, seq)
-    return _state(frame, _node_of(log_id, seq)), _messages(log_id, frame)
+    node_id = log.events_of(log_id).filter(seq=seq).values_list("node_id", flat=True).first() or ""
+    return _state(frame, node_id), _messages(log_id, frame)
 
 
 def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, ReplayState]]:
-    """Yield each event with the state after it, from the state before the first one; `frame` is changed."""
+    """Yield each event with the state after it. `frame` is the state before the first event; it is changed."""
     open_calls = _open_calls(frame)
     for event in events:
         _advance(frame, event)
@@ -131,7 +126,7 @@ def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, Replay
 
 
 def pauses_s(times: list[datetime]) -> list[float]:
-    """Return the seconds between successive events, from 0 to MAX_PAUSE_S each. The clocks of writers may go back."""
+    """Return the seconds between successive events, each from 0 to MAX_PAUSE_S: clocks of writers may go back."""
     return [min(database_clock.seconds_between(*pair), MAX_PAUSE_S) for pair in pairwise(times)]
 
 
@@ -144,6 +139,7 @@ def _advance(frame: Frame, event: FoldedEvent) -> None:
 
 
 def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | None = None) -> ReplayState:
+    """Return the state of a frame. `open_calls`: those of the frame, if the caller knows them already."""
     return ReplayState(
         seq=frame.seq,
         status=frame.status,
@@ -163,16 +159,12 @@ def _open_calls(frame: Frame) -> tuple[ToolCallState, ...]:
     return tuple(call for call in frame.calls.values() if call.status in OPEN)
 
 
-def _node_of(log_id: UUID, seq: int) -> str:
-    return log.events_of(log_id).filter(seq=seq).values_list("node_id", flat=True).first() or ""
-
-
 def _messages(log_id: UUID, frame: Frame) -> list[ReplayMessage]:
-    """Return the newest messages. The fold keeps no texts, so the previews are read from their events."""
+    """Return the newest messages, oldest first. The fold keeps no texts, so previews are read from the events."""
     newest = frame.messages[-MAX_MESSAGES:]
     added = log.events_of(log_id).filter(seq__lte=frame.seq, type=EventType.MESSAGE_ADDED, late=False).order_by("-seq")
     payloads = added.values_list("payload", flat=True)[: len(newest)]
-    # In the order of the fold, which leaves out unreadable events.
+    # The fold leaves out unreadable events, too.
     previews = [_preview(payload) for payload in payloads if isinstance(payload, dict) and "role" in payload]
     pairs = zip(reversed(newest), chain(previews, repeat("")), strict=False)
     return [ReplayMessage(message, preview) for message, preview in pairs][::-1]
@@ -194,15 +186,19 @@ def _call_json(call: ToolCallState) -> dict[str, Any]:
     }
 
 
-# --- States ---
+# --- Stored summaries ---
 
-#: Events that change earlier messages. A summary has no messages, so the fold then starts from the first event.
+#: Events that change earlier messages. A summary has no messages, so a fold over such events cannot start from it.
 NEEDS_MESSAGES = frozenset({EventType.RUN_ROLLED_BACK.value})
+#: Attributes of a frame that a summary contains unchanged.
 _PLAIN = ("seq", "status", "reason", "phase", "terminal", "step", "turns")
 
 
 def summary_of(frame: Frame, max_bytes: int) -> bytes | None:
-    """Return the state without its messages and ended calls. None if it is larger, or has a secret to mask."""
+    """Return a state as JSON, without its messages and ended calls.
+
+    None if the JSON has more than `max_bytes`, or contains a secret that would have to be masked.
+    """
     content = [
         [getattr(frame, name) for name in _PLAIN],
         frame.message_count,
@@ -219,8 +215,8 @@ def summary_of(frame: Frame, max_bytes: int) -> bytes | None:
 
 
 def frame_from(summary: bytes) -> Frame:
-    """Return a state from which the fold continues, up to an event of `NEEDS_MESSAGES`."""
-    # A summary of an earlier version has fewer kinds of tokens, and does not count the calls without a price.
+    """Return the state of a summary. The fold continues from it, except over events of `NEEDS_MESSAGES`."""
+    # A summary of an earlier version has fewer kinds of tokens, and no number of unpriced calls.
     plain, message_count, tokens, cost, open_turn, calls, *unpriced = json.loads(summary)
     frame = Frame(**dict(zip(_PLAIN, plain, strict=True)), omitted_messages=message_count)
     frame.tokens.update(dict(zip(TOKENS, tokens, strict=False)))
@@ -231,7 +227,7 @@ def frame_from(summary: bytes) -> Frame:
         call = ToolCallState(None if ref_id is None else UUID(ref_id), *columns)
         frame.calls[call.key] = call
         if ref_id is not None:
-            # A runner may report its start again.
+            # So that a repeated report of the call's start is recognised.
             frame.calls_with_rows.add(call.name_in_step)
     return frame
 

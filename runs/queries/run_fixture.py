@@ -15,8 +15,8 @@ from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import REDACTED
 from agentops.base.refusals import Conflict
-from runs.conversation import repeats, transcript
-from runs.fixtures.converting.assemble import Answer, assemble
+from runs.conversation import call_ids, repeats, transcript
+from runs.fixtures.assemble import Answer, assemble
 from runs.fixtures.format import UNKNOWN_OUTCOME, About, ContentEvent, Fixture, FixtureError, RecordedResult
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
 from runs.providers import messages
@@ -27,13 +27,14 @@ from timeline.models import Event
 
 _DELTAS = (EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA)
 _WHOLE = (EventType.LLM_TEXT, EventType.LLM_THINKING)
+#: Kind of an event → the part of a response with its content.
 _KINDS = {"text": TextPart, "thinking": ThinkingPart}
 #: A run of the conversation, and a step number.
 CallKey = tuple[UUID, int | None]
 
 
 class StreamedCall:
-    """The events of one model call, oldest first, with their times."""
+    """The events with content of one model call, oldest first, with their times."""
 
     def __init__(self, began_at: datetime) -> None:
         self.began_at = began_at
@@ -46,10 +47,11 @@ class StreamedCall:
         event = ContentEvent.model_validate({"type": kind, "content": text, "atMs": max(at_ms, last)}, by_alias=True)
         self.events.append(event)
 
-    def agreeing(self, response: ModelResponse) -> list[ContentEvent]:
-        """Return the events of each kind that add up to the content of the response.
+    def events_matching(self, response: ModelResponse) -> list[ContentEvent]:
+        """Return the events of each kind whose joined texts equal the content of the response.
 
-        They do not add up after a change of the redaction rules, or if another program sent only a part.
+        They differ after a change of redaction rules, or if another program sent only a part. Empty if the call was not
+        streamed.
         """
         if not self.was_streamed:
             return []
@@ -61,7 +63,7 @@ class StreamedCall:
 
 
 def streamed_calls(run_ids: Iterable[UUID]) -> dict[CallKey, StreamedCall]:
-    """Return the events of each model call in the logs of these runs. For a repeated call, the last attempt is used."""
+    """Return the events of each model call of these runs. Of a repeated call, only the last attempt is returned."""
     types = [EventType.LLM_TURN_START, *_DELTAS, *_WHOLE]
     events = Event.objects.filter(log__in=list(run_ids), type__in=types, step__isnull=False).order_by("log", "seq")
     calls: dict[CallKey, StreamedCall] = {}
@@ -109,14 +111,15 @@ class _Draft:
     answers: list[Answer] = field(default_factory=list)
     #: The answers by message ID.
     by_message: dict[UUID, Answer] = field(default_factory=dict)
-    #: The role of the preceding row.
+    #: The role of the preceding message.
     last_role: str = ""
-    #: Number of changes in the fixture, by item and kind of change.
+    #: How many items of the conversation were changed, by item and change, such as ("message", "with masked secrets").
     changes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, row: AgentRunMessage) -> None:
         content = self._cleaned(row.content)
         if row.role == Role.ASSISTANT:
+            self.changes["step", "without a model played as a tool call of a model"] += call_ids.is_step(content)
             response = cast("ModelResponse", messages.load(content))
             self.answers.append(Answer(response, session_id=self.run.session_id or None))
             self.by_message[row.pk] = self.answers[-1]
@@ -142,7 +145,7 @@ class _Draft:
         call = self.calls.get(row.pk)
         answer = self.by_message.get(call.message_id) if call is not None else None
         if call is None or answer is None:
-            self.changes["tool result", "left out: no call of the conversation has it"] += 1
+            self.changes["tool result", "left out: it belongs to no call of the conversation"] += 1
             return
         if self.last_role == Role.USER or not _is_next(call.call_id, answer):
             self.changes["tool result", "moved: results are played in the order of their calls"] += 1
@@ -166,7 +169,7 @@ class _Draft:
 def record(run: AgentRun) -> RunRecording:
     """Return the fixture of the conversation of `run`, with the runs that it continues. Takes several queries.
 
-    The caller has put the run's project in scope, whose redaction rules apply. Raises `NothingRecorded`.
+    Redaction rules of the project apply if the caller has added the project to the scope. Raises `NothingRecorded`.
     """
     rows = transcript.rows_of(run)
     calls = AgentRunToolCall.objects.filter(run__in={row.run_id for row in rows}, result_message__isnull=False)
@@ -179,16 +182,14 @@ def record(run: AgentRun) -> RunRecording:
     notes = _notes(run, draft, rows)
     about = About(title=_title(run), origin=f"agentops run {run.pk}", notes="; ".join(notes))
     try:
-        fixture = assemble(
-            draft.answers, where=f"run {run.pk}", system=draft.system, prompt=draft.prompt, about=about
-        )  # fmt: skip
+        fixture = assemble(draft.answers, where=f"run {run.pk}", system=draft.system, prompt=draft.prompt, about=about)
     except FixtureError as error:
         raise NothingRecorded(f"the conversation cannot be a fixture: {error.message}") from error
     return RunRecording(fixture, notes)
 
 
 def _add_times(draft: _Draft, rows: list[AgentRunMessage]) -> None:
-    """Add to each answer its duration and, if it was streamed, its pieces."""
+    """Set the duration of each answer and, if it was streamed, its events."""
     run_ids = {row.run_id for row in rows}
     usages = TurnUsage.objects.filter(run__in=run_ids, outcome=TurnUsage.Outcome.ANSWERED, duration_ms__isnull=False)
     times = usages.values_list("run", "step_number", "duration_ms")
@@ -198,7 +199,7 @@ def _add_times(draft: _Draft, rows: list[AgentRunMessage]) -> None:
         if row.role == Role.ASSISTANT:
             answer, key = draft.by_message[row.pk], (row.run_id, row.step_number)
             answer.duration_ms = durations.get(key, 0)
-            answer.events = streamed[key].agreeing(answer.message) if key in streamed else []
+            answer.events = streamed[key].events_matching(answer.message) if key in streamed else []
 
 
 def _notes(run: AgentRun, draft: _Draft, rows: list[AgentRunMessage]) -> list[str]:
@@ -212,32 +213,31 @@ def _notes(run: AgentRun, draft: _Draft, rows: list[AgentRunMessage]) -> list[st
     unknown = "without a known result: a run that plays it waits for a person, unless on_unknown_tool is tell_model"
     calls = [(answer, part) for answer in draft.answers for part in answer.message.tool_calls]
     counts["tool call", unknown] = sum(part.tool_call_id not in answer.tools for answer, part in calls)
-    counts["repeated tool call", "at which the repeat guard warns or stops a run that plays them"] = _repeated_calls(
-        draft
-    )
+    repeated = "at which the repeat guard warns or stops a run that plays the fixture"
+    counts["repeated tool call", repeated] = _repeated_calls(draft)
     notes = [f"{number(count, noun)} {change}" for (noun, change), count in counts.items() if count]
     if not draft.prompt:
         notes.append("the conversation starts without a user message")
     if run.state in LIVE:
-        notes.append(f"the run is {run.status}: recorded is what it has done so far")
+        notes.append(f"the run is {run.status}: only what it has done so far is recorded")
     return notes
 
 
 def _repeated_calls(draft: _Draft) -> int:
-    """Return the number of calls that the repeat guard would warn of or stop in a run that plays them."""
+    """Return the number of calls at which the repeat guard would warn or stop a run that plays the fixture."""
     count = 0
-    said: deque[ModelMessage] = deque()
+    newest_first: deque[ModelMessage] = deque()
     for answer in draft.answers:
-        said.appendleft(answer.message)
+        newest_first.appendleft(answer.message)
         ids = [part.tool_call_id for part in answer.message.tool_calls]
-        count += sum(repeats.streak(said, call_id) >= repeats.WARN_AT for call_id in ids)
+        count += sum(repeats.streak(newest_first, call_id) >= repeats.WARN_AT for call_id in ids)
         if answer.user:
-            said.appendleft(messages.request(UserPromptPart(answer.user)))
+            newest_first.appendleft(messages.request(UserPromptPart(answer.user)))
     return count
 
 
 def _is_next(call_id: str, answer: Answer) -> bool:
-    """Return whether the previous results belong to the previous calls."""
+    """Return whether only earlier calls of the answer have results so far."""
     ids = [part.tool_call_id for part in answer.message.tool_calls]
     return call_id in ids and all(other in ids[: ids.index(call_id)] for other in answer.tools)
 
@@ -247,7 +247,7 @@ def _title(run: AgentRun) -> str:
 
 
 def _without_warning(output: str | list[Any]) -> str | list[Any]:
-    """Return a result without the warning of the repeat guard, which a run that plays it adds again."""
+    """Return a tool result without the repeat guard's warning at its end. A run that plays the fixture adds its own."""
     if isinstance(output, list):
         last = output[-1] if output else None
         return output[:-1] if isinstance(last, str) and _is_warning(last) else output

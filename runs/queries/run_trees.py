@@ -1,4 +1,4 @@
-"""Runs with all runs below them: the usage of a run with its descendants, and the path up to the top run."""
+"""Trees of runs: the usage of a run and all runs below it, and the path from the top run to a run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from django.db import connection
 from runs.models import AgentRun
 from runs.queries.json_lists import id_param, uuid_of
 
-#: Ancestors that a page lists. Native runs have at most two; runs of other programs may have more.
+#: Maximum ancestors that a page lists. Native runs have at most two; external runs may have more.
 MAX_ANCESTORS = 20
-_MICRODOLLARS = Decimal("0.00000001")
-#: A run and all runs below it, with the `top` run of the tree. UNION, so that each pair is followed once.
+#: The precision of a stored cost.
+_COST_PRECISION = Decimal("0.00000001")
+#: Sums over each `top` run and all runs below it. UNION instead of UNION ALL, so that a cycle would end.
 _TREE = """
 WITH RECURSIVE tree (top, id) AS (
     SELECT r.id, r.id FROM agent_runs r WHERE r.id IN ({tops})
@@ -26,7 +27,7 @@ WITH RECURSIVE tree (top, id) AS (
 SELECT tree.top, COUNT(*) - 1, SUM(r.input_tokens), SUM(r.output_tokens), SUM(r.cost_usd), SUM({unpriced})
 FROM tree JOIN agent_runs r ON r.id = tree.id GROUP BY tree.top
 """
-#: A runner may report a run's tokens without its calls.
+#: The number of unpriced calls of a run. At least 1 if it has tokens and no cost: a runner may report no calls.
 UNPRICED_CALLS = (
     "CASE WHEN {r}.cost_usd IS NULL AND {r}.unpriced_calls = 0 AND {r}.input_tokens + {r}.output_tokens > 0 THEN 1"
     " ELSE {r}.unpriced_calls END"
@@ -51,7 +52,7 @@ def tree_totals(run_ids: Collection[UUID]) -> dict[UUID, TreeTotals]:
     """Return the totals of each of these runs. One query."""
     if not run_ids:
         return {}
-    # The placeholders only: the values are parameters.
+    # Only placeholders are inserted.
     sql = _TREE.format(tops=", ".join(["%s"] * len(run_ids)), unpriced=UNPRICED_CALLS.format(r="r"))
     with connection.cursor() as cursor:
         cursor.execute(sql, [id_param(run_id) for run_id in run_ids])
@@ -72,6 +73,6 @@ def ancestors_of(run: AgentRun) -> list[AgentRun]:
 
 
 def _totals(below: int, tokens_in: int, tokens_out: int, cost: Any, unpriced: int) -> TreeTotals:
-    # SQLite adds up floats.
-    known = None if cost is None else Decimal(cost).quantize(_MICRODOLLARS)
+    # The sum of SQLite is a float.
+    known = None if cost is None else Decimal(cost).quantize(_COST_PRECISION)
     return TreeTotals(below, int(tokens_in), int(tokens_out), known, int(unpriced))

@@ -1,4 +1,4 @@
-"""The health of sinks: their waiting events, the waiting time, and refused deliveries. For lists, pages and metrics."""
+"""The health of sinks: their waiting events, how long these have waited, and refused deliveries."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentops.base import database_clock
 from runs.models import Delivery, Sink
 from timeline.models import Event
 
-#: A shorter delay is normal, because a worker checks every second.
+#: Seconds of delay that are normal: workers check for events every second.
 USUAL_LAG_S = 5.0
-#: The range of event IDs ahead of a sink in which unread events are counted.
+#: The number of events of the site, after the sink's position, among which unread events are counted.
 UNREAD_SPAN = 1000
 
 
@@ -53,13 +53,13 @@ def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
 
 
 def has_backlog(sink: Sink) -> bool:
-    """Return whether events of the sink's project wait for it, among the next events of the site."""
+    """Return whether unread events or deliveries wait for a sink with the columns of `SinkWithHealth`."""
     health = cast("SinkWithHealth", sink)
     return bool(health.unread_events or health.waiting_deliveries)
 
 
 def lag_s(sink: Sink, now: datetime | None = None) -> int:
-    """Return how many seconds the oldest undelivered event of a sink has waited. 0 for a normal delay."""
+    """Return how many seconds the oldest undelivered event of a sink has waited; 0 for at most `USUAL_LAG_S`."""
     health = cast("SinkWithHealth", sink)
     times = [at for at in (health.behind_since, health.waiting_since) if at is not None]
     waited = database_clock.seconds_between(min(times), now or database_clock.now()) if times else 0.0
@@ -67,11 +67,12 @@ def lag_s(sink: Sink, now: datetime | None = None) -> int:
 
 
 def deliveries_of(sink: Sink, states: tuple[str, ...] = ()) -> QuerySet[Delivery]:
-    """Return the deliveries of a sink, newest first."""
+    """Return the deliveries of a sink, newest first. `states`: only those in one of these states."""
     rows = Delivery.objects.filter(sink=sink).order_by("-pk")
     return rows.filter(state__in=states) if states else rows
 
 
 def _count(rows: QuerySet[Delivery]) -> Any:
+    """Return the expression for the number of these deliveries of a sink."""
     counted = rows.order_by().values("sink").annotate(number=Count("pk")).values("number")
     return Coalesce(Subquery(counted, output_field=IntegerField()), 0)

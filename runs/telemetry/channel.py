@@ -1,4 +1,4 @@
-"""The channel: envelopes for code in the same process, shortly after the commit, at most once.
+"""The channel: sends envelopes to code in the same process, shortly after the commit, at most once.
 
     with subscribe(event_types=["agent_start", "agent_stop"]) as events:
         for envelope in events:
@@ -21,21 +21,23 @@ from uuid import UUID
 from django.db import Error, connection
 
 from runs.telemetry.envelope import outgoing
-from runs.telemetry.envelope_options import EnvelopeDialect
-from runs.telemetry.event_batches import FAMILY
-from runs.telemetry.hook_envelopes import HookName, hook_envelopes
+from runs.telemetry.envelope_dialects import EnvelopeDialect, HookName, hook_envelopes
+from runs.telemetry.sink_claims import FAMILY
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
 from timeline.events import CHUNK_TYPES
 from timeline.models import Event
-from timeline.settled import newest_event
+from timeline.reading import newest_event
 
 log = logging.getLogger(__name__)
 #: Maximum number of envelopes waiting for a subscriber.
 QUEUE = 1000
-#: Events read at a time, and the number of logs whose position is kept.
-BATCH, MAX_LOGS = 200, 10_000
-_PREFIX = "log:"
+#: Number of events that one query reads.
+BATCH = 200
+#: Number of logs whose read position is kept.
+MAX_LOGS = 10_000
+#: The prefix of the notification channels of logs. The log's ID follows.
+_LOG_CHANNEL = "log:"
 _lock = threading.Lock()
 _feeder: _Feeder | None = None
 
@@ -55,7 +57,7 @@ class Subscription:
         self._is_closed = False
 
     def get(self, timeout_s: float | None = None) -> Envelope | None:
-        """Return the next envelope; None after the timeout, or if the subscription is closed."""
+        """Return the next envelope; None after the timeout, or once the subscription is closed and empty."""
         if self._is_closed and self._queue.empty():
             return None
         try:
@@ -71,7 +73,10 @@ class Subscription:
             self._put(None)
 
     def offer(self, event: OutgoingEvent, hooks: Sequence[Envelope]) -> None:
-        """Add an event, or count it as lost if the subscriber is too slow. `hooks`: its envelopes in that dialect."""
+        """Add the envelopes of an event, or count them as dropped if the queue is full.
+
+        `hooks`: the envelopes of the event in the dialect `hooks`.
+        """
         if self._project_id not in (None, event.row.log.project_id):
             return
         if self.dialect is EnvelopeDialect.HOOKS:
@@ -109,9 +114,9 @@ def subscribe(
 ) -> Subscription:
     """Return the events that this process stores from now on.
 
-    `dialect`: `hooks`, or `log` for the names of the log. `event_types`: names of the dialect, and in
-    `log` families such as `run.*`; empty: all, in `log` without pieces of streamed text. Raises `ValueError` for
-    a name that only the other dialect has.
+    `dialect`: `hooks`, or `log` for the names of the log. `event_types`: names of that dialect; `log` also accepts
+    families such as `run.*`. Without types, all events are returned; `log` then omits pieces of streamed text.
+    Raises `ValueError` for a name of the other dialect.
     """
     global _feeder
     _check_types(event_types, EnvelopeDialect(dialect))
@@ -124,11 +129,11 @@ def subscribe(
 
 
 def _check_types(types: Collection[str], dialect: EnvelopeDialect) -> None:
-    other = EnvelopeDialect.LOG if dialect is EnvelopeDialect.HOOKS else EnvelopeDialect.HOOKS
-    names = frozenset(HookName)
+    hook_names = frozenset(HookName)
     for each in types:
-        if (each in names) is (other is EnvelopeDialect.HOOKS):
-            raise ValueError(f"dialect={dialect} has no event type {each!r}: use dialect={other}")
+        owner = EnvelopeDialect.HOOKS if each in hook_names else EnvelopeDialect.LOG
+        if owner is not dialect:
+            raise ValueError(f"dialect={dialect} has no event type {each!r}: use dialect={owner}")
 
 
 def _remove(subscription: Subscription) -> None:
@@ -156,7 +161,7 @@ class _Feeder:
         #: The ID of the last event read from each log, by log ID, the least recently used first.
         self._read: OrderedDict[UUID, int] = OrderedDict()
         self._changed: queue.SimpleQueue[UUID | None] = queue.SimpleQueue()
-        self._unsubscribe = notify.subscribe(self._hear)
+        self._unsubscribe = notify.subscribe(self._enqueue)
         self._thread = threading.Thread(target=self._feed, name="channel", daemon=True)
         self._thread.start()
 
@@ -165,10 +170,10 @@ class _Feeder:
         self._unsubscribe()
         self._changed.put(None)
 
-    def _hear(self, channel: str, value: str) -> None:
+    def _enqueue(self, channel: str, value: str) -> None:
         # Called by the thread that has committed, so it must not wait.
-        if channel.startswith(_PREFIX):
-            self._changed.put(UUID(channel.removeprefix(_PREFIX)))
+        if channel.startswith(_LOG_CHANNEL):
+            self._changed.put(UUID(channel.removeprefix(_LOG_CHANNEL)))
 
     def _feed(self) -> None:
         while (log_id := self._changed.get()) is not None:
@@ -187,10 +192,10 @@ class _Feeder:
         while events := list(rows.filter(pk__gt=after).order_by("seq")[:BATCH]):
             after = events[-1].pk
             self._remember(log_id, after)
-            told = outgoing([event for event in events if event.log.project.exports_telemetry])
-            is_hooked = any(each.dialect is EnvelopeDialect.HOOKS for each in self.subscriptions)
-            named = hook_envelopes(told, is_selected=False) if is_hooked else [[] for _ in told]
-            for event, envelopes in zip(told, named, strict=True):
+            exported = outgoing([event for event in events if event.log.project.exports_telemetry])
+            needs_hooks = any(each.dialect is EnvelopeDialect.HOOKS for each in self.subscriptions)
+            hooks = hook_envelopes(exported, is_selected=False) if needs_hooks else [[] for _ in exported]
+            for event, envelopes in zip(exported, hooks, strict=True):
                 for subscription in self.subscriptions:
                     subscription.offer(event, envelopes)
 
@@ -198,5 +203,5 @@ class _Feeder:
         self._read[log_id] = event_id
         self._read.move_to_end(log_id)
         if len(self._read) > MAX_LOGS:
-            # Any later event of that log is newer than the last one read from it.
+            # Forget the log that was read least recently. All its later events have higher IDs than this one.
             self._first = max(self._first, self._read.popitem(last=False)[1])

@@ -1,5 +1,6 @@
-"""Deliveries: created when the cursor moves, attempted one by one, dead after the last attempt, and sent again on
-request.
+"""Deliveries: created when a sink's cursor moves, attempted one by one, and dead after the last failed attempt.
+
+A sent or dead delivery can be sent again on request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from runs.models import Delivery, Sink, SinkCursor
 from runs.models.telemetry import TEST
 from runs.telemetry import sink_claims
 from runs.telemetry.envelope import id_of, outgoing, test_event
-from runs.telemetry.event_batches import EventBatch, events_of
+from runs.telemetry.sink_claims import EventBatch, events_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.display import clean
@@ -43,52 +44,61 @@ LEASE = timedelta(seconds=60)
 MAX_WAITING = 10_000
 #: Maximum number of deliveries of one sink that are attempted in a row.
 IN_A_ROW = 50
-#: Maximum number of attempts to claim a delivery, because other threads and workers claim deliveries too.
+#: How often to try another delivery, if other threads or workers claim it first.
 CLAIMS = 10
 State = Delivery.State
 
 
 @dataclass(slots=True)
 class Turn:
-    """A turn of a sink: consecutive delivery attempts."""
+    """The consecutive delivery attempts of a sink in one thread."""
 
     attempts: int = 0
     failures: int = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be more to send."""
+        """Whether the maximum was reached, so that more deliveries may be due."""
         return self.attempts >= IN_A_ROW
 
     @property
-    def is_accepted(self) -> bool:
-        """Whether the receiver accepted more attempts than it refused."""
+    def is_mostly_accepted(self) -> bool:
+        """Whether more attempts succeeded than failed."""
         return self.failures * 2 < self.attempts
 
 
 def plan(cursor: SinkCursor, batch: EventBatch) -> bool:
-    """Create a delivery for each event, and move the cursor, in one transaction. Returns False if too many are waiting.
+    """Create a delivery for each event, and move the cursor, in one transaction. Raises `ClaimExpired`.
 
-    Raises `ClaimExpired`.
+    Returns False, with nothing changed, if too many deliveries of the sink are waiting.
     """
-    if batch.events and waiting_count(cursor.pk, at_most=MAX_WAITING) >= MAX_WAITING:
+    waiting = Delivery.objects.filter(sink=cursor.pk, due_at__isnull=False).values("pk")
+    if batch.events and waiting[:MAX_WAITING].count() >= MAX_WAITING:
         return False
     with transaction.atomic():
-        Delivery.objects.bulk_create(_planned(cursor.sink, event) for event in batch.events)
+        Delivery.objects.bulk_create(
+            Delivery(**_range(cursor.sink, [event]), event_type=event.type, run_id=event.log_id, due_at=Now())
+            for event in batch.events
+        )
         sink_claims.move(cursor, batch.position)
     return True
 
 
 def record_dead(cursor: SinkCursor, batch: EventBatch, failure: SendFailed, *, sent: int = 0) -> None:
-    """Keep a batch that the receiver refused as a dead delivery, and move the cursor. Raises `ClaimExpired`.
+    """Store a refused batch as a dead delivery, and move the cursor. Raises `ClaimExpired`.
 
-    `sent` is the number of events that the receiver has accepted at least in part.
+    `sent` is the number of its events that count as accepted: a receiver may refuse parts of a batch.
     """
     with transaction.atomic():
         Delivery.objects.create(
-            **_range(cursor.sink, batch.events), state=State.DEAD, attempts=1, attempted_at=Now(),
-            status_code=failure.status, response=_kept(failure.response), error=one_line(clean(str(failure)), 500),
-        )  # fmt: skip
+            **_range(cursor.sink, batch.events),
+            state=State.DEAD,
+            attempts=1,
+            attempted_at=Now(),
+            status_code=failure.status,
+            response=_stored_response(failure.response),
+            error=one_line(clean(str(failure)), 500),
+        )
         sink_claims.record_success(cursor, batch.position, sent=sent, dead=len(batch.events) - sent)
 
 
@@ -102,30 +112,27 @@ def queue_test(sink: Sink) -> Delivery:
     return delivery
 
 
-def resend(delivery: Delivery) -> bool:
-    """Queue a sent or dead delivery again, with the same ID. Returns False if it is already waiting."""
-    return bool(_send_again(Delivery.objects.filter(pk=delivery.pk).exclude(state=State.WAITING)))
+def send_again(ended: QuerySet[Delivery]) -> int:
+    """Queue sent or dead deliveries again, with the same IDs. Returns their number."""
+    wake.ask_for(wake.EXPORT)
+    return ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response="")
 
 
-def resend_dead(sink: Sink) -> int:
-    """Queue all dead deliveries of a sink again, with the same IDs. Returns their number."""
-    return _send_again(Delivery.objects.filter(sink=sink, state=State.DEAD))
-
-
-def hasten(sink: Sink) -> None:
+def make_due(sink: Sink) -> None:
     """Make all waiting deliveries of a sink due now, because the sink was changed."""
     Delivery.objects.filter(sink=sink.pk, state=State.WAITING, due_at__gt=Now()).update(due_at=Now())
     wake.ask_for(wake.EXPORT)
 
 
 def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False, *, lane: int = 0) -> Turn:
-    """Attempt due deliveries of a sink, until it rests or its turn is over. A failed delivery does not stop the others.
+    """Attempt due deliveries of a sink until none is due, `IN_A_ROW` were attempted, or `is_stopping` returns True.
 
-    `lane` is the number of due deliveries to leave to other threads.
+    A failed delivery does not stop the others. `lane`: how many threads send for the sink besides this one. The first
+    `lane` due deliveries are left to them.
     """
     turn = Turn()
     while not turn.is_full and not is_stopping():
-        delivery = _take_due(sink_id, lane)
+        delivery = _claim_due(sink_id, lane)
         if delivery is None:
             break
         turn.attempts += 1
@@ -133,23 +140,26 @@ def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False,
     return turn
 
 
-def _take_due(sink_id: UUID, lane: int) -> Delivery | None:
+def _claim_due(sink_id: UUID, skip: int) -> Delivery | None:
+    """Claim the first due delivery after `skip` others, which parallel threads claim.
+
+    Returns None if no other delivery is due, or if other threads were faster `CLAIMS` times.
+    """
     for _ in range(CLAIMS):
-        due = Delivery.objects.due().filter(sink=sink_id)[lane : lane + 1]
-        candidate = next(iter(due), None)
+        candidate = next(iter(Delivery.objects.due().filter(sink=sink_id)[skip : skip + 1]), None)
         if candidate is None:
             return None
-        if (delivery := take(candidate)) is not None:
+        if (delivery := claim(candidate)) is not None:
             return delivery
     return None
 
 
-def take(candidate: Delivery) -> Delivery | None:
+def claim(candidate: Delivery) -> Delivery | None:
     """Claim a waiting delivery for one attempt. Returns None if another worker has claimed it."""
-    mine = Delivery.objects.filter(
+    unclaimed = Delivery.objects.filter(
         pk=candidate.pk, attempts=candidate.attempts, state=State.WAITING, due_at=candidate.due_at
     )
-    if not mine.update(attempts=F("attempts") + 1, due_at=Now() + LEASE, attempted_at=Now()):
+    if not unclaimed.update(attempts=F("attempts") + 1, due_at=Now() + LEASE, attempted_at=Now()):
         return None
     return Delivery.objects.select_related("sink__cursor").get(pk=candidate.pk)
 
@@ -171,7 +181,7 @@ def attempt(delivery: Delivery) -> bool:
 
 
 def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Receipt:
-    """Send events to a sink, without holding a database connection. Raises `SendFailed`."""
+    """Send events to a sink, with the database connection closed. Raises `SendFailed` for every error."""
     try:
         requests = kind.render(target, events, message_id)
         if not requests:
@@ -187,17 +197,6 @@ def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], me
         raise SendFailed(f"unexpected error: {type(error).__name__}") from error
 
 
-def waiting_count(sink_id: UUID, *, at_most: int) -> int:
-    """Return the number of waiting deliveries of a sink, counted up to a limit."""
-    waiting = Delivery.objects.filter(sink=sink_id, due_at__isnull=False)
-    return waiting.values("pk")[:at_most].count()
-
-
-def _send_again(ended: QuerySet[Delivery]) -> int:
-    wake.ask_for(wake.EXPORT)
-    return ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response="")
-
-
 def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequence[OutgoingEvent]:
     if delivery.event_type == TEST:
         return kind.test_events(target, test_event(delivery.message_id))
@@ -211,12 +210,16 @@ def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequen
 def _record_success(delivery: Delivery, receipt: Receipt, began: float) -> None:
     refused = "; ".join(receipt.refused)
     with transaction.atomic():
-        sink_claims.hold(delivery.sink_id)
-        mine = _mine(delivery).update(
-            state=State.DEAD if refused else State.SENT, due_at=None, status_code=receipt.status,
-            response=_kept(receipt.response), error=one_line(refused, 500), duration_ms=_elapsed_ms(began),
-        )  # fmt: skip
-        if mine:
+        sink_claims.lock_cursor(delivery.sink_id)
+        is_claimed = _claimed(delivery).update(
+            state=State.DEAD if refused else State.SENT,
+            due_at=None,
+            status_code=receipt.status,
+            response=_stored_response(receipt.response),
+            error=one_line(refused, 500),
+            duration_ms=_elapsed_ms(began),
+        )
+        if is_claimed:
             cursors = SinkCursor.objects.filter(pk=delivery.sink_id)
             sent = F("sent_events") + (0 if delivery.event_type == TEST else delivery.event_count)
             cursors.update(failures=0, due_at=None, last_success_at=Now(), sent_events=sent)
@@ -229,18 +232,23 @@ def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bo
     error = one_line(clean(str(failure)), 500)
     pause = timedelta(seconds=pause_s(SCHEDULE_S, delivery.attempts, failure.retry_after_s))
     with transaction.atomic():
-        sink_claims.hold(delivery.sink_id)
-        mine = _mine(delivery).update(
-            state=State.DEAD if is_dead else State.WAITING, due_at=None if is_dead else Now() + pause,
-            status_code=failure.status, response=_kept(failure.response), error=error, duration_ms=_elapsed_ms(began),
-        )  # fmt: skip
-        if mine and not is_test:
+        sink_claims.lock_cursor(delivery.sink_id)
+        is_claimed = _claimed(delivery).update(
+            state=State.DEAD if is_dead else State.WAITING,
+            due_at=None if is_dead else Now() + pause,
+            status_code=failure.status,
+            response=_stored_response(failure.response),
+            error=error,
+            duration_ms=_elapsed_ms(began),
+        )
+        if is_claimed and not is_test:
             _record_on_sink(delivery, failure, error, is_dead=is_dead)
     log.warning("a delivery was not accepted", extra={"sink": delivery.sink.name, "delivery": str(delivery.pk)})
     return False
 
 
 def _record_on_sink(delivery: Delivery, failure: SendFailed, error: str, *, is_dead: bool) -> None:
+    """Record a failed attempt on the sink's cursor. The sink may then rest, or be disabled."""
     values: dict[str, Any] = {"last_error": error, "last_error_at": Now()}
     if is_dead:
         values["dead_events"] = F("dead_events") + delivery.event_count
@@ -253,15 +261,13 @@ def _record_on_sink(delivery: Delivery, failure: SendFailed, error: str, *, is_d
         sink_claims.disable(delivery.sink, str(failure))
 
 
-def _mine(delivery: Delivery) -> Any:
+def _claimed(delivery: Delivery) -> QuerySet[Delivery]:
+    """Return the row of a delivery, if this process still holds the claim on it."""
     return Delivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts, state=State.WAITING)
 
 
-def _planned(sink: Sink, event: Event) -> Delivery:
-    return Delivery(**_range(sink, [event]), event_type=event.type, run_id=event.log_id, due_at=Now())
-
-
 def _range(sink: Sink, events: Sequence[Event]) -> dict[str, Any]:
+    """Return the columns of a delivery that name its sink and its events."""
     first, last = events[0], events[-1]
     return {
         "sink": sink,
@@ -273,7 +279,7 @@ def _range(sink: Sink, events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _kept(response: str) -> str:
+def _stored_response(response: str) -> str:
     """Return the start of a receiver's answer in stored form: redacted, in one line."""
     return one_line(clean(response[:MAX_RESPONSE]), MAX_RESPONSE)
 

@@ -1,11 +1,10 @@
-"""The envelope: the format in which events are sent to receivers, with an ID that identifies repeats."""
+"""The envelope: the format in which events are sent to receivers. Its ID is the same if an event is sent again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 from uuid import UUID, uuid5
 
 from agentops.base import database_clock
@@ -16,7 +15,7 @@ from runs.providers import flow_node
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import log
 from timeline.models import Event
-from timeline.outgoing import mask_events
+from timeline.reading import mask_events
 
 #: The prefix of event types about a node of a flow.
 _NODE = "node."
@@ -38,12 +37,12 @@ class EventOrigin:
         """Return the agent of an event; empty for tools, questions and the flow's own events."""
         if self.agent_id is None:
             return event.node_id
-        # A flow and one of its nodes may have the same name.
+        # The flow's own events have the name of the flow there, and a node may have the same name.
         return self.agents_of_nodes.get(event.node_id, "") if event.type.startswith(_NODE) else self.agent_id
 
 
 def origins_of(log_ids: Collection[UUID]) -> dict[UUID, EventOrigin]:
-    """Return the origins of logs by their IDs. Logs without a run are left out. At most two queries."""
+    """Return the origins of logs by the IDs of the logs, with at most two queries. Logs without a run are left out."""
     runs = AgentRun.with_removed.filter(pk__in=log_ids).values_list(
         *("pk", "session_id", "source", "agent_config__provider", "agent_config__agent_id"),
         *("flow_run_id", "removed_at"),
@@ -55,20 +54,18 @@ def origins_of(log_ids: Collection[UUID]) -> dict[UUID, EventOrigin]:
     others = set(log_ids) - set(origins)
     flow_runs = FlowRun.with_removed.filter(pk__in=others) if others else FlowRun.with_removed.none()
     for flow_run_id, definition, removed_at in flow_runs.values_list("pk", "definition", "removed_at"):
-        agents = _agents_of(definition)
+        agents = {node["id"]: node["agent"] for node in definition["nodes"] if node["type"] == "agent"}
         origins[flow_run_id] = EventOrigin("", "", agents, flow_run_id, removed_at is not None)
     return origins
 
 
 def _agent_of(source: str, provider: object, agent: object) -> str | None:
-    """Return the agent of a run. Events of other programs name their agents, and may name several."""
+    """Return the agent of a native run; empty for tool and human nodes. None for runs of other programs, whose events
+    name their agents.
+    """
     if source != AgentRun.Source.NATIVE:
         return None
     return "" if provider == flow_node.NAME else str(agent or "")
-
-
-def _agents_of(definition: Mapping[str, Any]) -> dict[str, str]:
-    return {node["id"]: node["agent"] for node in definition["nodes"] if node["type"] == "agent"}
 
 
 # --- Envelopes ---
@@ -85,18 +82,21 @@ def id_of(event: Event) -> str:
 
 
 def outgoing(events: Sequence[Event]) -> list[OutgoingEvent]:
-    """Return the events in the format for sending, in the same order, with secrets masked by the rules of their
-    projects.
+    """Return the events with their envelopes, in the same order. Events of removed runs are left out.
 
-    The rows must have been loaded with their logs. Events of runs that retention has deleted are left out.
+    The rows must have been loaded with their logs. Their secrets are masked in place, by the rules of their projects.
     """
     origins = origins_of({event.log_id for event in events})
     unknown = EventOrigin()
-    shown = [event for event in events if not origins.get(event.log_id, unknown).is_removed]
-    for project_id, rows in groupby(shown, key=lambda event: event.log.project_id):
+    sent = [event for event in events if not origins.get(event.log_id, unknown).is_removed]
+    for project_id, rows in groupby(sent, key=lambda event: event.log.project_id):
         with project_scope.limited_to(project_id):
             mask_events(list(rows))
-    return [_outgoing(event, origins.get(event.log_id, unknown)) for event in shown]
+    return [_outgoing(event, origins.get(event.log_id, unknown)) for event in sent]
+
+
+def _outgoing(event: Event, origin: EventOrigin) -> OutgoingEvent:
+    return OutgoingEvent(event, id_of(event), envelope_of(event, origin), origin.flow_run_id)
 
 
 def envelope_of(event: Event, origin: EventOrigin) -> Envelope:
@@ -114,18 +114,11 @@ def test_event(message_id: str) -> OutgoingEvent:
     """Return an event for testing a sink. It belongs to no run."""
     now = database_clock.now()
     event = Event(type=TEST, ts=now, created_at=now, payload={"message": "This is a test of this sink."})
-    payload: dict[str, Any] = {"id": message_id, "type": TEST, "ts": now.isoformat(), "payload": event.payload}
-    timestamp_ms = round(now.timestamp() * 1000)
     envelope = {
-        "event_type": TEST, "timestamp_ms": timestamp_ms, "session_id": "test", "agent_id": "", "payload": payload,
-    }  # fmt: skip
+        "event_type": TEST,
+        "timestamp_ms": round(now.timestamp() * 1000),
+        "session_id": "test",
+        "agent_id": "",
+        "payload": {"id": message_id, "type": TEST, "ts": now.isoformat(), "payload": event.payload},
+    }
     return OutgoingEvent(event, message_id, envelope)
-
-
-def ids_of(events: Iterable[OutgoingEvent]) -> list[str]:
-    """Return the IDs of events for receivers."""
-    return [event.id for event in events]
-
-
-def _outgoing(event: Event, origin: EventOrigin) -> OutgoingEvent:
-    return OutgoingEvent(event, id_of(event), envelope_of(event, origin), origin.flow_run_id)

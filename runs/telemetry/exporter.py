@@ -18,26 +18,25 @@ from uuid import UUID
 
 from django.db import Error, connection
 
-from agentops.base.limits.turns import in_turns
+from agentops.base.fair_shares import in_turns
 from runs import chaos
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.envelope import outgoing
-from runs.telemetry.event_batches import EventBatch, next_batch
-from runs.telemetry.sink_claims import ClaimExpired
+from runs.telemetry.sink_claims import ClaimExpired, EventBatch, next_batch
 from runs.telemetry.sink_kind import Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
-from timeline.settled import settled_event
+from timeline.reading import settled_event
 
 log = logging.getLogger(__name__)
 #: Concurrent requests of a worker. Receivers that do not answer occupy a thread for several seconds each.
 THREADS = 8
 #: Maximum concurrent requests to one webhook, if it accepts requests and more deliveries are waiting.
 MAX_LANES = 3
-#: Batches of a sink after which it leaves its thread to another sink of the same project.
+#: Batches after which a sink leaves its thread to another sink of the same project.
 TURN = 20
 IsStopping = Callable[[], bool]
-#: The type of work, the sink, and the lane.
+#: The type of work (`cursor` or `delivery`), the sink, and the lane: which of its concurrent requests this is.
 JobKey = tuple[str, UUID, int]
 
 
@@ -45,7 +44,7 @@ class Job(NamedTuple):
     """Due work of a sink: new events, or waiting deliveries."""
 
     key: JobKey
-    #: None: a sink of the whole site.
+    #: None for a sink of the whole site.
     project_id: UUID | None
     #: Does the work until its argument returns True. Returns whether work is left.
     act: Callable[[IsStopping], bool]
@@ -66,7 +65,7 @@ class Exporter:
         self._waiting: list[Job] = []
         #: Jobs in progress, so that a check does not start them again.
         self._busy: dict[JobKey, Job] = {}
-        #: Concurrent requests for a webhook, if more than one.
+        #: Concurrent requests to each webhook that gets more than one.
         self._lanes: dict[UUID, int] = {}
         self._lock = threading.Lock()
         #: The ID up to which all events are visible.
@@ -102,7 +101,7 @@ class Exporter:
             self._pool.shutdown(cancel_futures=True)
 
     def _due(self) -> list[Job]:
-        # None if an import has been storing events for more than a second: the rest is sent after the import.
+        # None if an import has been storing events for more than a second. Newer events are sent after the import.
         settled = settled_event(self._settled)
         self.has_settled = settled is not None
         self._settled = settled or self._settled
@@ -120,17 +119,23 @@ class Exporter:
         return in_turns(jobs, lambda job: job.project_id)
 
     def _deliver(self, sink_id: UUID, lane: int, is_stopping: IsStopping) -> bool:
-        """Take a turn. A receiver that accepts most of a full turn gets one more concurrent request, others fewer."""
+        """Send a turn of deliveries. Returns whether more may be due.
+
+        A receiver that accepts most of a full turn gets one more concurrent request afterwards, others one fewer.
+        """
         turn = deliveries.send_waiting(sink_id, is_stopping, lane=lane)
         with self._lock:
             lanes = self._lanes.pop(sink_id, 1)
-            lanes = min(lanes + 1, MAX_LANES) if turn.is_full and turn.is_accepted else lanes - 1
+            lanes = min(lanes + 1, MAX_LANES) if turn.is_full and turn.is_mostly_accepted else lanes - 1
             if lanes > 1:
                 self._lanes[sink_id] = lanes
         return turn.is_full
 
     def _take(self) -> Job | None:
-        """Return the next job of the project with the fewest threads. None if no job waits or no thread is free."""
+        """Remove the next job from the waiting ones and mark it as busy: a job of the project with the fewest threads.
+
+        Returns None if no job waits or no thread is free.
+        """
         with self._lock:
             if len(self._busy) >= THREADS or self._is_stopping():
                 return None
@@ -185,7 +190,7 @@ class Exporter:
 
 
 class _SinkTurn:
-    """Decides when a sink has to stop. It is called before each batch; a turn has at least one batch."""
+    """Tells a sink whether to stop. It is called before each batch. Before the first one, only a shutdown stops it."""
 
     def __init__(self, is_over: Callable[[int], bool], is_stopping: IsStopping) -> None:
         self._is_over, self._is_stopping, self._batches = is_over, is_stopping, 0
@@ -198,9 +203,9 @@ class _SinkTurn:
 def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False) -> bool:
     """Send the events up to `newest` that a sink has not received, until it has to rest or `is_stopping` returns True.
 
-    Returns False: the next check finds the remaining events.
+    Always returns False, for `Job.act`: the next check finds the remaining events.
     """
-    cursor = sink_claims.take(sink_id, newest)
+    cursor = sink_claims.claim(sink_id, newest)
     if cursor is None:
         return False
     try:
@@ -232,7 +237,8 @@ def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: SinkTarget, batch:
         sink_claims.move(cursor, batch.position)
         return True
     try:
-        receipt = _send(kind, target, batch)
+        events = outgoing(batch.events)
+        receipt = deliveries.send(kind, target, events, events[0].id) if events else Receipt()
     except SendFailed as refusal:
         if not refusal.is_final:
             raise
@@ -246,8 +252,3 @@ def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: SinkTarget, batch:
     else:
         sink_claims.record_success(cursor, batch.position, sent=len(batch.events))
     return True
-
-
-def _send(kind: SinkKind, target: SinkTarget, batch: EventBatch) -> Receipt:
-    events = outgoing(batch.events)
-    return deliveries.send(kind, target, events, events[0].id) if events else Receipt()

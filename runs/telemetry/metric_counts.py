@@ -7,28 +7,32 @@ the new position are stored in one transaction, so each event is counted once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from runs.models import AgentRun, FlowRun, MetricCount, MetricPosition, TurnUsage
 from timeline.events import TERMINAL_TYPES, EventType
 from timeline.models import Event
-from timeline.settled import newest_event, settled_event
+from timeline.reading import newest_event, settled_event
 
+#: Number of events that are counted in one transaction.
 BATCH = 500
 #: The upper bounds of the duration buckets, in seconds. The last one is infinite.
 BUCKETS_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, float("inf"))
-#: Maximum number of series of all metrics. Further ones are counted as `other`, because each series costs a permanent
-#: row.
+#: Maximum number of series of all metrics, because each is a row that is never deleted. Events of further series are
+#: counted as `other`.
 MAX_SERIES = 5000
 _COUNTED = (
     *(EventType.RUN_CREATED, *sorted(TERMINAL_TYPES), EventType.RUN_RECOVERED, EventType.LLM_TURN_END),
     *(EventType.TOOL_END, EventType.RETRY_SCHEDULED, EventType.APPROVAL_REQUESTED, EventType.SAFETY_BLOCK),
 )
+#: Of the messages, only those with unknown blocks are read.
+COUNTED_ROWS = Q(type__in=_COUNTED) | Q(type=EventType.MESSAGE_ADDED, payload__has_key="unknown_blocks")
 _TOKENS = {
     "input_tokens": "input",
     "output_tokens": "output",
@@ -37,6 +41,7 @@ _TOKENS = {
     "cache_write_1h_tokens": "cache_write_1h",
     "reasoning_tokens": "reasoning",
 }
+#: The name of a metric and its labels.
 Series = tuple[str, str]
 
 
@@ -46,14 +51,14 @@ def begin() -> None:
 
 
 def catch_up(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Count the events appended so far, and return their number. Returns 0 if no client reads metrics."""
+    """Count the events appended so far, and return their number. Returns 0 if no client has read the metrics yet."""
     position = MetricPosition.objects.values_list("event_id", flat=True).first()
     if position is None:
         return 0
     count = 0
     upto = settled_event(position)
     while upto is not None and position < upto and not is_stopping():
-        rows = Event.objects.filter(pk__gt=position, pk__lte=upto, type__in=_COUNTED).order_by("pk")
+        rows = Event.objects.filter(COUNTED_ROWS, pk__gt=position, pk__lte=upto).order_by("pk")
         events = list(rows[:BATCH])
         last = events[-1].pk if len(events) == BATCH else upto
         if not _store(position, last, counts_of(events)):
@@ -63,20 +68,21 @@ def catch_up(is_stopping: Callable[[], bool] = lambda: False) -> int:
     return count
 
 
-def counts_of(events: Iterable[Event]) -> Counter[Series]:
-    """Return the increments from these events, by name and labels. At most three queries."""
-    events = list(events)
+def counts_of(events: Sequence[Event]) -> Counter[Series]:
+    """Return the increments from these events, by series. At most three queries."""
     counts: Counter[Series] = Counter()
     log_ids = {event.log_id for event in events}
     projects = dict(AgentRun.objects.filter(pk__in=log_ids).values_list("pk", "project__slug"))
-    flow_projects = _projects_of_flow_runs(log_ids - set(projects))
+    other_logs = log_ids - set(projects)
+    flow_runs = FlowRun.objects.filter(pk__in=other_logs)
+    flow_projects = dict(flow_runs.values_list("pk", "project__slug")) if other_logs else {}
     usage = _usage_of(events)
     for event in events:
         payload, project = event.payload, projects.get(event.log_id) or flow_projects.get(event.log_id, "")
-        what = "flow_runs" if event.log_id in flow_projects else "runs"
+        metric = "flow_runs" if event.log_id in flow_projects else "runs"
         match event.type:
             case EventType.RUN_CREATED:
-                counts[f"{what}_created", labels(project=project)] += 1
+                counts[f"{metric}_created", labels(project=project)] += 1
             case EventType.RUN_RECOVERED:
                 counts["lease_losses", labels(cause=payload.get("cause"))] += 1
             case EventType.RETRY_SCHEDULED:
@@ -85,21 +91,16 @@ def counts_of(events: Iterable[Event]) -> Counter[Series]:
                 counts["approvals_requested", labels(project=project)] += 1
             case EventType.SAFETY_BLOCK:
                 counts["safety_blocks", labels(project=project)] += 1
+            case EventType.MESSAGE_ADDED:
+                counts["unknown_blocks", labels(project=project)] += payload["unknown_blocks"]
             case EventType.TOOL_END:
                 status = "error" if payload.get("error") else payload.get("status") or "completed"
                 counts.update(_duration("tool_seconds", payload, tool=payload.get("tool_name"), status=status))
             case EventType.LLM_TURN_END:
                 counts.update(_turn(payload, project, usage.get((event.log_id, event.step))))
             case _:
-                counts[f"{what}_ended", labels(project=project, status=event.type.removeprefix("run."))] += 1
+                counts[f"{metric}_ended", labels(project=project, status=event.type.removeprefix("run."))] += 1
     return counts
-
-
-def _projects_of_flow_runs(log_ids: Collection[UUID]) -> dict[UUID, str]:
-    """Return the projects of the logs that belong to flow runs."""
-    if not log_ids:
-        return {}
-    return dict(FlowRun.objects.filter(pk__in=log_ids).values_list("pk", "project__slug"))
 
 
 def labels(**values: Any) -> str:
@@ -108,6 +109,7 @@ def labels(**values: Any) -> str:
 
 
 def _turn(payload: Mapping[str, Any], project: str, usage: TurnUsage | None) -> Counter[Series]:
+    """Return the increments from a model call: its duration, tokens and cost."""
     model = usage.model if usage is not None else payload.get("model")
     counts = _duration("turn_seconds", payload, model=model)
     if usage is not None and not payload.get("repeated"):
@@ -133,6 +135,7 @@ def _duration(name: str, payload: Mapping[str, Any], **values: Any) -> Counter[S
 
 
 def _usage_of(events: Iterable[Event]) -> dict[tuple[UUID, int | None], TurnUsage]:
+    """Return the usage of the answered model calls, by run and step."""
     turns = [event for event in events if event.type == EventType.LLM_TURN_END]
     if not turns:
         return {}
@@ -156,7 +159,7 @@ def _store(position: int, last: int, counts: Counter[Series]) -> bool:
 
 
 def _bounded(counts: Counter[Series]) -> Counter[Series]:
-    """Return the counts. Beyond the maximum number of series, new ones are counted together."""
+    """Return the counts. If there may be too many series, counts of new series are added to `other`, by metric."""
     if MetricCount.objects.count() + len(counts) < MAX_SERIES:
         return counts
     known = set(MetricCount.objects.values_list("name", "labels"))
@@ -177,5 +180,6 @@ def _add(name: str, own: str, value: float) -> None:
 
 
 def _escaped(value: Any) -> str:
+    """Return the value of a label: at most 80 characters, without control characters, with escaped quotes."""
     text = "" if value is None else str(value)[:80]
     return "".join(letter for letter in text if letter.isprintable()).replace("\\", "\\\\").replace('"', '\\"')

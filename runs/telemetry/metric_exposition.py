@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,14 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from agentops.base import database_clock
-from agentops.base.broker.queues import PRIORITIES
+from agentops.base.backing_services import PRIORITIES
 from runs.models import AgentRun, FlowRun, MetricCount, Sink, WorkerProcess
-from runs.queries import broker_state, queue_state, recovery_times, sink_health
+from runs.queries import queue_state, remote_processes, sink_health
 from runs.statuses import RunStatus
 from runs.telemetry import metric_counts
 
 PREFIX = "agentops_"
-#: Seconds for which an answer is reused.
+#: Seconds for which a response is reused.
 FRESH_S = 5.0
 _COUNTERS = {
     "runs_created": "Runs that were created, by project.",
@@ -37,6 +37,7 @@ _COUNTERS = {
     "tokens": "Tokens of model calls, by project, model and kind. Input includes cached tokens.",
     "cost_usd": "Cost of model calls in US dollars, by project and model, as far as it is known.",
     "unpriced_calls": "Model calls whose cost is unknown and not part of `cost_usd`, by project and model.",
+    "unknown_blocks": "Blocks of messages in a form that is not known, by project. The messages have their raw text.",
     "other": "What was counted without its labels, because there are too many series.",
 }
 _HISTOGRAMS = {
@@ -66,36 +67,37 @@ class SiteCollector(Collector):
         yield from _message_gauges()
         yield _recovery_gauge()
         yield from _sink_gauges()
-        text = "Open event streams of the web process that has answered."
-        yield GaugeMetricFamily(f"{PREFIX}stream_clients", text, value=self._streams)
+        yield _gauge("stream_clients", "Open event streams of the web process that has answered.", self._streams)
 
 
 class _Cache:
-    """The last answer, so that frequent reads do not load the database."""
+    """The last response, so that frequent reads do not load the database."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made_at = float("-inf")
+        #: Monotonic seconds.
+        self._created_at = float("-inf")
         self._text = b""
 
     def get(self, streams: int) -> bytes:
         with self._lock:
-            if time.monotonic() - self._made_at >= FRESH_S:
+            if time.monotonic() - self._created_at >= FRESH_S:
                 metric_counts.begin()
                 registry = CollectorRegistry()
                 registry.register(SiteCollector(streams))
-                self._text, self._made_at = generate_latest(registry), time.monotonic()
+                self._text, self._created_at = generate_latest(registry), time.monotonic()
             return self._text
 
     def clear(self) -> None:
         with self._lock:
-            self._made_at = float("-inf")
+            self._created_at = float("-inf")
 
 
 CACHE = _Cache()
 
 
 def _counter(name: str, help_text: str, rows: Iterable[tuple[str, float]]) -> CounterMetricFamily:
+    """Return a counter. `rows`: the stored labels and value of each series."""
     parsed = [(_parsed(own), value) for own, value in rows]
     names = sorted({label for own, _ in parsed for label in own})
     family = CounterMetricFamily(f"{PREFIX}{name}", help_text, labels=names)
@@ -105,7 +107,7 @@ def _counter(name: str, help_text: str, rows: Iterable[tuple[str, float]]) -> Co
 
 
 def _histogram(name: str, help_text: str, rows: Iterable[tuple[str, str, float]]) -> HistogramMetricFamily:
-    rows = [row for row in rows if row[0].startswith(f"{name}_")]
+    """Return a histogram. `rows`: the names, labels and values of all stored series."""
     buckets: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     sums: dict[tuple[tuple[str, str], ...], float] = {}
     for each, text, value in rows:
@@ -125,6 +127,7 @@ def _histogram(name: str, help_text: str, rows: Iterable[tuple[str, str, float]]
 
 
 def _cumulative(counts: Mapping[float, float]) -> Iterator[tuple[str, float]]:
+    """Yield each bucket's upper bound, and the number of durations up to it."""
     total = 0.0
     for bound in metric_counts.BUCKETS_S:
         total += counts.get(bound, 0.0)
@@ -135,41 +138,40 @@ def _run_gauges() -> Iterator[Metric]:
     yield _unended(AgentRun.objects.all(), "runs", "Runs that have not ended, by status.")
     yield _unended(FlowRun.objects.all(), "flow_runs", "Flow runs that have not ended, by status.")
     waited = queue_state.oldest_queued()
-    yield _age("queue_age_seconds", "How long the oldest queued run has waited for a worker.", waited)
+    yield _gauge("queue_age_seconds", "How long the oldest queued run has waited for a worker.", _seconds_since(waited))
+    remote = remote_processes.oldest_queued()
+    text = "How long the oldest queued remote run has waited for a process."
+    yield _gauge("remote_queue_age_seconds", text, _seconds_since(remote))
     lapsed = queue_state.lapsed_count()
-    yield GaugeMetricFamily(f"{PREFIX}lapsed_leases", "Running runs whose worker no longer renews its lease.", lapsed)
+    yield _gauge("lapsed_leases", "Running runs whose worker no longer renews its lease.", lapsed)
 
 
 def _queue_gauges() -> Iterator[Metric]:
-    """Yield the runs waiting in each queue, and its workers. A queue with neither has no series."""
+    """Yield the queued runs and the worker slots of each queue. A queue with neither has no series."""
     queued = queue_state.queued_counts()
-    processes = list(WorkerProcess.objects.alive())
-    slots = GaugeMetricFamily(
-        f"{PREFIX}queue_slots", "Runs that living workers of a queue can execute.", labels=["queue"]
-    )
-    runs = GaugeMetricFamily(f"{PREFIX}queue_runs", "Queued runs, by queue.", labels=["queue"])
-    unserved = GaugeMetricFamily(
-        f"{PREFIX}queue_unserved", "1 if runs wait in the queue and no living worker serves it.", labels=["queue"]
-    )
+    processes = list(WorkerProcess.objects.of_site())
+    slots = _gauge("queue_slots", "Runs that living workers of a queue can execute.", labels=["queue"])
+    runs = _gauge("queue_runs", "Queued runs, by queue.", labels=["queue"])
+    text = "1 if runs wait in the queue and no living worker serves it."
+    unserved = _gauge("queue_unserved", text, labels=["queue"])
     for queue in sorted({*queued, *(name for process in processes for name in process.queues)}):
         serving = [process for process in processes if queue in process.queues]
         slots.add_metric([queue], sum(process.concurrency for process in serving))
         runs.add_metric([queue], queued.get(queue, 0))
         unserved.add_metric([queue], int(queue in queued and not serving))
     yield from (slots, runs, unserved)
-    yield GaugeMetricFamily(f"{PREFIX}workers", "Living worker processes.", value=len(processes))
+    yield _gauge("workers", "Living worker processes.", len(processes))
+    remote = WorkerProcess.objects.remote().count()
+    yield _gauge("remote_processes", "Living processes elsewhere that execute remote runs.", remote)
 
 
 def _message_gauges() -> Iterator[Metric]:
-    """Yield the messages waiting in Redis, and the last activity of a clock. Without Redis, yield nothing: neither is
-    known.
-    """
+    """Yield the messages waiting in Redis, and the age of the last sweep. Without Redis, the metrics have no values."""
     text = "Messages in a queue of Redis, by priority: 0 is the first."
-    messages = GaugeMetricFamily(f"{PREFIX}queue_messages", text, labels=["queue", "priority"])
-    text = "How long the oldest message of a queued run has been in Redis."
-    oldest = GaugeMetricFamily(f"{PREFIX}message_age_seconds", text)
-    sweep = GaugeMetricFamily(f"{PREFIX}sweep_age_seconds", "Seconds since the last sweep, which a clock asks for.")
-    broker = broker_state.read() if settings.REDIS_URL else None
+    messages = _gauge("queue_messages", text, labels=["queue", "priority"])
+    oldest = _gauge("message_age_seconds", "How long the oldest message of a queued run has been in Redis.")
+    sweep = _gauge("sweep_age_seconds", "Seconds since the last sweep, which a clock asks for.")
+    broker = queue_state.read_broker() if settings.REDIS_URL else None
     if broker is not None:
         for queue, counts in broker.lengths.items():
             for priority in PRIORITIES:
@@ -182,8 +184,8 @@ def _message_gauges() -> Iterator[Metric]:
 
 def _recovery_gauge() -> GaugeMetricFamily:
     text = "Seconds until another worker continued the run of a dead one, in the last 24 hours: median and longest."
-    family = GaugeMetricFamily(f"{PREFIX}recovery_seconds", text, labels=["quantile"])
-    times = recovery_times.of_last_day()
+    family = _gauge("recovery_seconds", text, labels=["quantile"])
+    times = queue_state.recoveries_of_last_day()
     if times is not None:
         family.add_metric(["0.5"], times.median_s)
         family.add_metric(["1"], times.worst_s)
@@ -192,7 +194,7 @@ def _recovery_gauge() -> GaugeMetricFamily:
 
 def _unended(rows: QuerySet[Any], name: str, help_text: str) -> GaugeMetricFamily:
     counts = dict(rows.filter(completed_at=None).values_list("status").annotate(number=Count("pk")).order_by())
-    family = GaugeMetricFamily(f"{PREFIX}{name}", help_text, labels=["status"])
+    family = _gauge(name, help_text, labels=["status"])
     for status in _UNENDED:
         family.add_metric([status.value], counts.get(status.value, 0))
     return family
@@ -200,11 +202,11 @@ def _unended(rows: QuerySet[Any], name: str, help_text: str) -> GaugeMetricFamil
 
 def _sink_gauges() -> Iterator[Metric]:
     names = ["project", "sink", "kind"]
-    lag = GaugeMetricFamily(f"{PREFIX}sink_lag_seconds", "How long the oldest unsent event has waited.", labels=names)
-    failures = GaugeMetricFamily(f"{PREFIX}sink_failures", "Failed attempts since the last success.", labels=names)
-    dead = GaugeMetricFamily(f"{PREFIX}sink_dead_deliveries", "Deliveries that were given up.", labels=names)
+    lag = _gauge("sink_lag_seconds", "How long the oldest unsent event has waited.", labels=names)
+    failures = _gauge("sink_failures", "Failed attempts since the last success.", labels=names)
+    dead = _gauge("sink_dead_deliveries", "Deliveries that were given up.", labels=names)
     text = "Whether the sink is enabled, and the telemetry of its project on."
-    enabled = GaugeMetricFamily(f"{PREFIX}sink_enabled", text, labels=names)
+    enabled = _gauge("sink_enabled", text, labels=names)
     sent = CounterMetricFamily(f"{PREFIX}sink_events", "Events that sinks have accepted.", labels=names)
     for sink in sink_health.with_health(Sink.objects.order_by("pk")):
         row: Any = sink
@@ -217,8 +219,10 @@ def _sink_gauges() -> Iterator[Metric]:
     yield from (lag, failures, dead, enabled, sent)
 
 
-def _age(name: str, help_text: str, since: Any) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=_seconds_since(since))
+def _gauge(
+    name: str, help_text: str, value: float | None = None, *, labels: Sequence[str] | None = None
+) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=value, labels=labels)
 
 
 def _seconds_since(moment: datetime | None) -> float:
@@ -226,4 +230,5 @@ def _seconds_since(moment: datetime | None) -> float:
 
 
 def _parsed(text: str) -> Labels:
+    """Return stored labels as a mapping, without the escapes of `metric_counts.labels`."""
     return {name: value.replace('\\"', '"').replace("\\\\", "\\") for name, value in _LABEL.findall(text)}

@@ -1,6 +1,7 @@
 """Create, change and remove sinks, each with an audit entry in the same transaction.
 
-The caller checks the permission (Action.CONFIGURE).
+The caller checks the permission (Action.CONFIGURE). Sinks configured in the environment are stored as rows, so that
+they have a cursor and appear in lists.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
+from agentops.accounts import sealing
 from agentops.accounts.audit import Actor, record
 from agentops.accounts.models import Project
-from agentops.accounts.redaction_rules import sealing
 from agentops.base.http.receivers import new_secret
 from agentops.base.refusals import NotFound
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
-from runs.telemetry.event_batches import FAMILY
-from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
-from runs.telemetry.kinds.webhook_sink import MAX_SECRETS
+from runs.telemetry.http_sinks import MAX_SECRETS
+from runs.telemetry.sink_claims import FAMILY
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, raise_all
-from runs.telemetry.sink_targets import seal_secrets, unsealed
-from timeline.events.vocabulary import EVENT_TYPES, is_custom
-from timeline.settled import newest_event
+from runs.telemetry.sink_targets import WEBHOOK, kind_of, seal_secrets, unsealed
+from timeline.events.base import EVENT_TYPES, is_custom
+from timeline.reading import newest_event
 
 #: Maximum number of sinks of a project, because each reads all of its events.
 MAX_SINKS = 50
 MAX_TYPES = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+#: The patterns that select all event types with the same first part. `x.` is the prefix of custom types.
 _FAMILIES = frozenset({"x.*", *(f"{each.partition('.')[0]}.*" for each in EVENT_TYPES if "." in each)})
 
 
@@ -71,13 +73,14 @@ def create(
 ) -> tuple[Sink, str | None]:
     """Create a sink. It gets the events from now on, or with `from_start` all stored events. Raises `InvalidSink`.
 
-    If a webhook has no secret, one is generated and returned. It cannot be read again.
+    The second value is the generated secret of a webhook for which none was given, otherwise None. It cannot be read
+    again.
     """
     kind = kind_of(kind_name)
     sink = Sink(project=project, kind=kind_name, created_by=by if isinstance(by, str) else by.actor)
     secret = new_secret() if kind_name == WEBHOOK and not new.secrets else None
-    given = {"secrets": [secret]} if secret else dict(new.secrets or {})
-    _apply(sink, kind, new, secrets=given)
+    secrets = {"secrets": [secret]} if secret else dict(new.secrets or {})
+    _apply(sink, kind, new, secrets=secrets)
     with transaction.atomic():
         # Locked, so that two concurrent requests neither exceed the limit nor use the same name.
         Project.objects.locked(project)
@@ -91,7 +94,10 @@ def create(
 
 
 def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
-    """Change a sink, and return it. `secrets` replaces the named secrets. Raises `InvalidSink`, `sink_not_found`."""
+    """Change a sink, and return it. `secrets` replaces the named secrets only.
+
+    Raises `InvalidSink`, or `NotFound` with the code `sink_not_found`.
+    """
     with transaction.atomic():
         locked = _locked(sink)
         before = _audit_values(locked)
@@ -99,7 +105,7 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
         locked.save()
         # The change may have fixed the cause of the failures.
         SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
-        deliveries.hasten(locked)
+        deliveries.make_due(locked)
         after = {**_audit_values(locked), **({"secrets": sorted(changes.secrets)} if changes.secrets else {})}
         if after != before:
             record(by, SinkAuditAction.SINK_CHANGED, project=locked.project, obj=locked, before=before, after=after)
@@ -107,12 +113,12 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
 
 
 def check(sink: Sink, changes: SinkChange) -> None:
-    """Raise `InvalidSink` with all problems of a change of a sink, or of a sink that is not saved yet."""
+    """Check a change of a sink, which may be a new one. Raises `InvalidSink` with all problems."""
     _apply(copy(sink), kind_of(sink.kind), changes, secrets=_secrets_after(sink, changes))
 
 
 def remove(sink: Sink, *, by: Actor) -> None:
-    """Delete a sink with its deliveries. Events not yet sent are dropped. Raises `sink_not_found`."""
+    """Delete a sink with its deliveries. Events not yet sent are dropped. Raises `InvalidSink` or `NotFound`."""
     with transaction.atomic():
         locked = _locked(sink)
         record(by, SinkAuditAction.SINK_REMOVED, project=locked.project, obj=locked, before=_audit_values(locked))
@@ -122,7 +128,7 @@ def remove(sink: Sink, *, by: Actor) -> None:
 def rotate_secret(sink: Sink, *, by: Actor) -> str:
     """Add a secret to a webhook, and return it. The previous one stays valid until the next rotation.
 
-    Raises `InvalidSink`, `sink_not_found`.
+    Raises `InvalidSink` or `NotFound`.
     """
     if sink.kind != WEBHOOK:
         raise InvalidSink("only a webhook has a secret that can be rotated")
@@ -145,27 +151,29 @@ def send_test(sink: Sink, *, by: Actor) -> Delivery:
 
 
 def resend(delivery: Delivery, *, by: Actor) -> Delivery:
-    """Queue a delivery to be sent again, with the same ID, and return it. A waiting one is due already."""
+    """Queue a sent or dead delivery again, with the same ID, and return it. A waiting one is not changed."""
     with transaction.atomic():
-        if deliveries.resend(delivery):
-            after = {"message_id": delivery.message_id}
-            sink = delivery.sink
+        ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=Delivery.State.WAITING)
+        if deliveries.send_again(ended):
+            after, sink = {"message_id": delivery.message_id}, delivery.sink
             record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after=after)
     return Delivery.objects.select_related("sink").get(pk=delivery.pk)
 
 
 def resend_dead(sink: Sink, *, by: Actor) -> int:
-    """Queue all dead deliveries of a sink to be sent again, with the same IDs, and return their number."""
+    """Queue all dead deliveries of a sink again, with the same IDs, and return their number."""
     with transaction.atomic():
-        count = deliveries.resend_dead(sink)
+        count = deliveries.send_again(Delivery.objects.filter(sink=sink, state=Delivery.State.DEAD))
         if count:
-            after = {"count": count}
-            record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after=after)
+            record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after={"count": count})
     return count
 
 
 def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[str, Any] | None) -> None:
-    """Set the fields of a sink that the caller saves. Raises `InvalidSink` with all problems."""
+    """Set the changed fields of a sink, without saving it. `secrets`: all its secrets, or None to keep them.
+
+    Raises `InvalidSink` with all problems.
+    """
     if changes.name is not None:
         sink.name = changes.name
     if changes.config is not None:
@@ -185,15 +193,15 @@ def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[
 
 
 def _secrets_after(sink: Sink, changes: SinkChange) -> dict[str, Any] | None:
-    """Return all secrets of a sink after a change, or None if they are unchanged."""
+    """Return all secrets of a sink after a change, or None if they need no check and stay the same."""
     if changes.secrets:
         return {**_readable(sink), **changes.secrets}
-    # A new webhook gets a secret.
+    # A new sink is checked for required secrets. `create` generates the secret of a webhook.
     return {} if sink._state.adding and sink.kind != WEBHOOK else None
 
 
 def _readable(sink: Sink) -> dict[str, Any]:
-    """Return the secrets of a sink. Return none if their encryption key is lost, so that they can be replaced."""
+    """Return the secrets of a sink; none if their encryption key is lost, so that they can be replaced."""
     try:
         return unsealed(sink)
     except sealing.Unreadable:
@@ -232,7 +240,8 @@ def _require_free_name(sink: Sink) -> None:
 
 
 def _locked(sink: Sink) -> Sink:
-    sink_claims.hold(sink.pk)
+    """Return a sink locked for a change. Raises `NotFound`, or `InvalidSink` if the environment configures the sink."""
+    sink_claims.lock_cursor(sink.pk)
     rows = Sink.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
     locked = rows.filter(pk=sink.pk).first()
     if locked is None:
@@ -243,6 +252,35 @@ def _locked(sink: Sink) -> Sink:
 
 
 def _audit_values(sink: Sink) -> dict[str, Any]:
-    """Return the audit values of a sink, without its secrets."""
+    """Return the values of a sink for the audit log, without its secrets."""
     fields = ("name", "kind", "config", "event_types", "is_enabled")
     return {name: getattr(sink, name) for name in fields}
+
+
+#: Why a sink is disabled that the environment no longer configures.
+ABSENT = "not in the environment of the worker"
+#: Who created the sinks of the environment.
+ACTOR = "system"
+
+
+def store_environment_sinks() -> None:
+    """Store the sinks that the environment of this process configures as rows, and disable those it no longer has.
+
+    A new sink gets the events from now on.
+    """
+    configured = {sink.name: sink for sink in settings.AGENTOPS_TELEMETRY.sinks}
+    rows = Sink.objects.filter(project=None, origin=Sink.Origin.ENVIRONMENT)
+    rows.exclude(name__in=configured).filter(is_enabled=True).update(is_enabled=False, disabled_reason=ABSENT)
+    for name, sink in configured.items():
+        with transaction.atomic():
+            values = {"kind": sink.kind, "config": dict(sink.options), "is_enabled": True, "disabled_reason": ""}
+            row, is_new = Sink.objects.get_or_create(
+                project=None, name=name, defaults={**values, "origin": Sink.Origin.ENVIRONMENT, "created_by": ACTOR}
+            )
+            if is_new:
+                SinkCursor.objects.create(sink=row, event_id=newest_event())
+            elif any(getattr(row, field) != value for field, value in values.items()):
+                # This enables a disabled sink again: the operator who restarted the worker may have fixed the cause.
+                sink_claims.lock_cursor(row.pk)
+                Sink.objects.filter(pk=row.pk).update(**values)
+                SinkCursor.objects.filter(pk=row.pk).update(failures=0, due_at=None)

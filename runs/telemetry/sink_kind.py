@@ -1,18 +1,28 @@
-"""The interface of a sink kind: check options, turn events into requests, and send them."""
+"""The interface of a sink kind: it checks options, turns events into requests, and sends them.
+
+Also the functions that kinds share: JSON, batches, headers, and POST requests by the guarded client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
+from agentops.base.http import receivers
+from agentops.base.http.guarded_client import HttpAnswer
+from agentops.base.http.receivers import DISABLING, FINAL, PostFailed, refusal_of
 from agentops.base.refusals import Invalid
 from timeline.models import Event
 
-#: Maximum characters of a receiver's answer that are stored.
+T = TypeVar("T")
+#: Maximum characters of a receiver's response that are stored.
 MAX_RESPONSE = 1000
 #: An envelope: see runs.telemetry.envelope.
 Envelope = dict[str, Any]
@@ -76,7 +86,7 @@ class SinkTarget:
     name: str
     options: Any
     secrets: Mapping[str, Any] = field(repr=False)
-    #: Null for a sink of the whole site.
+    #: None for a sink of the whole site.
     project_id: UUID | None = None
     #: The event types that the sink selects. Empty: the types of its kind.
     event_types: Collection[str] = ()
@@ -84,7 +94,7 @@ class SinkTarget:
 
 @dataclass(frozen=True)
 class OutgoingEvent:
-    """An event to send: the row, with masked secrets, and its envelope."""
+    """An event to send: its row with masked secrets, its ID for receivers, and its envelope."""
 
     row: Event
     id: str
@@ -124,7 +134,7 @@ class SinkKind:
     #: One sentence for lists.
     title: ClassVar[str] = ""
     options_class: ClassVar[type[SinkOptions]] = SinkOptions
-    #: Names of secrets, which are stored encrypted and never shown. True: required.
+    #: Whether each secret is required, by its name. Secrets are stored encrypted and never shown.
     secret_names: ClassVar[Mapping[str, bool]] = {}
     #: Whether each event is a separate delivery with separate attempts. Otherwise events are sent in order, in batches,
     #: and a refused batch blocks the following ones.
@@ -154,7 +164,10 @@ class SinkKind:
                 raise InvalidSink("a text of 1 to 4096 printable characters is expected", name)
 
     def types_of(self, options: Mapping[str, Any], selected: Collection[str]) -> Collection[str]:
-        """Return the event types to read for a sink with these options and this selection. Empty: all except chunks."""
+        """Return the event types to read for a sink with these options and this selection.
+
+        Empty: all types except pieces of streamed text.
+        """
         return self.needed_types or selected or self.default_types
 
     def size_of_batch(self, target: SinkTarget) -> int:
@@ -162,16 +175,93 @@ class SinkKind:
         return self.batch_size
 
     def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[Any]:
-        """Return the requests for these events. It may read the database, but sends nothing.
+        """Return the requests for these events, without sending them. The implementation may read the database.
 
         `message_id` is the same whenever these events are sent again.
         """
         return [event.envelope for event in events]
 
     def send(self, target: SinkTarget, requests: Sequence[Any]) -> Receipt:
-        """Send the requests outside of any transaction. It should take seconds at most. Raises `SendFailed`."""
+        """Send the requests. Called outside of any transaction; should take seconds at most. Raises `SendFailed`."""
         raise NotImplementedError
 
     def test_events(self, target: SinkTarget, event: OutgoingEvent) -> Sequence[OutgoingEvent]:
         """Return the events of a test: usually one event of the type `test`."""
         return [event]
+
+
+def encode(value: object) -> bytes:
+    """Return a value as JSON."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits, which imports and arguments of calls may contain
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def in_batches(
+    items: Iterable[T], max_size: int, size_of: Callable[[T], int], *, max_items: int | None = None
+) -> Iterator[list[T]]:
+    """Divide items, in order, into batches of limited total size and number. A larger item has a separate batch."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if batch and (total + size > max_size or len(batch) == max_items):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch
+
+
+#: ASCII characters that the name of a header must not contain.
+_NOT_IN_NAMES = frozenset('()<>@,;:\\"/[]?={} \t')
+
+
+def _checked_url(url: str) -> str:
+    """Return the URL. Raises `PydanticCustomError` if the guarded client refuses it; DNS is not queried."""
+    if reason := refusal_of(url):
+        raise PydanticCustomError("url_not_allowed", "{reason}", {"reason": reason})
+    return url
+
+
+#: The type of an option that is a URL.
+SinkUrl = Annotated[str, AfterValidator(_checked_url)]
+
+
+def check_headers(headers: object) -> None:
+    """Check the headers that the operator adds to requests. Raises `InvalidSink`."""
+    if not isinstance(headers, Mapping) or len(headers) > 20:
+        raise InvalidSink("an object with at most 20 names and values is expected", "headers")
+    for name, value in headers.items():
+        is_name = name.isascii() and name.isprintable() and name and _NOT_IN_NAMES.isdisjoint(name)
+        if not is_name or not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise InvalidSink(f"{name[:64]!r} is not a valid header", "headers")
+        if name.lower() in {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}:
+            raise InvalidSink(f"{name[:64]!r} is set by the sender", "headers")
+
+
+def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+    """Send a POST request, and return the response if its status is a success. Raises `SendFailed`."""
+    try:
+        return receivers.post(url, content, headers)
+    except PostFailed as failure:
+        answer = failure.answer
+        raise SendFailed(
+            str(failure),
+            is_final=failure.status in FINAL,
+            disables=failure.status in DISABLING,
+            retry_after_s=failure.retry_after_s,
+            status=failure.status,
+            response="" if answer is None else _beginning(answer),
+        ) from None
+
+
+def receipt_of(answer: HttpAnswer) -> Receipt:
+    """Return an accepted answer as a receipt."""
+    return Receipt(answer.status, _beginning(answer))
+
+
+def _beginning(answer: HttpAnswer) -> str:
+    return answer.body[: MAX_RESPONSE * 4].decode(errors="replace")[:MAX_RESPONSE]

@@ -1,4 +1,4 @@
-"""The `Tool` interface: effect, context, result and errors of a tool."""
+"""The interface of a tool: its effect, context, result and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Arguments = str | Mapping[str, JSON]
 
 
 class ToolFailed(Exception):
-    """The tool failed without a result. The error is recorded, and the call is retried if the tool is repeatable."""
+    """The tool failed without a result. The error is recorded.
+
+    The call is retried if `retryable` is True and the tool may repeat.
+    """
 
     def __init__(self, error_type: str, message: str = "", *, retryable: bool = False) -> None:
         super().__init__(error_type, message)
@@ -45,7 +48,7 @@ class ToolFailed(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """It is unknown whether the call took effect. It is never retried automatically."""
+    """It is unknown whether the call took effect. The call is never retried automatically."""
 
 
 class ToolDenied(Exception):
@@ -65,7 +68,7 @@ class BadArguments(Exception):
 
 
 def _write_nothing(text: str, stream: str = "stdout") -> None:
-    """Discard the output, because no timeline shows it."""
+    """The default of `ToolContext.write`: discard the output."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,11 @@ class ToolContext:
     model_call: int
     #: The agent's settings at the creation of the run.
     settings: Mapping[str, Any]
-    #: Returns True when the result is not needed any more: after the time limit, or when the run is stopped.
+    #: cancelled(): whether to end early, after the time limit or when the run is stopped.
     cancelled: Callable[[], bool]
-    #: mask(text, before, after): returns the text with its secrets masked. `before` and `after` are its surroundings.
+    #: mask(text, before, after): the text with its secrets masked. `before` and `after` are the texts around it.
     mask: Callable[[str, str, str], str]
-    #: write(text, stream="stdout"): shows output in the timeline while the tool runs, with its secrets masked.
+    #: write(text, stream="stdout"): show output in the timeline while the tool runs, with its secrets masked.
     write: Callable[..., None] = _write_nothing
 
 
@@ -100,41 +103,41 @@ class ToolResult:
 
     #: Text, or a list of texts and media.
     output: Output
-    #: The tool returned an error, which is passed to the model.
+    #: Whether the output is an error message. The model gets it.
     is_error: bool = False
-    #: For errors: whether a retry can succeed. The call is then retried if the tool is repeatable.
+    #: Whether a retry after an error can succeed. The call is then retried if the tool may repeat.
     retryable: bool = True
     #: Set by recorded tools only. Otherwise the caller measures the duration.
     duration_ms: int | None = None
-    #: The changes of the call for the timeline: payloads such as `FileChanged` and `GitCommit`.
+    #: Payloads of events about the changes of the call, such as `FileChanged` and `GitCommit`.
     events: Sequence[Payload] = ()
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model can call. `execute` parses the arguments and runs it."""
+    """A function that the model can call. `execute` parses the arguments and calls the function."""
 
     name: str
     description: str
     parameters_schema: dict[str, Any]
     execute: Callable[[ToolContext, Arguments], object]
     effect: Effect = Effect.AT_MOST_ONCE
-    #: None: no time limit.
+    #: Maximum seconds of a call; None: no limit.
     timeout_s: float | None = 30
     needs_approval: bool = False
-    #: Runs on the caller's thread without a time limit. Only for tools that cannot block.
+    #: Whether it runs on the caller's thread without a time limit. Only for tools that cannot block.
     inline: bool = False
-    #: The result is a person's answer: the run waits, and no worker runs the tool.
+    #: Whether a person gives the result. The run waits for the answer, without a worker.
     asks: bool = False
-    #: The result comes from child runs: the run waits for them without a worker.
+    #: Whether child runs give the result. The run waits for them, without a worker.
     spawns: bool = False
-    #: A successful call ends the run after the other calls of the turn. The output becomes the run's result.
+    #: Whether a successful call ends the run, after the other calls of the turn. The output becomes the run's result.
     ends: bool = False
-    #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS must allow: see runs.tools.roots.
+    #: Whether it uses files below the agent's root, which AGENTOPS_TOOL_ROOTS must allow: see runs.tools.rooted_files.
     reads_files: bool = False
-    #: The site setting that enables the tool; see runs.tools.sandbox.switches.
+    #: The name of the site setting that enables the tool, see runs.tools.sandbox.switches; empty: always enabled.
     switch: str = ""
-    #: For tools with the effect at_most_once: an error means that the call had no effect.
+    #: Whether an error means that the call had no effect, for tools with the effect at_most_once.
     repeats_after_error: bool = False
 
     def __post_init__(self) -> None:
@@ -149,8 +152,8 @@ class Tool:
     @property
     def may_overlap(self) -> bool:
         """Whether calls may run at the same time as other calls of their turn."""
-        waits = self.inline or self.asks or self.ends or self.needs_approval
-        return self.effect is not Effect.AT_MOST_ONCE and not waits
+        runs_alone = self.inline or self.asks or self.ends or self.needs_approval
+        return self.effect is not Effect.AT_MOST_ONCE and not runs_alone
 
     @property
     def definition(self) -> ToolDefinition:
@@ -160,10 +163,7 @@ class Tool:
         )
 
     def run(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
-        """Run the tool on the current thread.
-
-        Raises only ToolFailed, ToolDenied, OutcomeUnknown and KeyboardInterrupt.
-        """
+        """Run the tool on this thread. Raises only ToolFailed, ToolDenied, OutcomeUnknown and KeyboardInterrupt."""
         try:
             value = self.execute(ctx, arguments)
         except BadArguments as error:
@@ -186,18 +186,15 @@ class Toolset(Protocol):
         ...
 
     def definitions(self) -> list[ToolDefinition]:
-        """Return the tools as they are described to the model."""
+        """Return the descriptions of the tools for the model."""
         ...
 
 
 class RemoteToolset(Toolset, Protocol):
-    """The tools of a server. Usable without `open`, and after `close`."""
+    """The tools of a server. The other methods connect on their own if `open` was not called, or after `close`."""
 
     def open(self) -> None:
-        """Request the list of tools from the server, unless it is known.
-
-        Raises ValueError if the server cannot be reached.
-        """
+        """Request the list of tools from the server, unless it is known. Raises ValueError if this fails."""
         ...
 
     def close(self) -> None:
@@ -206,17 +203,14 @@ class RemoteToolset(Toolset, Protocol):
 
 
 def _result(value: object) -> ToolResult:
+    """Return the value of a tool as a result whose output can be stored."""
     if isinstance(value, ToolResult) and isinstance(value.output, str | list):
-        stored_output = limit_size(value.output)
-        return value if stored_output is value.output else replace(value, output=stored_output)
-    tool_result = value if isinstance(value, ToolResult) else ToolResult("")
-    text, readable = as_output(value.output if isinstance(value, ToolResult) else value)
-    return replace(
-        tool_result,
-        output=text,
-        is_error=tool_result.is_error or not readable,
-        retryable=tool_result.retryable and readable,
-    )
+        return replace(value, output=limit_size(value.output))
+    result = value if isinstance(value, ToolResult) else ToolResult("")
+    text, has_text_form = as_output(value.output if isinstance(value, ToolResult) else value)
+    if not has_text_form:
+        result = replace(result, is_error=True, retryable=False)
+    return replace(result, output=text)
 
 
 def _message_of(error: BaseException) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any
 
@@ -16,8 +17,47 @@ from agentops.base.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
 from agentops.base.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
+from runs.tools.output import as_output, is_text
 from runs.tools.rooted_files import PathNotFound, open_below_root
-from runs.tools.slices import CONTEXT, Slice
+
+#: Bytes before and after a slice that are also searched for secrets: four times the size of a private key, the longest
+#: kind of secret.
+CONTEXT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of bytes, decoded as UTF-8 together with the bytes around it."""
+
+    before: str
+    text: str
+    after: str
+    raw: bytes
+    #: The end of the slice as an offset in bytes, before a character that the limit would cut.
+    end: int
+
+    @classmethod
+    def of(cls, data: bytes, begin: int, limit: int) -> Slice:
+        """Return the slice of `data` from offset `begin`, of at most `limit` bytes."""
+        stop = max(begin, min(begin + limit, len(data)))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        before = decoder.decode(data[:begin])
+        text = decoder.decode(data[begin:stop], final=stop >= len(data))
+        stop -= len(decoder.getstate()[0])
+        return cls(before, text, decoder.decode(data[stop:], final=True), data[begin:stop], stop)
+
+    def masked_text(self, mask: Callable[[str, str, str], str]) -> str:
+        """Return the slice with its secrets masked. For binary data, return a note with the size.
+
+        The note contains a hash only if the slice is all there is: the hash of a few bytes would reveal them.
+        """
+        if is_text(self.text):
+            # In the surroundings, a NUL must end a secret like a newline does. The slice itself contains no NUL.
+            return mask(self.text, self.before.replace("\0", "\n"), self.after.replace("\0", "\n"))
+        if self.before or self.after:
+            return f"[{len(self.raw)} bytes that are not text]"
+        return as_output(self.raw)[0]
+
 
 MAX_FETCH = 1024 * KIB
 MAX_READ = 1024 * KIB
@@ -34,7 +74,7 @@ def http_fetch(
 
     Args:
         url: The full https address.
-        max_bytes: How much of the body to read at most.
+        max_bytes: Maximum number of bytes of the body to read.
     """
     try:
         # Read beyond the limit, to recognise a secret that the limit cuts.
@@ -57,8 +97,8 @@ def read_file(
 
     Args:
         path: Relative to the root, with forward slashes.
-        offset: The byte to start at; the end of a partial answer names the next one.
-        limit: How many bytes to read at most.
+        offset: The byte to start at. The last line of a partial answer names the byte to continue at.
+        limit: Maximum number of bytes to read.
     """
     first = max(offset - CONTEXT, 0)
     try:
@@ -68,7 +108,7 @@ def read_file(
     except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     part = Slice.of(data, offset - first, limit)
-    text = part.mask_events(ctx.mask)
+    text = part.masked_text(ctx.mask)
     end = first + part.end
     if offset == 0 and end >= size:
         return ToolResult(text)
@@ -83,11 +123,10 @@ def list_dir(ctx: ToolContext, path: str = ".") -> ToolResult | dict[str, Any]:
         path: Relative to the root, with forward slashes.
     """
     try:
-        with open_below_root(ctx.settings.get("root"), path, directory=True) as descriptor:
-            scan = os.scandir(descriptor)
-            with scan:
-                entries = [_entry(each) for each in islice(scan, MAX_ENTRIES)]
-                left_out = sum(1 for _ in scan)
+        root = ctx.settings.get("root")
+        with open_below_root(root, path, directory=True) as descriptor, os.scandir(descriptor) as scan:
+            entries = [_described(each) for each in islice(scan, MAX_ENTRIES)]
+            left_out = sum(1 for _ in scan)
     except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     return {"entries": sorted(entries, key=lambda each: str(each["name"])), "left_out": left_out}
@@ -115,7 +154,8 @@ def http_policy(ctx: ToolContext, max_bytes: int) -> HttpPolicy:
     )
 
 
-def _list_setting(settings: Any, key: str, kind: type) -> Sequence[Any]:
+def _list_setting(settings: Mapping[str, Any], key: str, kind: type) -> Sequence[Any]:
+    """Return a setting that is a list of `kind`; empty if it is missing. Raises `ToolDenied`."""
     value = settings.get(key, [])
     if not isinstance(value, list | tuple) or not all(type(each) is kind for each in value):
         raise ToolDenied("url_not_allowed", f"The setting {key!r} must be a list of {kind.__name__}.")
@@ -123,16 +163,17 @@ def _list_setting(settings: Any, key: str, kind: type) -> Sequence[Any]:
 
 
 def _answer_text(ctx: ToolContext, answer: HttpAnswer, max_bytes: int) -> str:
+    """Return the status of a response, and its body up to `max_bytes`, as text for the model."""
     head = f"HTTP {answer.status}, {answer.headers.get('content-type', 'no content type')}"
     if 300 <= answer.status < 400:
         head += f", redirects to {answer.headers.get('location', 'nowhere')!r} (not followed)"
     part = Slice.of(answer.body, 0, max_bytes)
     if answer.truncated or part.end < len(answer.body):
         head += f", only the first {part.end} bytes"
-    return f"{head}\n\n{part.mask_events(ctx.mask)}"
+    return f"{head}\n\n{part.masked_text(ctx.mask)}"
 
 
-def _entry(entry: os.DirEntry[str]) -> dict[str, str | int | None]:
+def _described(entry: os.DirEntry[str]) -> dict[str, str | int | None]:
     name = os.fsencode(entry.name).decode(errors="replace")
     try:
         status = entry.stat(follow_symlinks=False)

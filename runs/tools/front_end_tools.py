@@ -6,23 +6,23 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic_ai.tools import ToolDefinition
-
-from agentops.base.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
-from agentops.base.limits.schema_work import new_budget
-from agentops.base.limits.work_budget import WorkBudget
+from agentops.base.fair_shares import WorkBudget
+from agentops.base.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
+from agentops.base.schema_work import new_budget
 from runs.statuses import Effect
+from runs.tools.agent_tools import Question
 from runs.tools.base import Arguments, Tool, ToolContext
-from runs.tools.conversation_tools import Question
+from runs.tools.catalogue import NAME, AgentTools
 from runs.tools.functions import parse
-from runs.tools.registry import NAME
 
 #: The key of these tools in a run's `agent_config`.
 CONFIG_KEY = "front_end_tools"
 MAX_TOOLS = 64
-#: Maximum characters of a description, and of all tools as JSON.
-MAX_DESCRIPTION, MAX_TOTAL = 10_000, 200_000
-#: Maximum steps of the check of all schemas: the requests that contain them share few threads.
+#: Maximum characters of a description.
+MAX_DESCRIPTION = 10_000
+#: Maximum characters of all tools as JSON.
+MAX_TOTAL = 200_000
+#: Maximum steps of the check of all schemas. It runs in the request, and requests share few threads.
 MAX_STEPS = 500_000
 _FIELDS = ("name", "description", "parameters")
 
@@ -36,10 +36,10 @@ class InvalidFrontEndTool(ValueError):
 
 
 def checked(definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tools in the form that a run stores. Raises `InvalidFrontEndTool`."""
+    """Check the tools of a front end, and return them in the form that a run stores. Raises `InvalidFrontEndTool`."""
     if len(definitions) > MAX_TOOLS:
         raise InvalidFrontEndTool(MAX_TOOLS, "", f"a front end can bring at most {MAX_TOOLS} tools")
-    # Check the size before the schemas, whose check takes time proportional to their size.
+    # Check the size first: checking the schemas takes time proportional to it.
     if len(json.dumps([{name: each.get(name) for name in _FIELDS} for each in definitions])) > MAX_TOTAL:
         raise InvalidFrontEndTool(0, "", f"all tools together must have at most {MAX_TOTAL} characters as JSON")
     budget = new_budget(MAX_STEPS)
@@ -70,28 +70,16 @@ def _checked(index: int, definition: Mapping[str, Any], budget: WorkBudget) -> d
 
 
 def names_in(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the front end's tools that a run can call. The agent's tools take precedence."""
-    own = config.get("tools") or []
-    return frozenset(each["name"] for each in config.get(CONFIG_KEY) or () if each["name"] not in own)
+    """Return the names of the front end's tools that a run can call. Names of the agent's tools are left out."""
+    agent_tools = config.get("tools") or []
+    return frozenset(each["name"] for each in config.get(CONFIG_KEY) or () if each["name"] not in agent_tools)
 
 
-class FrontEndTools:
-    """The tools of a front end as a toolset."""
+class FrontEndTools(AgentTools):
+    """The tools of a front end as a toolset, without a server."""
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]]) -> None:
-        self._tools = {each["name"]: _tool(each) for each in definitions}
-
-    def get(self, name: str) -> Tool | None:
-        return self._tools.get(name)
-
-    def definitions(self) -> list[ToolDefinition]:
-        return [tool.definition for tool in self._tools.values()]
-
-    def open(self) -> None:
-        """Do nothing: front-end tools have no server."""
-
-    def close(self) -> None:
-        """Do nothing."""
+        super().__init__({each["name"]: _tool(each) for each in definitions}, [])
 
 
 def _tool(definition: Mapping[str, Any]) -> Tool:
@@ -105,7 +93,7 @@ def _tool(definition: Mapping[str, Any]) -> Tool:
         description=definition["description"],
         parameters_schema=definition["parameters"],
         execute=ask,
-        # The site runs nothing, and no worker can lose the call.
+        # The site runs nothing, so a lost worker leaves no unknown outcome.
         effect=Effect.READ,
         inline=True,
         asks=True,
@@ -113,6 +101,6 @@ def _tool(definition: Mapping[str, Any]) -> Tool:
 
 
 def front_end_question(name: str, arguments: object) -> str:
-    """Return the request to a front end as text, for a person who answers in its place."""
+    """Return a call of a front-end tool as a question to a person, who may answer in place of the front end."""
     text = json.dumps(arguments, ensure_ascii=False)
     return f"The front end has to run {name}, and to answer with its result. Arguments: {text}"

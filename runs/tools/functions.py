@@ -1,4 +1,4 @@
-"""The `@tool` decorator, which makes a `Tool` of a Python function. The schema is derived from its signature."""
+"""The `@tool` decorator, which turns a Python function into a `Tool`. The schema is derived from its signature."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from runs.tools.base import Arguments, BadArguments, Effect, OutcomeUnknown, Too
 from runs.tools.output import clip
 
 MAX_ARGUMENTS_BYTES = 1024 * 1024
-#: The JSON limits of arguments: strings may be as long as all arguments together.
+#: The JSON limits of arguments: as for files, but a string may be as long as all arguments together.
 ARGUMENTS = replace(strict_json.FILE, string=MAX_ARGUMENTS_BYTES)
+#: Maximum number of invalid arguments that an error message names.
 MAX_FAULTS = 10
 
 Function = Callable[..., object]
@@ -33,7 +34,7 @@ def tool(
     inline: bool = False,
     repeats_after_error: bool = False,
 ) -> Callable[[Function], Tool]:
-    """Make a tool of a function. The docstring becomes the description, the parameters become the schema.
+    """Turn a function into a tool. The docstring becomes the description, the parameters become the schema.
 
     `effect` is `read`, `idempotent` or `at_most_once`. If the first parameter is annotated `ToolContext`, the engine
     passes the context; the model does not see it. An async function runs in a new event loop on the tool's thread.
@@ -61,9 +62,9 @@ def tool(
 
 
 def parse(arguments: Arguments) -> dict[str, Any]:
-    """Return a call's arguments, a JSON text or an object, as a dict. Raises `BadArguments`.
+    """Return the arguments of a call, which are an object or its JSON text, as a dict. Raises `BadArguments`.
 
-    An empty text becomes an empty dict, because providers send it for calls without arguments.
+    An empty text, which providers send for calls without arguments, becomes an empty dict.
     """
     try:
         text = arguments if isinstance(arguments, str) else to_json(arguments, inf_nan_mode="constants")
@@ -96,7 +97,10 @@ def _executor(
 
 
 def _without_context(function: Function) -> tuple[bool, Function]:
-    """Return whether the first parameter is a `ToolContext`, and the function without it, for the schema."""
+    """Return whether the first parameter is a `ToolContext`, and a function for the schema without this parameter.
+
+    Raises `TypeError` if the function cannot be a tool.
+    """
     if inspect.isasyncgenfunction(function):
         raise TypeError(f"Tool {function.__name__!r} must return its result, not yield it.")
     signature = inspect.signature(function)
@@ -107,11 +111,11 @@ def _without_context(function: Function) -> tuple[bool, Function]:
     visible_parameters = parameters[1:] if takes_ctx else parameters
 
     def visible() -> None:
-        """Carries the signature for pydantic-ai. Never called."""
+        """Carry the signature for pydantic-ai. Never called."""
 
     visible.__name__, visible.__qualname__ = function.__name__, function.__qualname__
     visible.__module__, visible.__doc__ = function.__module__, function.__doc__
-    visible.__dict__["__wrapped__"] = function  # so that string annotations are resolved in its module
+    visible.__dict__["__wrapped__"] = function  # string annotations are resolved in the module of the function
     visible.__dict__["__signature__"] = signature.replace(parameters=visible_parameters, return_annotation=None)
     visible.__annotations__ = {p.name: p.annotation for p in visible_parameters if p.annotation is not p.empty}
     return takes_ctx, visible
@@ -124,7 +128,7 @@ def _is_context(annotation: object) -> bool:
 
 
 def _error_text(error: ValidationError) -> str:
-    """Return the invalid arguments and the reasons, without their values, which may contain secrets."""
+    """Return the faults of the arguments, without their values, which may be secrets."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"- {'.'.join(map(str, each['loc'])) or '(all)'}: {each['msg']}" for each in errors[:MAX_FAULTS]]
     if len(errors) > MAX_FAULTS:
@@ -133,29 +137,27 @@ def _error_text(error: ValidationError) -> str:
 
 
 def _json_kind(value: object) -> str:
-    if value is None:
-        return "null"
     kinds = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return kinds[type(value)]
+    return kinds.get(type(value), "null")
 
 
 # --- Coroutines ---
 
 #: Seconds between two checks whether the result is still needed.
-LOOK_S = 0.1
+CHECK_S = 0.1
 
 
 def run(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
     """Return the result of a coroutine. If `cancelled` returns True, cancel it and raise `OutcomeUnknown`."""
-    return asyncio.run(_watched(coroutine, cancelled))
+    return asyncio.run(_run_until_cancelled(coroutine, cancelled))
 
 
-async def _watched(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
+async def _run_until_cancelled(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
     task, is_cancelled = asyncio.ensure_future(coroutine), False
     while not task.done():
-        await asyncio.wait([task], timeout=LOOK_S)
+        await asyncio.wait([task], timeout=CHECK_S)
         if not task.done() and not is_cancelled and cancelled():
-            # Only once, because its clean-up may take time.
+            # Cancel only once: a second time would interrupt the clean-up of the coroutine.
             is_cancelled = task.cancel()
     if is_cancelled and task.cancelled():
         raise OutcomeUnknown

@@ -19,14 +19,15 @@ from pydantic import JsonValue as JSON
 
 Output = str | list[JSON]
 
-#: Default limit of `shorten_for_model`, in characters.
+#: Maximum characters of a text that the model gets, unless the caller sets another limit.
 MODEL_LIMIT = 8_000
-#: Limit of a stored output, in characters. A note with the full length and the hash is appended to a longer one.
+#: Maximum characters of a stored text. A longer one is cut, with a note of its full length and hash.
 MAX_OUTPUT = 16 * 1024 * 1024
+#: Maximum characters of an error message.
 MAX_MESSAGE = 2_000
 
-# Types whose str() is their value. For other types it could be a memory address.
-_SPELLED = (Decimal, UUID, PurePath, timedelta)
+# Types whose str() is their value. The str() of other types may only be a memory address.
+_WITH_STR = (Decimal, UUID, PurePath, timedelta)
 
 
 class _NoText(Exception):
@@ -34,7 +35,7 @@ class _NoText(Exception):
 
 
 def as_output(value: object) -> tuple[str, bool]:
-    """Return the value as text, and whether it has a text form. If not, the text is a note about the value."""
+    """Return the value as text, and True. If it has no text form, return a note about it, and False."""
     try:
         return _limit_text(_text(value)), True
     except _NoText as error:
@@ -45,7 +46,7 @@ def as_output(value: object) -> tuple[str, bool]:
 
 
 def shorten_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Output, bool]:
-    """Return the output for the model, and whether it was shortened. Each text of a list is shortened separately."""
+    """Return the output for the model, and whether it was shortened. `limit` applies to each text of a list."""
     if limit is None:
         return output, False
     if isinstance(output, str):
@@ -55,16 +56,14 @@ def shorten_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[
 
 
 def limit_size(output: Output) -> Output:
-    """Return the output for storage. If nothing is too long, the same object is returned."""
+    """Return the output with each text limited to `MAX_OUTPUT`."""
     if isinstance(output, str):
         return _limit_text(output)
-    if all(len(item) <= MAX_OUTPUT for item in output if isinstance(item, str)):
-        return output
     return [_limit_text(item) if isinstance(item, str) else item for item in output]
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the text, shortened to `limit` characters."""
+    """Return the text, shortened to `limit` characters with an ellipsis at the end."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -72,12 +71,9 @@ def _shorten(text: str, limit: int) -> tuple[str, bool]:
     if len(text) <= limit:
         return text, False
     # Do not separate a surrogate pair.
-    end = limit - 1 if limit and _is_pair(text[limit - 1], text[limit]) else limit
+    cuts_pair = limit and "\ud800" <= text[limit - 1] <= "\udbff" and "\udc00" <= text[limit] <= "\udfff"
+    end = limit - 1 if cuts_pair else limit
     return f"{text[:end]}\n… [cut: {end} of {len(text)} characters shown]", True
-
-
-def _is_pair(left: str, right: str) -> bool:
-    return "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
 
 
 def _limit_text(text: str) -> str:
@@ -88,22 +84,20 @@ def _limit_text(text: str) -> str:
 
 
 def _text(value: object) -> str:
+    """Return the text form of a value. Raises `_NoText`."""
     if isinstance(value, str):
-        return str.__str__(value)
+        return str.__str__(value)  # a subclass may have another __str__
     if isinstance(value, bytes | bytearray | memoryview):
         return _decode(bytes(value))
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, _SPELLED):
+    if isinstance(value, _WITH_STR):
         return str(value)
     return _json(value)
 
 
 def _decode(data: bytes) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode(errors="replace")
+    text = data.decode(errors="replace")
     if not is_text(text):
         return f"[{len(data)} bytes that are not text, sha256 {hashlib.sha256(data).hexdigest()}]"
     return text
@@ -126,7 +120,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Convert a value for the JSON encoder. Iterators are rejected, because they may be infinite."""
+    """Convert a value for the JSON encoder. Raises `_NoText`, also for iterators, which may be infinite."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -139,7 +133,7 @@ def _plain(value: Any) -> object:
         return list(value)
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, (bytes, bytearray, memoryview, date, time, *_SPELLED)):
+    if isinstance(value, (bytes, bytearray, memoryview, date, time, *_WITH_STR)):
         return _text(value)
     if isinstance(value, Iterator):
         raise _NoText(f"{_kind(value)}; a tool has to return its values, not an iterator over them")

@@ -1,4 +1,4 @@
-"""Deletes old records other than runs: file imports, ingest counts, alerts, deliveries, transcripts, starts."""
+"""Deletes old records other than runs: imports, ingest counts, alerts, deliveries, transcripts, threads of graphs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from runs.models import (
     ClaudeTranscript,
     Delivery,
     FileImport,
+    GraphThread,
     ImportState,
     IngestCount,
     ScheduleStart,
@@ -25,6 +26,7 @@ from runs.models import (
 UPLOAD_KEPT = timedelta(days=7)
 #: How long the record of an import is kept. The project's retention applies to its runs.
 IMPORT_KEPT = timedelta(days=90)
+#: How long the counts of ingested events are kept.
 COUNTS_KEPT = timedelta(days=7)
 #: How long an alert is kept after it was closed.
 ALERTS_KEPT = timedelta(days=90)
@@ -32,12 +34,14 @@ ALERTS_KEPT = timedelta(days=90)
 DELIVERIES_KEPT = timedelta(days=30)
 #: How long the outcomes of a schedule's due times are kept. The project's retention applies to their runs.
 STARTS_KEPT = timedelta(days=30)
-#: Rows per DELETE statement. Deleting a transcript also deletes its entries, which may be thousands.
-BATCH, TRANSCRIPTS = 1000, 20
+#: Rows per DELETE statement.
+BATCH = 1000
+#: The same for transcripts and threads, which are deleted with their entries and values. These may be thousands.
+SESSIONS = 20
 
 
 def end_abandoned_imports() -> int:
-    """End the imports that have not finished in time, delete their content, and return their number."""
+    """End the imports that were not finished within `UPLOAD_KEPT`, and delete their content. Returns how many."""
     abandoned = FileImport.objects.free().filter(created_at__lt=Now() - UPLOAD_KEPT)
     ended = 0
     for file_import in abandoned.order_by("pk").only("pk"):
@@ -53,10 +57,7 @@ def end_abandoned_imports() -> int:
 
 
 def delete_batch() -> int:
-    """Delete a batch of old imports, counts, alerts, mutes, starts and deliveries.
-
-    Return how many; 0 if none are left.
-    """
+    """Delete a batch of old imports, counts, alerts, mutes, starts and deliveries. Returns how many; 0: none left."""
     imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
     starts = ScheduleStart.objects.exclude(outcome=ScheduleStart.Outcome.WAITING)
     ended = Delivery.objects.exclude(state=Delivery.State.WAITING)
@@ -71,22 +72,23 @@ def delete_batch() -> int:
     return sum(_delete(rows) for rows in old)
 
 
-def delete_transcripts() -> int:
-    """Delete a batch of transcripts without new entries within the retention period of their project.
+def delete_sessions() -> int:
+    """Delete a batch of transcripts and of threads of graphs that did not change within the retention of their project.
 
-    Return how many; 0 if none are left.
+    Returns how many; 0 if none is left.
     """
     deleted = 0
     for project in Project.objects.filter(retention_days__isnull=False):
         assert project.retention_days is not None  # filtered
         cutoff = Now() - timedelta(days=project.retention_days)
-        old = ClaudeTranscript.objects.filter(project=project, modified_at__lt=cutoff).order_by("modified_at")
-        deleted += _delete(old, TRANSCRIPTS)
+        for model in (ClaudeTranscript, GraphThread):
+            old = model._default_manager.filter(project=project, modified_at__lt=cutoff).order_by("modified_at")
+            deleted += _delete(old, SESSIONS)
     return deleted
 
 
-def _delete(rows: QuerySet[Any], number: int = BATCH) -> int:
-    ids = list(rows.values_list("pk", flat=True)[:number])
+def _delete(rows: QuerySet[Any], limit: int = BATCH) -> int:
+    ids = list(rows.values_list("pk", flat=True)[:limit])
     if ids:
         rows.model._base_manager.filter(pk__in=ids).delete()
     return len(ids)

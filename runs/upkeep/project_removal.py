@@ -1,6 +1,6 @@
-"""The deletion of projects: removes all data of a hidden project in batches, and then its row.
+"""The deletion of projects: removes all data of a hidden project in batches, and then the row of the project.
 
-Each batch is one transaction that also counts the deleted rows. If a process dies, the next one continues. Several
+Each batch is one transaction that also counts the deleted rows. If a process dies, the next process continues. Several
 processes may delete at the same time. Entries of the audit log remain, without their project.
 """
 
@@ -16,56 +16,27 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from django.db import models, transaction
-from django.db.models import QuerySet
+from django.db import transaction
+from django.db.models import Model, QuerySet
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 
+from agentops.accounts import models as account_models
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.audit import AuditAction, record
-from agentops.accounts.models import (
-    ApiKey,
-    AuditEntry,
-    IdempotencyKey,
-    Invitation,
-    Membership,
-    Notification,
-    NotificationReceipt,
-    Project,
-    RedactionRule,
-)
+from agentops.accounts.models import AuditEntry, Project
 from agentops.base.refusals import Refusal
+from runs import models
 from runs.lifecycle import inbox
-from runs.models import (
-    Agent,
-    AgentRun,
-    AgentVersion,
-    AgUiRun,
-    Alert,
-    AlertDelivery,
-    AlertFinding,
-    AlertMessage,
-    AlertMute,
-    AlertRule,
-    Chore,
-    ClaudeTranscript,
-    ClaudeTranscriptEntry,
-    Delivery,
-    FileImport,
-    FileImportPiece,
-    Flow,
-    FlowRun,
-    FlowVersion,
-    IngestCount,
-    OtlpGroup,
-    OtlpItem,
-    SavedView,
-    Schedule,
-    ScheduleStart,
-    Sink,
-    SinkCursor,
-)
+from runs.models import AgentRun, Chore, FlowRun, Schedule
 from runs.statuses import LIVE
-from runs.upkeep.group_removal import Hidden, Removal, Removing, alone, finish_unfinished, hide_and_remove
+from runs.upkeep.group_removal import (
+    Removal,
+    RemovalRule,
+    RunOrFlowRun,
+    finish_interrupted,
+    hide_and_remove,
+    isolated,
+)
 from runs.upkeep.run_groups import RunGroup, run_groups_of
 from timeline import tombstones
 from timeline.models import Log, Tombstone
@@ -74,16 +45,17 @@ log = logging.getLogger(__name__)
 
 #: The number of runs per query.
 PAGE = 200
-#: At most one process starts to delete in each of these periods.
+#: The claim of the deletion: at most one process begins to delete in each period.
 CHORE, EVERY = "project_removal", timedelta(seconds=10)
+#: The reason in the tombstones.
 REASON = "its project was deleted"
 
 
 @dataclass(frozen=True)
 class ProjectTable:
-    """A table whose rows belong to projects. `path` leads to the project."""
+    """A table whose rows belong to projects. `path` is the lookup path to the project."""
 
-    model: type[models.Model]
+    model: type[Model]
     path: str = "project"
 
     @property
@@ -96,48 +68,51 @@ class ProjectTable:
         return self.model._base_manager.filter(**{self.path: project})
 
 
-#: Tables read by background work. They are deleted before the runs, so that the work does not access deleted runs.
+#: Tables that background work reads. They are emptied before runs are deleted, which this work would access.
 BEFORE_RUNS = (
-    ProjectTable(Delivery),
-    ProjectTable(Delivery, "sink__project"),
-    ProjectTable(SinkCursor, "sink__project"),
-    ProjectTable(Sink),
-    ProjectTable(AlertDelivery),
-    ProjectTable(AlertFinding),
-    ProjectTable(AlertMessage),
-    ProjectTable(Alert),
-    ProjectTable(AlertMute),
-    ProjectTable(AlertRule),
-    ProjectTable(FileImportPiece, "file_import__project"),
-    ProjectTable(FileImport),
+    ProjectTable(models.Delivery),
+    ProjectTable(models.Delivery, "sink__project"),
+    ProjectTable(models.SinkCursor, "sink__project"),
+    ProjectTable(models.Sink),
+    ProjectTable(models.AlertDelivery),
+    ProjectTable(models.AlertFinding),
+    ProjectTable(models.AlertMessage),
+    ProjectTable(models.Alert),
+    ProjectTable(models.AlertMute),
+    ProjectTable(models.AlertRule),
+    ProjectTable(models.FileImportPiece, "file_import__project"),
+    ProjectTable(models.FileImport),
 )
-#: In the order of deletion: a table comes after the tables that refer to it.
+#: Tables that are emptied after the runs, in this order: a table comes after the tables that refer to it.
 AFTER_RUNS = (
-    ProjectTable(ScheduleStart, "schedule__project"),
-    ProjectTable(Schedule),
-    ProjectTable(OtlpItem, "group__project"),
-    ProjectTable(OtlpGroup),
-    ProjectTable(AgUiRun, "agent__project"),
-    ProjectTable(AgentVersion, "agent__project"),
-    ProjectTable(Agent),
-    ProjectTable(FlowVersion, "flow__project"),
-    ProjectTable(Flow),
-    ProjectTable(ClaudeTranscriptEntry, "transcript__project"),
-    ProjectTable(ClaudeTranscript),
-    ProjectTable(SavedView),
-    ProjectTable(NotificationReceipt),
-    ProjectTable(Notification),
-    ProjectTable(IdempotencyKey),
-    ProjectTable(IngestCount),
-    ProjectTable(Invitation),
-    ProjectTable(Membership),
-    ProjectTable(ApiKey),
-    ProjectTable(RedactionRule),
+    ProjectTable(models.ScheduleStart, "schedule__project"),
+    ProjectTable(models.Schedule),
+    ProjectTable(models.OtlpItem, "group__project"),
+    ProjectTable(models.OtlpGroup),
+    ProjectTable(models.AgUiRun, "agent__project"),
+    ProjectTable(models.AgentVersion, "agent__project"),
+    ProjectTable(models.Agent),
+    ProjectTable(models.FlowVersion, "flow__project"),
+    ProjectTable(models.Flow),
+    ProjectTable(models.ClaudeTranscriptEntry, "transcript__project"),
+    ProjectTable(models.ClaudeTranscript),
+    ProjectTable(models.GraphValue, "thread__project"),
+    ProjectTable(models.GraphThread),
+    ProjectTable(models.SavedView),
+    ProjectTable(account_models.NotificationReceipt),
+    ProjectTable(account_models.Notification),
+    ProjectTable(account_models.IdempotencyKey),
+    ProjectTable(models.IngestCount),
+    ProjectTable(models.WorkerProcess),
+    ProjectTable(account_models.Invitation),
+    ProjectTable(account_models.Membership),
+    ProjectTable(account_models.ApiKey),
+    ProjectTable(account_models.RedactionRule),
 )
-RUNS = (ProjectTable(AgentRun), ProjectTable(FlowRun))
-STONES, AUDIT = ProjectTable(Tombstone), ProjectTable(AuditEntry)
-#: The project itself can be deleted once it has no row in any of these.
-LEFT = (*BEFORE_RUNS, *RUNS, *AFTER_RUNS, ProjectTable(Log), STONES, AUDIT)
+RUNS = (ProjectTable(models.AgentRun), ProjectTable(models.FlowRun))
+TOMBSTONES, AUDIT = ProjectTable(Tombstone), ProjectTable(account_models.AuditEntry)
+#: The project itself can be deleted once it has no row in any of these tables.
+ALL_TABLES = (*BEFORE_RUNS, *RUNS, *AFTER_RUNS, ProjectTable(Log), TOMBSTONES, AUDIT)
 
 
 def pending() -> QuerySet[Project]:
@@ -146,10 +121,10 @@ def pending() -> QuerySet[Project]:
 
 
 def remove_pending() -> Removal:
-    """Delete the hidden projects, unless another process began within the last seconds."""
+    """Delete the hidden projects, unless another process began to within `EVERY`."""
     if pending().exists() and Chore.objects.take(CHORE, every=EVERY):
         for project in pending():
-            yield from alone(remove(project), project=str(project.pk))
+            yield from isolated(remove(project), project=str(project.pk))
 
 
 def release_claim() -> None:
@@ -160,23 +135,23 @@ def release_claim() -> None:
 def remove(project: Project) -> Removal:
     """Delete a hidden project. Yields after each batch; iteration may stop at any point.
 
-    Runs that are on hold, and runs that a worker currently holds, are kept, and so is the hidden project. A later
-    removal finishes it.
+    Runs that are on hold, and runs that a worker holds or may claim, are kept for now, and so is the hidden project. A
+    later removal finishes the deletion.
     """
     for table in BEFORE_RUNS:
         yield from _empty(table, project)
-    # Their rows are counted in the tombstones.
+    # Not used: the deleted rows are counted in the tombstones.
     rows: Counter[str] = Counter()
-    yield from finish_unfinished(project, rows)
-    why = Removing(reason=REASON, by=_removal_of(project)["by"], may_remove=_may_remove)
+    yield from finish_interrupted(project, rows)
+    rule = RemovalRule(reason=REASON, by=_removal_of(project)["by"], may_remove=_may_remove)
     for group in _groups(project):
         _stop_live(group)
-        yield from hide_and_remove(group, why, rows)
+        yield from hide_and_remove(group, rule, rows)
     if any(table.rows(project).exists() for table in RUNS):
         return
     for table in AFTER_RUNS:
         yield from _empty(table, project)
-    yield from _forget_tombstones(project)
+    yield from _delete_tombstones(project)
     yield from _detach_audit_log(project)
     _finish(project)
 
@@ -185,42 +160,38 @@ def remove(project: Project) -> Removal:
 
 
 def _groups(project: Project) -> Iterator[RunGroup]:
-    """Yield the run groups of the project."""
-    root_ids: set[UUID] = set()
+    """Yield the run groups of the project, each once."""
+    yielded_ids: set[UUID] = set()
     rows: tuple[QuerySet[Any], ...] = (AgentRun.objects.all(), FlowRun.objects.all())
     for page in chain.from_iterable(_pages(each.filter(project=project)) for each in rows):
-        for group in run_groups_of(run_id for run_id in page if run_id not in root_ids):
-            # The runs of a group can be on several pages.
-            root_ids.update(group.run_ids if len(group.members) > 1 else ())
+        for group in run_groups_of(run_id for run_id in page if run_id not in yielded_ids):
+            # The runs of a group may be on several pages.
+            yielded_ids.update(group.run_ids if len(group.members) > 1 else ())
             yield group
 
 
 def _pages(rows: QuerySet[Any]) -> Iterator[list[UUID]]:
-    """Yield pages of IDs in the order of IDs."""
+    """Yield the IDs of rows in pages, in ascending order."""
     page = list(rows.order_by("pk").values_list("pk", flat=True)[:PAGE])
     while page:
         yield page
         page = list(rows.filter(pk__gt=page[-1]).order_by("pk").values_list("pk", flat=True)[:PAGE])
 
 
-def _may_remove(group: RunGroup, runs: Sequence[Hidden]) -> bool:
+def _may_remove(group: RunGroup, runs: Sequence[RunOrFlowRun]) -> bool:
     return not any(member.held_at is not None for member in group.members) and not any(map(_has_worker, runs))
 
 
-def _has_worker(run: Hidden) -> bool:
-    """Return whether a worker holds the run, or may claim it."""
+def _has_worker(run: RunOrFlowRun) -> bool:
+    """Whether a worker holds the run, or may claim it."""
     return isinstance(run, AgentRun) and not run.is_recorded and run.status in LIVE
 
 
 def _stop_live(group: RunGroup) -> None:
-    """Stop the runs that were started while their project was being hidden.
-
-    A run with a worker stops after its step.
-    """
+    """Stop runs that were started while their project was being hidden. A run with a worker stops at its next check."""
     live = AgentRun.objects.in_progress().filter(pk__in=group.run_ids)
     for run_id in live.values_list("pk", flat=True):
-        # The run has ended in the meantime.
-        with suppress(Refusal):
+        with suppress(Refusal):  # the run has ended in the meantime
             inbox.stop(run_id, by="system")
 
 
@@ -238,27 +209,27 @@ def _empty(table: ProjectTable, project: Project) -> Removal:
                 return
             batch = table.model._base_manager.filter(pk__in=ids)
             tasks = list(batch.values_list("periodic_task", flat=True)) if table.model is Schedule else []
-            # Skips Django's search for referring rows, which are deleted before these.
+            # Without Django's search for referring rows, which are deleted before these rows.
             _count(locked, {table.table: batch._raw_delete(batch.db)})
-            # These rows have no project, so nothing refers to them without their schedule.
+            # Periodic tasks have no project: without their schedule nobody would find them.
             if tasks:
                 PeriodicTask.objects.filter(pk__in=tasks).delete()
                 PeriodicTasks.update_changed()
         yield
 
 
-def _forget_tombstones(project: Project) -> Removal:
-    """Delete the tombstones of the project, and add the counts of tombstones from its deletion."""
+def _delete_tombstones(project: Project) -> Removal:
+    """Delete the tombstones of the project, and count the rows in the ones written by its deletion."""
     while True:
         with transaction.atomic():
             if (locked := _locked(project)) is None:
                 return
-            stones = list(STONES.rows(project).only("pk", "rows", "reason")[: tombstones.BATCH])
-            if not stones:
+            batch = list(TOMBSTONES.rows(project).only("pk", "rows", "reason")[: tombstones.BATCH])
+            if not batch:
                 return
-            _count(locked, sum((Counter(each.rows) for each in stones if each.reason == REASON), Counter()))
-            batch = Tombstone.objects.filter(pk__in=[each.pk for each in stones])
-            batch._raw_delete(batch.db)
+            _count(locked, sum((Counter(each.rows) for each in batch if each.reason == REASON), Counter()))
+            rows = Tombstone.objects.filter(pk__in=[each.pk for each in batch])
+            rows._raw_delete(rows.db)
         yield
 
 
@@ -272,9 +243,9 @@ def _detach_audit_log(project: Project) -> Removal:
 def _finish(project: Project) -> None:
     """Delete the row of the project if no row refers to it."""
     with transaction.atomic():
-        # The lock also blocks inserts of referring rows, so none can appear after the check.
+        # The lock also blocks inserts of rows that refer to the project, so none can appear after the check.
         rows = Project._base_manager.select_for_update().filter(pk=project.pk)
-        if (locked := rows.first()) is None or any(table.rows(project).exists() for table in LEFT):
+        if (locked := rows.first()) is None or any(table.rows(project).exists() for table in ALL_TABLES):
             return
         removal = _removal_of(locked)
         before, after = {"slug": removal["slug"], "name": locked.name}, {"rows": removal["rows"]}
@@ -284,17 +255,19 @@ def _finish(project: Project) -> None:
 
 
 def _locked(project: Project) -> Project | None:
-    """Return the current project, locked, so that batches are counted one after the other. None if it was deleted."""
+    """Lock and return the project, so that batches are counted one after the other. None if the project was deleted."""
     return Project._base_manager.select_for_update(no_key=True).filter(pk=project.pk).first()
 
 
 def _count(locked: Project, rows: dict[str, int]) -> None:
+    """Add deleted rows, by table, to the record of the deletion."""
     removal = _removal_of(locked)
     removal["rows"] = dict(Counter(removal["rows"]) + Counter(rows))
     locked.save(update_fields=["removal"])
 
 
 def _removal_of(project: Project) -> dict[str, Any]:
+    """Return the record of the deletion: who began it, the slug of the project, and the deleted rows."""
     assert project.removal is not None  # set when the deletion began
     removal: dict[str, Any] = project.removal
     return removal

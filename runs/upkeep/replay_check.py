@@ -10,6 +10,7 @@ from uuid import UUID
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.redaction.redact import is_masked_form
+from runs.conversation.call_ids import own_call_id
 from runs.flows.kernel.snapshot import KEYS
 from runs.lifecycle.moves import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, RunCommand
@@ -29,7 +30,9 @@ _FIELDS = ("seq", "type", "phase", "step", "ref_id", "payload", "late")
 class Mismatch:
     """A value that differs between the log and the rows."""
 
+    #: The name of the value.
     what: str
+    #: The value by the log, and by the rows.
     events: str
     rows: str
 
@@ -61,43 +64,44 @@ def flow_differences(flow_run_id: UUID) -> list[Mismatch]:
         ("phase", frame.phase, PHASES[flow_run.state].value),
         *parts,
     ]
-    return [difference for what, events, rows in compared for difference in _differ(what, events, rows)]
+    return [difference for what, events, rows in compared for difference in _mismatches(what, events, rows)]
 
 
-def _differ(what: str, events: object, rows: object) -> Iterator[Mismatch]:
+def _mismatches(what: str, events: object, rows: object) -> Iterator[Mismatch]:
+    """Yield a mismatch if the values differ."""
     if events != rows:
         yield Mismatch(what, str(events), str(rows))
 
 
-def _life(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+def _status(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     last_seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk)
-    yield from _differ("last seq", frame.seq, last_seq)
-    yield from _differ("status", frame.status, run.status)
-    yield from _differ("status_reason", frame.reason, run.status_reason)
-    yield from _differ("phase", frame.phase, PHASES[RunStatus(run.status)].value)
+    yield from _mismatches("last seq", frame.seq, last_seq)
+    yield from _mismatches("status", frame.status, run.status)
+    yield from _mismatches("status_reason", frame.reason, run.status_reason)
+    yield from _mismatches("phase", frame.phase, PHASES[RunStatus(run.status)].value)
 
 
 def _steps(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    yield from _differ("step_count", frame.step or run.step_base, run.step_count)
-    yield from _differ("steps of this run", frame.turns, run.step_count - run.step_base)
+    yield from _mismatches("step_count", frame.step or run.step_base, run.step_count)
+    yield from _mismatches("steps of this run", frame.turns, run.step_count - run.step_base)
 
 
 def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     for name in TOKENS:
-        yield from _differ(name, frame.tokens[name], getattr(run, name))
-    yield from _differ("cost_usd", _cents(frame.cost_usd), _cents(run.cost_usd))
+        yield from _mismatches(name, frame.tokens[name], getattr(run, name))
+    yield from _mismatches("cost_usd", _rounded(frame.cost_usd), _rounded(run.cost_usd))
     if run.source == AgentRun.Source.NATIVE:
-        # Earlier versions did not count the calls of a run whose runner later reports a cost for the whole run.
-        yield from _differ("unpriced_calls", frame.unpriced_calls, run.unpriced_calls)
+        # Not of external runs: earlier versions did not count the calls if a runner reported a cost for the whole run.
+        yield from _mismatches("unpriced_calls", frame.unpriced_calls, run.unpriced_calls)
 
 
-def _cents(amount: Decimal | None) -> Decimal | None:
-    """Round to the 8 decimals of the column."""
+def _rounded(amount: Decimal | None) -> Decimal | None:
+    """Return an amount rounded to the eight decimal places of its column."""
     return None if amount is None else amount.quantize(Decimal("1e-8"))
 
 
 def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Compare order, position, role and ID of all messages."""
+    """Compare the order, position, role, ID, step and rollback of all messages."""
     rows = AgentRunMessage.objects.filter(run=run).order_by("position")
     stored = [
         MessageState(position, role, pk, step, rolled_back_at is not None)
@@ -105,32 +109,35 @@ def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
             "position", "role", "pk", "step_number", "rolled_back_at"
         )
     ]
-    yield from _differ("number of messages", len(frame.messages), len(stored))
+    yield from _mismatches("number of messages", len(frame.messages), len(stored))
     for logged, stored_row in zip(frame.messages, stored, strict=False):
         if logged != stored_row:
             yield Mismatch(f"message {stored_row.position}", _message_text(logged), _message_text(stored_row))
 
 
 def _message_text(message: MessageState) -> str:
-    struck = ", rolled back" if message.rolled_back else ""
-    return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{struck}"
+    rolled_back = ", rolled back" if message.rolled_back else ""
+    return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{rolled_back}"
 
 
 def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Compare status and starts of all tool calls. Planned calls have no events, so only their number is compared."""
+    """Compare all tool calls, and their number in each step. Planned calls have no events, so only they are counted.
+
+    A step of a remote run that no model requested has a call too, but no model call whose end counts it.
+    """
     logged_calls = dict(frame.calls)
     requested_calls: Counter[int | None] = Counter()
     rows = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
-    fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
-    for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
-        requested_calls[step] += 1
+    fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number", "remote_step__key")
+    for pk, call_id, tool_name, status, starts, step, key in rows.values_list(*fields):
+        requested_calls[step] += key is None or call_id != own_call_id(key)
         call = logged_calls.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
         logged = f"{_as_logged(call_id, call.call_id)} {_as_logged(tool_name, call.name)}"
-        yield from _differ(f"tool call {pk}", _call_text(call), f"{logged} {status}, started {starts} times")
+        yield from _mismatches(f"tool call {pk}", _call_text(call), f"{logged} {status}, started {starts} times")
     for key, call in logged_calls.items():
         yield Mismatch(f"tool call {key}", _call_text(call), "no row")
     for step in sorted({*requested_calls, *frame.requested_calls}, key=lambda s: s or 0):
-        yield from _differ(f"tool calls of step {step}", frame.requested_calls[step], requested_calls[step])
+        yield from _mismatches(f"tool calls of step {step}", frame.requested_calls[step], requested_calls[step])
 
 
 def _call_text(call: ToolCallState) -> str:
@@ -138,9 +145,9 @@ def _call_text(call: ToolCallState) -> str:
 
 
 def _as_logged(stored: str, logged: str) -> str:
-    """Return a stored value as it is in the log, where secrets are redacted.
+    """Return a stored value as the log has it, with secrets redacted: `logged` if that is a redacted form of it.
 
-    A secret may have been redacted by a rule that the project no longer has.
+    The secret may have been redacted by a rule that the project no longer has.
     """
     if stored == logged or is_masked_form(logged, stored):
         return logged
@@ -148,7 +155,7 @@ def _as_logged(stored: str, logged: str) -> str:
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Compare the received commands. Applying a command writes no event. External runs store only events."""
+    """Compare the commands by key and type, except of external runs, which have only the events of commands."""
     if run.source != AgentRun.Source.NATIVE:
         return
     stored: Counter[tuple[str | None, str]] = Counter()
@@ -157,11 +164,11 @@ def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
         stored[logged, kind] += 1
     for key, kind in sorted({*frame.commands, *stored}, key=str):
         name = f"{kind} commands" if key is None else f"{kind} command {key!r}"
-        yield from _differ(name, frame.commands[key, kind], stored[key, kind])
+        yield from _mismatches(name, frame.commands[key, kind], stored[key, kind])
 
 
 _COMPARISONS: tuple[Callable[[AgentRun, Frame], Iterator[Mismatch]], ...] = (
-    _life,
+    _status,
     _steps,
     _usage,
     _messages,

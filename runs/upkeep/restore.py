@@ -1,8 +1,8 @@
 """Recovery after a restore from a backup: fences off old workers, invalidates cursors and requeues the runs.
 
-A restored database does not contain the epochs and sequence numbers that were issued after the backup. Workers and
-clients may still hold them, and they would be issued again. A restore therefore starts a new incarnation. Its number
-is part of every cursor, and the epochs of all live runs continue from it.
+A restored database does not contain the epochs and sequence numbers that were issued after the backup. It would issue
+them again, while workers and clients may still hold them. So a restore starts a new incarnation. The number of the
+incarnation is part of every cursor, and the epochs of all live runs continue from it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from timeline import log
 from timeline.events.run import RunPhase
 from timeline.models import Log, Source
 
-#: The owner of the attempt that marks the skipped epochs. Invariant L6 allows a gap before it.
+#: The owner of the attempt that marks the skipped epochs. Invariant L6 allows a gap before this attempt.
 OWNER = "post_restore"
+#: The status reason of requeued runs.
 RESTORED = "restored"
+#: The action in the audit log.
 AUDITED = "database.restored"
 #: Incarnation numbers are seconds since this date. An integer column is sufficient until 2088.
 BEGAN = datetime(2020, 1, 1, tzinfo=UTC)
@@ -37,24 +39,26 @@ STRIDE = 1000
 
 
 def begin(*, by: Actor) -> Incarnation:
-    """Create and return a new incarnation. Repeating it after one restore is harmless.
+    """Create and return a new incarnation. More than one after a restore are harmless.
 
-    The number is derived from the time, because two restores of the same backup must differ. It is above all known
-    epochs, even if the clock was set back since the backup: runs are claimed less than once a second on average.
+    Its number is derived from the time, because two restores of the same backup must have different numbers. The number
+    is above all epochs ever issued, because a run is claimed less than once a second on average. It is also above all
+    known epochs if the clock was set back since the backup.
     """
     with transaction.atomic():
         newest = Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0
         highest = AgentRun.objects.aggregate(highest=Max("lease_epoch"))["highest"] or 0
-        number = max(_seconds(), newest + STRIDE, highest + STRIDE)
+        seconds = int(database_clock.seconds_between(BEGAN, database_clock.now()))
+        number = max(seconds, newest + STRIDE, highest + STRIDE)
         incarnation = Incarnation.objects.create(number=number, made_by=by if isinstance(by, str) else by.actor)
         record(by, AUDITED, project=None, obj=incarnation)
     return incarnation
 
 
 def fence_off(incarnation: Incarnation) -> Iterator[UUID]:
-    """Revoke the leases of all live runs, one transaction per run, and wake workers for the runnable ones.
+    """Give all live runs the epoch of the incarnation, one transaction per run, and wake workers for the runnable ones.
 
-    Yields the IDs of the runs. If interrupted, start it again.
+    Yields the IDs of the runs. If it is interrupted, call it again.
     """
     live = AgentRun.objects.filter(source=AgentRun.Source.NATIVE, lease_epoch__lt=incarnation.number)
     for run_id in list(live.exclude(status__in=TERMINAL).order_by("pk").values_list("pk", flat=True)):
@@ -64,6 +68,7 @@ def fence_off(incarnation: Incarnation) -> Iterator[UUID]:
 
 
 def _take(run_id: UUID, epoch: int) -> bool:
+    """Fence off the worker of a run, and queue the run if it was running. Returns False if nothing was to be done."""
     with transaction.atomic():
         run = AgentRun.objects.select_for_update().filter(pk=run_id).first()
         if run is None or run.state.terminal or run.lease_epoch >= epoch:
@@ -77,14 +82,15 @@ def _take(run_id: UUID, epoch: int) -> bool:
         elif run.state is RunStatus.QUEUED:
             wake(run)
         Attempt.objects.create(
-            run=run, epoch=epoch, owner=OWNER, step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
+            run=run,
+            epoch=epoch,
+            owner=OWNER,
+            step_number=run.step_count + 1,
+            claimed_at=Now(),
+            ended_at=Now(),
             end_reason=RESTORED,
-        )  # fmt: skip
-        # Readers have to reload, even if no event was written.
+        )
+        # Readers have to reload the log, even if no event was appended.
         log.announce(run_id, Log.objects.values_list("last_seq", flat=True).get(pk=run_id))
         log.announce_run(run.project_id, run_id)
     return True
-
-
-def _seconds() -> int:
-    return int(database_clock.seconds_between(BEGAN, database_clock.now()))

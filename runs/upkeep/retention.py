@@ -20,10 +20,11 @@ from django.db.models import QuerySet
 from agentops.accounts import notifications
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.audit import Actor, name_of, record
-from agentops.accounts.idempotency_keys import delete_expired_keys
 from agentops.accounts.models import Project
+from agentops.accounts.models.key_models import delete_expired_keys
 from agentops.base import database_clock
 from runs.errors import RunNotFound
+from runs.lifecycle import inbox
 from runs.models import AgentRun, Chore, FileImport, FlowRun, ImportState
 from runs.upkeep import old_records
 from runs.upkeep.group_removal import (
@@ -32,14 +33,15 @@ from runs.upkeep.group_removal import (
     PARTS,
     RUNS,
     Removal,
-    Removing,
-    finish_unfinished,
+    RemovalRule,
+    finish_interrupted,
     hide_and_remove,
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
 
 #: The number of runs per query.
 PAGE = 200
+#: The name of the claim.
 CHORE = "retention"
 DAILY = timedelta(days=1)
 
@@ -61,7 +63,7 @@ class RemovalReport:
     days: int | None
     #: The number of removed rows by table.
     rows: Counter[str] = field(default_factory=Counter)
-    #: The number of groups that contain an expired run but are kept, by reason.
+    #: The number of groups that are kept although they contain an expired run, by reason.
     kept_groups: Counter[RetentionReason] = field(default_factory=Counter)
 
     @property
@@ -84,17 +86,17 @@ def preview(project: Project, days: int | None) -> RemovalReport:
 
 
 def apply(report: RemovalReport, *, by: Actor) -> Removal:
-    """Remove the groups whose retention began more than `report.days` days ago, and finish interrupted removals.
+    """Finish interrupted removals, and remove the groups whose retention began more than `report.days` days ago.
 
-    Yields after each batch and counts the rows in `report`. Iteration may stop at any point; the audit log then covers
-    the rows removed so far.
+    Yields after each batch, and counts the deleted rows in `report`. Iteration may stop at any point. At the end,
+    writes an entry with the rows to the audit log.
     """
     try:
-        yield from finish_unfinished(report.project, report.rows)
+        yield from finish_interrupted(report.project, report.rows)
         if report.days is not None:
             before = _cutoff(report.days)
             for group in _due_groups(report, before):
-                yield from hide_and_remove(group, _removing(report, group, before, by=by), report.rows)
+                yield from hide_and_remove(group, _rule(report, group, before, by=by), report.rows)
     finally:
         if report.rows:
             details = {"older_than_days": report.days, "runs": report.runs, "rows": dict(report.rows)}
@@ -102,19 +104,19 @@ def apply(report: RemovalReport, *, by: Actor) -> Removal:
 
 
 def kept_until(project: Project, imported_at: datetime) -> datetime | None:
-    """Return when retention deletes a run imported at this time and not continued; None if it is kept forever."""
+    """Return when retention deletes a run that was imported at this time and not continued; None: never."""
     return None if project.retention_days is None else imported_at + timedelta(days=project.retention_days)
 
 
 def kept_until_of(file_import: FileImport) -> datetime | None:
-    """Return when retention deletes the runs of an uploaded file: see `kept_until`. Also None before the import."""
+    """Return when retention deletes the runs of an uploaded file; None: never, or the file is not imported yet."""
     if file_import.state != ImportState.DONE or file_import.finished_at is None:
         return None
     return kept_until(file_import.project, file_import.finished_at)
 
 
 def daily() -> Removal:
-    """Apply the retention of all projects, in batches. Does nothing if a process did so within the last day."""
+    """Apply the retention of all projects, in batches. Does nothing if a process has begun to within the last day."""
     if not Chore.objects.take(CHORE, every=DAILY):
         return
     delete_expired()
@@ -129,19 +131,19 @@ def release_claim() -> None:
 
 
 def delete_expired() -> None:
-    """Delete expired sessions, idempotency keys, and old notifications, imports, counts and transcripts."""
+    """Delete expired browser sessions and idempotency keys, old notifications, and the records of `old_records`."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
     old_records.end_abandoned_imports()
     while delete_expired_keys() or notifications.forget_old() or old_records.delete_batch():
         pass
-    while old_records.delete_transcripts():
+    while old_records.delete_sessions():
         pass
 
 
 def hold(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
     """Put a run on hold, so that retention keeps it and its group. Raises `RunNotFound`.
 
-    If the run is on hold already, only an audit entry is added.
+    If the run is on hold already, this only adds an entry to the audit log.
     """
     return _set_hold(run_id, database_clock.now(), RetentionAuditAction.RUN_HELD, reason=reason, by=by)
 
@@ -154,12 +156,10 @@ def release(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
 def _set_hold(
     run_id: UUID, held_at: datetime | None, action: RetentionAuditAction, *, reason: str, by: Actor
 ) -> AgentRun:
+    """Set or clear the hold of a run, with an audit entry. A run that is on hold keeps its first time."""
     with transaction.atomic():
-        # The removal locks the same row and checks again before it hides the run.
-        rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
-        run = rows.filter(pk=run_id).first()
-        if run is None:
-            raise RunNotFound(f"no run {run_id}")
+        # A removal locks the same row, and checks for holds again before it hides the run.
+        run = inbox.lock_run(run_id, "project")
         if held_at is not None and run.project.removed_at is not None:
             raise RunNotFound(f"the project of run {run_id} is being deleted")
         before = run.held_at
@@ -170,10 +170,11 @@ def _set_hold(
     return run
 
 
-def _removing(report: RemovalReport, group: RunGroup, before: datetime, *, by: Actor) -> Removing:
-    what = "it ended" if group.has_ended else "its last event was"
-    return Removing(
-        reason=f"{what} more than {report.days} {'day' if report.days == 1 else 'days'} ago",
+def _rule(report: RemovalReport, group: RunGroup, before: datetime, *, by: Actor) -> RemovalRule:
+    """Return the rule for removing a group whose retention began before `before`."""
+    last_activity = "it ended" if group.has_ended else "its last event was"
+    return RemovalRule(
+        reason=f"{last_activity} more than {report.days} {'day' if report.days == 1 else 'days'} ago",
         by=name_of(by),
         may_remove=lambda group, _: group.reason_to_keep(report.project, before) is None,
     )
@@ -187,7 +188,7 @@ def _cutoff(days: int) -> datetime:
 
 
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
-    """Yield the groups of the project to remove, oldest first, and count the groups to keep."""
+    """Yield the groups of the project to remove, and count the groups to keep in `report`."""
     root_ids: set[UUID] = set()
     runs = AgentRun.objects.filter(project=report.project)
     flow_runs = FlowRun.objects.filter(project=report.project, completed_at__lt=before)
@@ -198,7 +199,7 @@ def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
     for page in chain.from_iterable(old_runs):
         for group in run_groups_of(run_id for run_id in page if run_id not in root_ids):
             reason = group.reason_to_keep(report.project, before)
-            # The runs of a group can be on several pages; it is counted once.
+            # The runs of a group may be on several pages; the group is counted once.
             root_ids.update(group.run_ids if len(group.members) > 1 else ())
             if reason is None:
                 yield group
@@ -207,7 +208,7 @@ def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
 
 
 def _pages(rows: QuerySet[Any], column: str) -> Iterator[list[UUID]]:
-    """Yield pages of the IDs of runs or flow runs, in the order of a column of times."""
+    """Yield the IDs of runs or flow runs in pages, in the order of a column with times."""
     runs = rows.order_by(column, "pk")
     page = list(runs.values_list(column, "pk")[:PAGE])
     while page:

@@ -1,6 +1,6 @@
-"""Run groups: runs and flow runs that resume, fork, parent or flow links connect, directly or indirectly.
+"""Run groups: runs and flow runs that are connected, directly or indirectly, by a resume, a fork, a parent or a flow.
 
-Retention keeps or removes a group as a whole, so that no run refers to a removed one.
+Retention keeps or removes a group as a whole, so that no run refers to a removed run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RetentionReason(StrEnum):
 
 
 class Member(NamedTuple):
-    """What retention needs of a run or a flow run."""
+    """The columns of a run or a flow run that retention needs."""
 
     run_id: UUID
     project_id: UUID
@@ -58,11 +58,11 @@ class RunGroup:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether all its runs have ended. Recorded runs may never end."""
+        """Whether all its runs have ended. Recorded runs may never end."""
         return all(member.completed_at is not None for member in self.members)
 
     def reason_to_keep(self, project: Project, before: datetime) -> RetentionReason | None:
-        """Return why the group is kept, or None if the retention of all its runs began before `before`."""
+        """Return why the group is kept; None if the retention period of all its runs began before `before`."""
         if any(member.held_at is not None for member in self.members):
             return RetentionReason.HELD
         if all(_is_due(member, project, before) for member in self.members):
@@ -71,9 +71,10 @@ class RunGroup:
 
 
 def run_groups_of(run_ids: Iterable[UUID]) -> list[RunGroup]:
-    """Return the groups of these runs, without duplicates.
+    """Return the groups of these runs, each once.
 
-    Makes one round of queries per link on the longest path within a group.
+    Follows the links from `run_ids` in rounds, one link further in each round. The number of queries grows with the
+    rounds, and with the batches of `QUERY_BATCH` runs in each.
     """
     members: dict[UUID, Member] = {}
     neighbours: dict[UUID, set[UUID]] = {}
@@ -92,11 +93,6 @@ def _is_due(member: Member, project: Project, before: datetime) -> bool:
     return member.kept_from is not None and member.kept_from < before and member.project_id == project.pk
 
 
-def _last(*moments: datetime | None) -> datetime | None:
-    """Return the last time at which this site recorded a run, as in `RunQuerySet.silent_since`."""
-    return max((moment for moment in moments if moment is not None), default=None)
-
-
 def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[tuple[UUID, UUID]]:
     """Yield pairs of linked runs of which at least one is in `run_ids`, and add the runs to `members`."""
     ids = list(run_ids)
@@ -107,7 +103,9 @@ def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[t
         for run_id, project_id, completed_at, held_at, *rest in AgentRun.objects.filter(related).values_list(*_COLUMNS):
             source, last_event_at, imported_at, *linked = rest
             is_native = source == AgentRun.Source.NATIVE
-            kept_from = completed_at if is_native else _last(last_event_at, imported_at)
+            # The last time at which this site recorded an external run, as in `RunQuerySet.silent_since`.
+            recorded_at = max(filter(None, (last_event_at, imported_at)), default=None)
+            kept_from = completed_at if is_native else recorded_at
             members[run_id] = Member(run_id, project_id, completed_at, held_at, kept_from)
             yield run_id, run_id
             yield from ((run_id, second) for second in linked if second is not None)
@@ -121,13 +119,13 @@ def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[t
 
 
 def _groups(neighbours: dict[UUID, set[UUID]]) -> Iterator[set[UUID]]:
-    """Yield the connected components of a graph."""
+    """Yield the connected components of a graph, which is given by the neighbours of each node."""
     remaining = set(neighbours)
     while remaining:
         group: set[UUID] = set()
-        edge = {remaining.pop()}
-        while edge:
-            group |= edge
-            edge = set().union(*(neighbours[run_id] for run_id in edge)) - group
+        new = {remaining.pop()}
+        while new:
+            group |= new
+            new = set().union(*(neighbours[run_id] for run_id in new)) - group
         remaining -= group
         yield group

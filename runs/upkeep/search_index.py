@@ -1,11 +1,11 @@
 """Maintains the search index from the log: masked copies of the texts of events, messages and tool calls.
 
 The index is not updated when events are appended. Workers call `catch_up`, which continues after the last indexed
-event. One transaction stores the last entries of a batch and the new position, so a batch is indexed once or, after a
-crash, again. Texts are read and masked before that transaction, so that it holds no lock for long.
+event (the position). One transaction stores the last entries of a batch and the new position, so that after a crash the
+batch is indexed again. Texts are read and masked before that transaction, so that it holds no lock for long.
 
-After an upgrade to a version that indexes more, a second position walks through the older events again. During that
-time, new events are indexed first, and the existing entries can be searched.
+After an upgrade to a version that indexes more, older events are indexed again, with a second position. Until then new
+events are indexed first, and the existing entries can be searched.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from django.db.models import F, Max, Subquery
 from agentops.base import database_clock
 from runs import chaos
 from runs.models import SearchEntry, SearchPosition
-from runs.queries.searching.text_parts import MAX_PARTS, part_key, part_number, text_key
+from runs.queries.searching.index_entries import MAX_PARTS, part_key, part_number, text_key
 from runs.upkeep.search_texts import SKIPPED, entries_of
 from timeline.models import Event
-from timeline.settled import settled_event
+from timeline.reading import settled_event
 
-#: Events that are indexed in one transaction.
+#: Number of events that are indexed in one transaction.
 BATCH = 200
-#: Events of a run that are reindexed in one transaction, which locks the index.
-REBUILT = 25
+#: Number of events of a run that are indexed again in one transaction, which locks the index.
+REBUILD_BATCH = 25
 #: Maximum characters stored in one transaction, unless a single text has more.
-STORED = 500_000
-#: A shorter delay is not reported.
+MAX_STORED = 500_000
+#: Seconds of delay that are not reported.
 USUAL_LAG_S = 5.0
-#: Entries that are deleted in one transaction.
-DELETED = 1000
+#: Number of entries that are deleted in one transaction.
+DELETE_BATCH = 1000
 _UPDATED = [field.attname for field in SearchEntry._meta.concrete_fields if field.attname not in ("id", "project_id")]
 
 
 def catch_up() -> Iterator[bool]:
-    """Index the events appended so far, in batches.
+    """Index the events appended so far, in batches. Yields True after each batch.
 
-    Yields True after each; finally False if another process is indexing.
+    If another process has moved the position, yields False and ends.
     """
     while True:
         position, older, newest = _positions()
@@ -68,18 +68,18 @@ def catch_up() -> Iterator[bool]:
 
 
 def is_behind() -> bool:
-    """Return whether events are not indexed yet, even if `catch_up` must first wait for a transaction. One query."""
+    """Whether some events are not indexed yet, also if `catch_up` has to wait for an open transaction. One query."""
     position, older, newest = _positions()
     return position.event_id < 0 or older is not None or newest is None or position.event_id < newest
 
 
 def is_extending() -> bool:
-    """Return whether older events are being reindexed because this version indexes more of them."""
-    return _older_position() is not None
+    """Whether older events are being indexed again, because this version indexes more of them."""
+    return SearchPosition.objects.filter(pk=SearchPosition.OLDER).exists()
 
 
 def lag_s() -> int:
-    """Return the seconds that the oldest unindexed event has waited; 0 for the usual delay."""
+    """Return how many seconds the oldest unindexed event has waited; 0 up to the usual delay."""
     missing = Event.objects.filter(pk__gt=_position().event_id).exclude(type__in=SKIPPED).order_by("pk")
     stored_at = missing.values_list("created_at", flat=True).first()
     waited = database_clock.seconds_between(stored_at, database_clock.now()) if stored_at is not None else 0.0
@@ -87,38 +87,38 @@ def lag_s() -> int:
 
 
 def entry_count() -> int:
-    """Return the number of entries, by counting all rows."""
+    """Return the number of entries. Counts all rows, which is slow."""
     return SearchEntry.objects.count()
 
 
 def rebuild(run_id: UUID) -> int:
-    """Reindex a run, and return the number of its entries. Existing entries keep their IDs."""
+    """Index all events of a run again, and return the number of its entries. Existing entries keep their IDs."""
     newest = Event.objects.filter(log=run_id).aggregate(newest=Max("seq"))["newest"] or 0
     before = list(SearchEntry.objects.filter(log=run_id, seq__lte=newest).values_list("key", "pk"))
     seq, written = 0, set[str]()
     while seq < newest:
         with transaction.atomic():
-            # Read under the lock, so that an older text cannot replace a concurrent write of `catch_up`.
+            # Texts are read under the lock, so that an older text cannot replace a newer one of `catch_up`.
             _locked_position()
             rows = Event.objects.filter(log=run_id, seq__gt=seq, seq__lte=newest).exclude(type__in=SKIPPED)
-            events = list(rows.order_by("seq")[:REBUILT])
+            events = list(rows.order_by("seq")[:REBUILD_BATCH])
             entries = entries_of(events)
             _store(entries)
         written.update(entry.key for entry in entries)
-        seq = events[-1].seq if len(events) == REBUILT else newest
-    keys = [pk for key, pk in before if key not in written]
-    for begin in range(0, len(keys), DELETED):
-        SearchEntry.objects.filter(pk__in=keys[begin : begin + DELETED]).delete()
+        seq = events[-1].seq if len(events) == REBUILD_BATCH else newest
+    outdated = [pk for key, pk in before if key not in written]
+    for begin in range(0, len(outdated), DELETE_BATCH):
+        SearchEntry.objects.filter(pk__in=outdated[begin : begin + DELETE_BATCH]).delete()
     return len(written)
 
 
 def start_over() -> Iterator[int]:
-    """Delete all entries, then have the workers reindex everything. Yields the number of entries of each batch.
+    """Delete all entries, so that workers index everything again. Yields the number of deleted entries of each batch.
 
-    If it is interrupted, the workers delete the rest.
+    If it is interrupted, the workers delete the rest. A negative position is the order to delete: -1 - (the last ID).
     """
     with transaction.atomic():
-        # Delete this position first: a batch of older events locks both in the same order.
+        # Deleted first, because a batch of older events locks both positions in this order.
         SearchPosition.objects.filter(pk=SearchPosition.OLDER).delete()
         position = _locked_position()
         if position.event_id >= 0:
@@ -127,13 +127,13 @@ def start_over() -> Iterator[int]:
 
 
 def _delete_old() -> Iterator[int]:
-    """Delete the entries that `start_over` has left. Yields the number of entries of each batch."""
+    """Delete the entries that `start_over` has ordered to delete. Yields the number of entries of each batch."""
     position = _position()
     if position.event_id >= 0:
         return
-    # These entries cannot change: indexing starts only after all are deleted, and new entries get new IDs.
+    # No entry is added to these: indexing starts after all are deleted, and new entries get higher IDs.
     old = SearchEntry.objects.filter(pk__lt=-position.event_id).order_by("pk").values_list("pk", flat=True)
-    while keys := list(old[:DELETED]):
+    while keys := list(old[:DELETE_BATCH]):
         count = SearchEntry.objects.filter(pk__in=keys).delete()[0]
         chaos.point("index.deleted")
         yield count
@@ -141,7 +141,7 @@ def _delete_old() -> Iterator[int]:
 
 
 def _index_batch(position: SearchPosition, upto: int) -> bool:
-    """Index the next events. Return False, with the position unchanged, if another process was faster."""
+    """Index the next batch of events, up to the event `upto`. Returns False if another process was faster."""
     rows = Event.objects.filter(pk__gt=position.event_id, pk__lte=upto).exclude(type__in=SKIPPED)
     events = list(rows.order_by("pk")[:BATCH])
     last = events[-1].pk if len(events) == BATCH else upto
@@ -150,27 +150,27 @@ def _index_batch(position: SearchPosition, upto: int) -> bool:
     try:
         for number, group in enumerate(groups, 1):
             with transaction.atomic():
-                # The guarded UPDATE decides the race: one process moves the position.
+                # The guarded UPDATE lets only one process move the position.
                 unmoved = SearchPosition.objects.filter(pk=position.pk, event_id=position.event_id)
                 if not unmoved.update(event_id=last if number == len(groups) else position.event_id):
                     return False
                 _store(group)
                 chaos.point("index.in_transaction")
     except IntegrityError:
-        # Retention has deleted a run since its events were read. The next attempt leaves it out.
+        # Retention has deleted a run since its events were read. The next attempt omits the run.
         return False
     return True
 
 
 def _groups(entries: list[SearchEntry]) -> Iterator[list[SearchEntry]]:
-    """Yield the entries in groups of about STORED characters, to keep transactions short. Texts stay whole."""
+    """Yield the entries in groups of about `MAX_STORED` characters, to keep transactions short. No text is divided."""
     group: list[SearchEntry] = []
     size = 0
     for entry in entries:
         group.append(entry)
         size += len(entry.text)
-        # The first part of a text is its last entry.
-        if size >= STORED and part_number(entry.key) == 0:
+        # The entries of a text end with its first part.
+        if size >= MAX_STORED and part_number(entry.key) == 0:
             yield group
             group, size = [], 0
     if group:
@@ -178,7 +178,7 @@ def _groups(entries: list[SearchEntry]) -> Iterator[list[SearchEntry]]:
 
 
 def _store(entries: list[SearchEntry]) -> None:
-    """Insert the entries after the last ID. Existing entries are updated and keep their IDs."""
+    """Insert the entries with new IDs, in the caller's transaction. Existing entries are updated and keep their IDs."""
     _delete_other_parts(entries)
     count = len(entries)
     SearchPosition.objects.filter(pk=SearchPosition.NEWEST).update(entry_id=F("entry_id") + count)
@@ -191,46 +191,45 @@ def _store(entries: list[SearchEntry]) -> None:
 
 
 def _delete_other_parts(entries: list[SearchEntry]) -> None:
-    """Delete the entries of texts that had fewer or more parts, so that their parts get IDs next to each other."""
+    """Delete the stored entries of texts whose number of parts has changed, so that the parts get adjacent IDs."""
     counts: dict[tuple[UUID, str], int] = {}
     for entry in entries:
         text = (entry.log_id, text_key(entry.key))
         counts[text] = max(counts.get(text, 0), part_number(entry.key) + 1)
-    # Texts of messages and events do not change, but an earlier version may have indexed less of them.
+    # Only texts that may have another number of parts: outputs of calls change, and an earlier version may have indexed
+    # less of a long text.
     calls = {(entry.log_id, entry.key) for entry in entries if entry.kind == SearchEntry.Kind.TOOL_CALL}
     counts = {text: count for text, count in counts.items() if count > 1 or text in calls}
     if not counts:
         return
+    # The keys of the last part, and of a part after it.
     ends = {part_key(key, number) for (_, key), count in counts.items() for number in (count - 1, count) if number}
     stored = SearchEntry.objects.filter(log__in={log_id for log_id, _ in counts}, key__in=ends)
-    found = set(stored.values_list("log_id", "key"))
+    stored_keys = set(stored.values_list("log_id", "key"))
     for (log_id, key), count in counts.items():
-        has_last = count == 1 or (log_id, part_key(key, count - 1)) in found
-        if not has_last or (log_id, part_key(key, count)) in found:
+        has_last = count == 1 or (log_id, part_key(key, count - 1)) in stored_keys
+        if not has_last or (log_id, part_key(key, count)) in stored_keys:
             keys = [part_key(key, number) for number in range(MAX_PARTS)]
             SearchEntry.objects.filter(log=log_id, key__in=keys).delete()
 
 
 def _position() -> SearchPosition:
+    """Return the position of new events. Creates it if it does not exist."""
     newest = SearchPosition.objects.filter(pk=SearchPosition.NEWEST).first()
     return newest or SearchPosition.objects.get_or_create(pk=SearchPosition.NEWEST)[0]
 
 
 def _positions() -> tuple[SearchPosition, SearchPosition | None, int | None]:
-    """Return both positions, and the newest event if known.
+    """Return the position of new events, the position of older events if there is one, and the ID of the newest event.
 
-    One statement, because each worker calls this every second.
+    The ID is None if the first position did not exist. One query, because each worker calls this every second.
     """
     newest = Event.objects.order_by("-pk").values("pk")[:1]
-    found = {position.pk: position for position in SearchPosition.objects.annotate(newest=Subquery(newest))}
-    first = found.get(SearchPosition.NEWEST)
-    if first is None:
+    positions = {position.pk: position for position in SearchPosition.objects.annotate(newest=Subquery(newest))}
+    position = positions.get(SearchPosition.NEWEST)
+    if position is None:
         return _position(), None, None
-    return first, found.get(SearchPosition.OLDER), first.newest or 0
-
-
-def _older_position() -> SearchPosition | None:
-    return SearchPosition.objects.filter(pk=SearchPosition.OLDER).first()
+    return position, positions.get(SearchPosition.OLDER), position.newest or 0
 
 
 def _locked_position() -> SearchPosition:

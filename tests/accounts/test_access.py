@@ -26,7 +26,7 @@ from agentops.accounts.errors import ProjectNotFound
 from agentops.accounts.keys import create_key, revoke
 from agentops.accounts.memberships import change_role, remove_member
 from agentops.accounts.models import ApiKey, Membership, Project, Role
-from tests.support.expected_refusals import refuses
+from tests.support.run_checks import refuses
 
 HOSTILE = [
     "",

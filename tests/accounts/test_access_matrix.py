@@ -20,6 +20,7 @@ MATRIX = """
 | reveal redaction originals | never stored, nobody | | | | | | | |
 | show masked secrets of what a model said | - | - | - | Y | - | - | - | Y |
 | ingest events | - | - | - | - | Y | - | - | - |
+| execute remote runs | - | - | - | - | - | - | - | - |
 | upload files for import | - | - | Y | Y | Y | - | - | Y |
 | view imports | - | Y | Y | Y | Y (its own) | Y | Y | Y |
 | create run, send/reply | - | - | Y | Y | - | - | Y | Y |
@@ -38,6 +39,7 @@ ACTIONS = {
     "list/read runs, messages, tool calls, events, SSE": Action.READ,
     "show masked secrets of what a model said": Action.REVEAL,
     "ingest events": Action.INGEST,
+    "execute remote runs": Action.WORK,
     "upload files for import": Action.IMPORT,
     "view imports": Action.VIEW_IMPORTS,
     "create run, send/reply": Action.OPERATE,
@@ -69,7 +71,7 @@ Cast = dict[str, Principal]
 
 
 def test_the_whole_table_is_read() -> None:
-    assert len(CELLS) == 14 * 8
+    assert len(CELLS) == 15 * 8
     assert {label for label, _, _ in CELLS} == set(ACTIONS)
     assert set(ACTIONS.values()) == set(Action)
 

@@ -23,8 +23,7 @@ from agentops.accounts import invitations
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.login.addresses import VALID_FOR, change_address, is_verified
 from agentops.accounts.models import AuditEntry, EmailAddress, Invitation, Membership, Project, Role
-from tests.support.accounts import PASSWORD, make_person, session_of, verify_address
-from tests.support.attempts import forget_attempts
+from tests.support.factories import PASSWORD, forget_attempts, make_person, session_of, verify_address
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords", "mail_is_sent")
 MEMBERS = "/p/alpha/settings/members"
@@ -45,7 +44,7 @@ def eve(db: None) -> User:
 
 @pytest.fixture
 def admin(member: Any) -> Client:
-    return client_of(member("ada", Role.ADMIN))
+    return client_of(member("alice", Role.ADMIN))
 
 
 def client_of(person: User) -> Client:

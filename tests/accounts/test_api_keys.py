@@ -21,8 +21,8 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.errors import AuthInvalid, AuthRevoked, KeyNotFound
 from agentops.accounts.keys import NewKey, authenticate, create_key, find_key, revoke, rotate
 from agentops.accounts.models import ApiKey, AuditEntry, KeyState, Project
-from tests.support.expected_refusals import refuses
-from tests.support.growth import cpu_s
+from tests.support.run_checks import refuses
+from tests.support.timing import cpu_s
 
 
 @pytest.fixture

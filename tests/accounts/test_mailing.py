@@ -20,9 +20,8 @@ from agentops.accounts.mailing import CLAIMED_FOR, MAX_ATTEMPTS, MAX_SUBJECT, se
 from agentops.accounts.memberships import add_member
 from agentops.accounts.models import Notification, Project, Role
 from agentops.accounts.notifications import notify
-from tests.support.accounts import verify_address
-from tests.support.factories import make_project
-from tests.support.web.mail_server import Inbox, mail_server
+from tests.support.factories import make_project, verify_address
+from tests.support.loopback_servers import Inbox, mail_server
 
 
 @pytest.fixture

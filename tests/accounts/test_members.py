@@ -16,7 +16,7 @@ from agentops.accounts.errors import InvalidSlug
 from agentops.accounts.memberships import add_member, change_role, create_project, remove_member
 from agentops.accounts.models import AuditEntry, Membership, Project, Role
 from agentops.base.refusals import Refusal
-from tests.support.expected_refusals import refuses
+from tests.support.run_checks import refuses
 
 
 def roles(project: Project) -> dict[str, str]:

@@ -18,9 +18,8 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.inbox_pages import PAGE_SIZE
 from agentops.accounts.memberships import add_member
 from agentops.accounts.models import Notification, NotificationReceipt, Project, Role
-from agentops.accounts.notifications import LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, RETENTION, notify
-from tests.support.accounts import make_person, verify_address
-from tests.support.factories import make_project
+from agentops.accounts.notifications import MAX_COUNT, MAX_SEARCHED, MAX_TEXT, MAX_TITLE, RETENTION, notify
+from tests.support.factories import make_person, make_project, verify_address
 
 INBOX = "/p/alpha/notifications"
 HOSTILE = "<img src=x onerror=alert(1)>\"'{{ 7|add:7 }}</li>"
@@ -267,13 +266,14 @@ def test_the_page_and_the_bell_take_the_same_queries_with_many(
 def test_the_unread_count_has_a_maximum(project: Project, ann: User) -> None:
     first = told(project, "first")
     Notification.objects.bulk_create(
-        Notification(project=project, kind="escalated", title="x", created_at=timezone.now()) for _ in range(LOOK)
+        Notification(project=project, kind="escalated", title="x", created_at=timezone.now())
+        for _ in range(MAX_SEARCHED)
     )
 
     assert notifications.unread_count(project.pk, ann.pk) == MAX_COUNT + 1
     newest = notifications.inbox(project.pk, ann.pk).first()
     assert newest is not None
-    assert notifications.mark_all_read(project.pk, ann.pk, up_to=newest.pk) == LOOK + 1
+    assert notifications.mark_all_read(project.pk, ann.pk, up_to=newest.pk) == MAX_SEARCHED + 1
     assert notifications.unread_count(project.pk, ann.pk) == 0
     assert NotificationReceipt.objects.filter(notification=first, user=ann).exists()
 

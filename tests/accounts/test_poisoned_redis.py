@@ -15,11 +15,11 @@ from django.test import Client
 from agentops import checks
 from agentops.accounts.models import Project
 from agentops.accounts.rate_counter import Counter
-from agentops.base.redis_config import cache_config
-from runs.external.uploads.import_progress import ProgressReport, set_progress
+from agentops.base.backing_services import cache_config
+from runs.external.import_runs import ImportReport
+from runs.external.import_states import ProgressReport, set_progress
 from runs.models import FileImport, ImportState
-from tests.support.accounts import PASSWORD, with_key
-from tests.support.attempts import forget_attempts
+from tests.support.factories import PASSWORD, forget_attempts, with_key
 
 
 class Bomb:
@@ -47,7 +47,7 @@ def test_no_value_in_redis_is_code(redis_url: str, settings: Any, project: Proje
         answers = [Client().post("/login", login).status_code for login in logins]
         answers.append(Client().get(f"/api/projects/{project.slug}/agent-runs", headers=headers).status_code)
         answers.append(Client().post("/csp-report", b"{}", content_type="application/csp-report").status_code)
-        ProgressReport(running.pk).report(5)
+        ProgressReport(running.pk).report(ImportReport(events=5))
         set_progress([running])
         return answers
 

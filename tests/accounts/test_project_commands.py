@@ -17,14 +17,14 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from agentops.accounts.access import SYSTEM
+from agentops.accounts.command_base import AgentopsCommand, failure_of, operator, printable
 from agentops.accounts.errors import AuthInvalid, ProjectNotFound
 from agentops.accounts.keys import authenticate, create_key
-from agentops.accounts.management.base import AgentopsCommand, failure_of, operator, printable
-from agentops.accounts.management.commands.key import Command
 from agentops.accounts.memberships import create_project
 from agentops.accounts.models import ApiKey, AuditEntry, Project
 from agentops.base.refusals import Conflict, Forbidden, Invalid, Refusal
-from timeline.errors import LeaseLost
+from agentops.management.commands.key import Command
+from timeline.models import LeaseLost
 
 
 def run(*words: str) -> str:

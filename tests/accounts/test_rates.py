@@ -19,10 +19,9 @@ from agentops.accounts import rate_counter, rate_limits
 from agentops.accounts.models import Project
 from agentops.accounts.rate_counter import DOWN_S, Counter, Standing
 from agentops.base import database_clock
-from agentops.base.http.client_addresses import network_of
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
-from tests.support.processes.redis_server import OwnRedis
+from agentops.base.http.request_origins import network_of
+from tests.support.databases import OwnRedis
+from tests.support.factories import make_person, make_project, with_key
 
 URL = "/api/projects/alpha/agents"
 NOW = 1_795_000_000.0

@@ -12,16 +12,14 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 from django.test import Client
 
+from agentops.accounts import redaction_cache, redaction_changes, sealing
 from agentops.accounts.errors import InvalidRule
 from agentops.accounts.models import AuditEntry, Project, RedactionRule, Role
-from agentops.accounts.redaction_rules import rule_cache, rule_changes, sealing
-from agentops.accounts.redaction_rules.rule_cache import REFRESH_S, RuleCache
+from agentops.accounts.redaction_cache import REFRESH_S, RuleCache
 from agentops.base.redaction import project_scope
-from agentops.base.redaction.redact import BUILT_IN, DEFAULT, EVERYWHERE, mark
-from tests.support.accounts import make_person
-from tests.support.every_row import rows_with
-from tests.support.expected_refusals import refuses
-from tests.support.factories import make_project
+from agentops.base.redaction.redact import BUILT_IN, DEFAULT, EVERYWHERE, placeholder
+from tests.support.factories import make_person, make_project
+from tests.support.run_checks import refuses, rows_with
 
 pytestmark = pytest.mark.django_db
 SECRET = "correct horse/battery"
@@ -52,9 +50,9 @@ def url(verb: str = "") -> str:
 
 
 def add_some(project: Project) -> None:
-    rule_changes.add_secret(project, "billing", SECRET, actor="test")
-    rule_changes.add_format(project, "acme", "acme_", alphabet="alnum", least=10, most=20, actor="test")
-    rule_changes.add_exception(project, "npm_access_token", actor="test")
+    redaction_changes.add_secret(project, "billing", SECRET, actor="test")
+    redaction_changes.add_format(project, "acme", "acme_", alphabet="alnum", least=10, most=20, actor="test")
+    redaction_changes.add_exception(project, "npm_access_token", actor="test")
 
 
 # --- Changes --------------------------------------------------------------------------------------------------------
@@ -62,10 +60,10 @@ def add_some(project: Project) -> None:
 
 def test_each_change_is_audited_and_no_stored_value_shows_the_secret(alpha: Project) -> None:
     add_some(alpha)
-    rule_changes.remove_rule(alpha, "acme", actor="test")
+    redaction_changes.remove_rule(alpha, "acme", actor="test")
 
     rule = RedactionRule.objects.get(name="billing")
-    assert rule_cache.secret_of(rule) == SECRET
+    assert redaction_cache.secret_of(rule) == SECRET
     assert (len(rule.key_id), rule.created_by) == (16, "test")
     assert rows_with(SECRET) == rows_with("battery") == []
     entries = AuditEntry.objects.filter(project=alpha, action__startswith="redaction_rule").order_by("id")
@@ -78,7 +76,7 @@ def test_each_change_is_audited_and_no_stored_value_shows_the_secret(alpha: Proj
     ]
     for name in ("acme", "acme\0", "\ud800"):
         with refuses("rule_not_found"):
-            rule_changes.remove_rule(alpha, name, actor="test")
+            redaction_changes.remove_rule(alpha, name, actor="test")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +95,9 @@ def test_each_change_is_audited_and_no_stored_value_shows_the_secret(alpha: Proj
     ],
 )
 def test_an_invalid_secret_is_refused(alpha: Project, name: str, value: str, why: str) -> None:
-    rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
+    redaction_changes.add_secret(alpha, "billing", SECRET, actor="test")
     with pytest.raises(InvalidRule, match=why):
-        rule_changes.add_secret(alpha, name, value, actor="test")
+        redaction_changes.add_secret(alpha, name, value, actor="test")
     assert RedactionRule.objects.count() == 1
 
 
@@ -114,21 +112,21 @@ def test_an_invalid_secret_is_refused(alpha: Project, name: str, value: str, why
 def test_a_format_that_could_match_anything_is_refused(alpha: Project, changed: dict[str, Any], why: str) -> None:
     values = {"prefix": "acme_", "alphabet": "alnum", "least": 10, "most": 20} | changed
     with pytest.raises(InvalidRule, match=why):
-        rule_changes.add_format(alpha, "acme", values.pop("prefix"), **values, actor="test")
+        redaction_changes.add_format(alpha, "acme", values.pop("prefix"), **values, actor="test")
 
 
 def test_exceptions_apply_to_built_in_kinds_except_our_own_keys(alpha: Project) -> None:
     for kind, why in (("unheard_of", "not a built-in kind"), ("agentops_key", "always masked")):
         with pytest.raises(InvalidRule, match=why):
-            rule_changes.add_exception(alpha, kind, actor="test")
+            redaction_changes.add_exception(alpha, kind, actor="test")
 
 
 def test_the_number_of_rules_is_limited(alpha: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_changes, "MAX_RULES", 2)
+    monkeypatch.setattr(redaction_changes, "MAX_RULES", 2)
     for number in range(2):
-        rule_changes.add_secret(alpha, f"name_{number}", f"secret {number}", actor="test")
+        redaction_changes.add_secret(alpha, f"name_{number}", f"secret {number}", actor="test")
     with pytest.raises(InvalidRule, match="at most 2 rules"):
-        rule_changes.add_exception(alpha, "jwt", actor="test")
+        redaction_changes.add_exception(alpha, "jwt", actor="test")
 
 
 # --- Encryption -----------------------------------------------------------------------------------------------------
@@ -137,19 +135,19 @@ def test_the_number_of_rules_is_limited(alpha: Project, monkeypatch: pytest.Monk
 def test_keys_can_be_replaced_and_a_rule_without_its_key_is_reported(
     alpha: Project, client: Client, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rule_changes.add_secret(alpha, "old_key", SECRET, actor="test")
+    redaction_changes.add_secret(alpha, "old_key", SECRET, actor="test")
     settings.AGENTOPS_ENCRYPTION_KEYS = ["a new key with more than 32 characters"]
-    rule_changes.add_secret(alpha, "new_key", "another secret", actor="test")
-    rules = rule_changes.rules_of(alpha)
+    redaction_changes.add_secret(alpha, "new_key", "another secret", actor="test")
+    rules = redaction_changes.rules_of(alpha)
     assert len({rule.key_id for rule in rules}) == 2
-    assert rule_cache.rule_set_of(rules).secrets == {SECRET: "old_key", "another secret": "new_key"}
-    assert mark("old_key", SECRET) in client.get(url()).content.decode()
+    assert redaction_cache.rule_set_of(rules).secrets == {SECRET: "old_key", "another secret": "new_key"}
+    assert placeholder("old_key", SECRET) in client.get(url()).content.decode()
 
     settings.SECRET_KEY = "another-key-for-the-test-suite-0123456789-abcdef-0123"
     with caplog.at_level(logging.ERROR):
-        assert rule_cache.rule_set_of(rules).secrets == {"another secret": "new_key"}
+        assert redaction_cache.rule_set_of(rules).secrets == {"another secret": "new_key"}
     assert "redaction rule old_key of project" in caplog.text
-    assert rule_cache.secret_of(RedactionRule.objects.get(name="new_key")) == "another secret"
+    assert redaction_cache.secret_of(RedactionRule.objects.get(name="new_key")) == "another secret"
 
 
 def test_an_encrypted_secret_belongs_to_its_rule_and_cannot_be_altered(alpha: Project) -> None:
@@ -174,14 +172,15 @@ def test_another_process_sees_a_change_within_seconds(alpha: Project, django_ass
     now[0] += REFRESH_S
     with django_assert_num_queries(2):
         redactor = other.redactor_of(only)
-    text = f"{SECRET} {TOKEN} npm_{'a1B2' * 9}"
-    assert redactor.clean_text(text)[0] == f"{mark('billing', SECRET)} {mark('acme', TOKEN)} npm_{'a1B2' * 9}"
+    npm = f"npm_{'a1B2' * 9}"
+    masked, _ = redactor.clean_text(f"{SECRET} {TOKEN} {npm}")
+    assert masked == f"{placeholder('billing', SECRET)} {placeholder('acme', TOKEN)} {npm}"
     assert other.redactor_of(only) is redactor
     # Without a change, only the versions are read.
     now[0] += REFRESH_S
     with django_assert_num_queries(1):
         assert other.redactor_of(only) is redactor
-    rule_changes.remove_rule(alpha, "billing", actor="test")
+    redaction_changes.remove_rule(alpha, "billing", actor="test")
     now[0] += REFRESH_S
     assert other.redactor_of(only).clean_text(SECRET)[0] == SECRET
     Project.objects.filter(pk=alpha.pk).delete()
@@ -193,19 +192,19 @@ def test_another_process_sees_a_change_within_seconds(alpha: Project, django_ass
 def test_this_process_sees_its_change_at_once_and_ignores_a_rollback() -> None:
     alpha, beta = make_project("alpha"), make_project("beta")
     with transaction.atomic():
-        rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
+        redaction_changes.add_secret(alpha, "billing", SECRET, actor="test")
         transaction.set_rollback(True)
     assert DEFAULT.clean_text(SECRET)[0] == SECRET
-    rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
+    redaction_changes.add_secret(alpha, "billing", SECRET, actor="test")
     with project_scope.limited_to(alpha.pk):
-        assert DEFAULT.clean_text(SECRET)[0] == mark("billing", SECRET)
+        assert DEFAULT.clean_text(SECRET)[0] == placeholder("billing", SECRET)
     with project_scope.limited_to(beta.pk):
         assert DEFAULT.clean_text(SECRET)[0] == SECRET
         project_scope.add(alpha.pk)
-        assert DEFAULT.clean_text(SECRET)[0] == mark("billing", SECRET)
+        assert DEFAULT.clean_text(SECRET)[0] == placeholder("billing", SECRET)
     # Without a known project, as in log lines, the rules of all projects apply.
-    assert DEFAULT.clean_text(SECRET)[0] == EVERYWHERE.clean_text(SECRET)[0] == mark("billing", SECRET)
-    rule_changes.add_exception(alpha, "jwt", actor="test")
+    assert DEFAULT.clean_text(SECRET)[0] == EVERYWHERE.clean_text(SECRET)[0] == placeholder("billing", SECRET)
+    redaction_changes.add_exception(alpha, "jwt", actor="test")
     jwt = f"eyJ{'a1B2' * 4}.eyJ{'a1B2' * 4}.{'a1B2' * 8}"
     assert "[REDACTED:jwt:" in DEFAULT.clean_text(jwt)[0]
     with project_scope.limited_to(alpha.pk):
@@ -230,21 +229,26 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
     bodies = [
         {"kind": "secret", "name": "billing", "secret": f"{SECRET}\r\n"},
         {
-            "kind": "format", "name": "acme", "token_prefix": "acme_", "alphabet": "alnum", "least": "10", "most": "20",
+            "kind": "format",
+            "name": "acme",
+            "token_prefix": "acme_",
+            "alphabet": "alnum",
+            "least": "10",
+            "most": "20",
         },
         {"kind": "exception", "masked_kind": "npm_access_token"},
-    ]  # fmt: skip
+    ]
     for body in bodies:
         answer = client.post(url("add"), body)
         assert (answer.status_code, answer["Location"]) == (303, url()), answer.content.decode()
     page = client.get(url()).content.decode()
-    for shown in (mark("billing", SECRET), "acme_", "10 to 20 characters: letters and digits", "Does not mask"):
+    for shown in (placeholder("billing", SECRET), "acme_", "10 to 20 characters: letters and digits", "Does not mask"):
         assert shown in page
     assert SECRET not in page
     # The run list links to the page for admins only.
     assert f'href="{url()}"' in client.get("/p/alpha/settings").content.decode()
     with project_scope.limited_to(alpha.pk):
-        assert DEFAULT.clean_text(TOKEN)[0] == mark("acme", TOKEN)
+        assert DEFAULT.clean_text(TOKEN)[0] == placeholder("acme", TOKEN)
 
     for name in ("billing", "acme", "npm_access_token"):
         assert client.post(url("remove"), {"name": name}).status_code == 303
@@ -262,12 +266,13 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
         ({"kind": "format", "name": "fine", "token_prefix": "a%b"}, 422, "This field is required."),
         (
             {"kind": "format", "name": "fine", "token_prefix": "a%b", "alphabet": "hex", "least": 8, "most": "x"},
-            422, "Enter a whole number.",
+            422,
+            "Enter a whole number.",
         ),
         ({"kind": "exception", "masked_kind": "agentops_key"}, 422, "Select a valid choice"),
         ({"kind": "else"}, 400, "kind must be one of secret, format, exception"),
     ],
-)  # fmt: skip
+)
 def test_a_form_with_errors_omits_the_secret(client: Client, body: dict[str, str], status: int, shown: str) -> None:
     answer = client.post(url("add"), body)
     page = answer.content.decode()
@@ -286,7 +291,8 @@ def test_the_tester_names_each_match_and_stores_nothing(
     with caplog.at_level(logging.DEBUG):
         page = client.post(url("test"), {"text": f"one {SECRET}\r\n {TOKEN} {token} {npm}"}).content.decode()
 
-    assert f"one {mark('billing', SECRET)}\n {mark('acme', TOKEN)} {mark('github_token', token)} {npm}" in page
+    masked = f"{placeholder('acme', TOKEN)} {placeholder('github_token', token)} {npm}"
+    assert f"one {placeholder('billing', SECRET)}\n {masked}" in page
     for place in (
         "Line 1, column 5, 21 characters:\n              rule <code>billing</code> of this project",
         "Line 2, column 2, 15 characters:\n              rule <code>acme</code> of this project",
@@ -325,7 +331,7 @@ def test_a_cross_site_form_is_refused_and_the_admin_shows_no_secret(alpha: Proje
 
 @pytest.mark.django_db
 def test_failed_read_of_rules_is_retried_before_the_next_text(project: Project) -> None:
-    rule_changes.add_secret(project, "billing", SECRET, actor="test")
+    redaction_changes.add_secret(project, "billing", SECRET, actor="test")
     cache = RuleCache(clock=lambda: 0.0)
 
     def fail(*_: Any) -> Any:
@@ -334,14 +340,14 @@ def test_failed_read_of_rules_is_retried_before_the_next_text(project: Project) 
     with connection.execute_wrapper(fail):
         cache.redactor_of(frozenset({project.pk}))
 
-    assert cache.redactor_of(frozenset({project.pk})).clean_text(SECRET)[0] == mark("billing", SECRET)
+    assert cache.redactor_of(frozenset({project.pk})).clean_text(SECRET)[0] == placeholder("billing", SECRET)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_threads_of_a_new_process_wait_for_the_rules(transactional_db: None) -> None:
     """Masked text may be stored, so a thread that starts while another reads the rules must not mask without them."""
     alpha = make_project("alpha")
-    rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
+    redaction_changes.add_secret(alpha, "billing", SECRET, actor="test")
     begun, may_read = threading.Event(), threading.Event()
     reader: list[int] = []
 
@@ -370,4 +376,4 @@ def test_threads_of_a_new_process_wait_for_the_rules(transactional_db: None) -> 
     first.join(20)
     second.join(20)
 
-    assert said == dict.fromkeys(("first", "second"), mark("billing", SECRET))
+    assert said == dict.fromkeys(("first", "second"), placeholder("billing", SECRET))

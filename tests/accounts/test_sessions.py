@@ -13,10 +13,9 @@ from django.test import Client
 
 from agentops.accounts.access import principal_for_user
 from agentops.accounts.login import sessions
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from timeline import access
-from timeline.access import Permit
+from tests.support.factories import make_person, make_project
+from timeline.live import access_watch
+from timeline.live.access_watch import Permit
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -94,9 +93,9 @@ def test_noting_the_last_use_keeps_concurrent_changes_of_the_session(
 def test_an_open_stream_ends_with_the_session(client: Client, person: User, clock: time_machine.Traveller) -> None:
     project = person.memberships.get().project_id
     permit = Permit(principal_for_user(person), project, client.session.session_key)
-    assert access.revoked_permits({permit}) == set()
+    assert access_watch.revoked_permits({permit}) == set()
     clock.shift(timedelta(hours=12, seconds=1))
-    assert access.revoked_permits({permit}) == {permit}
+    assert access_watch.revoked_permits({permit}) == {permit}
 
 
 def test_a_key_has_no_session(db: None) -> None:

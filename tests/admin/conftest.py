@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.accounts.models import Project
-from tests.support.admin.kept_rows import Filled, make_filled, rolled_back
+from tests.support.admin_rows import Filled, make_filled, rolled_back
 from tests.support.factories import make_project
 
 

@@ -8,8 +8,8 @@ from django.test import Client
 
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.admin.every_table import add_url, fill, list_url, page_url
+from tests.support.admin_rows import add_url, fill, list_url, page_url
+from tests.support.factories import make_person
 
 BEAT = "/admin/django_celery_beat/periodictask/"
 

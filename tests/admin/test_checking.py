@@ -10,7 +10,7 @@ from agentops.accounts.models import AuditEntry, Project
 from agentops.admin import run_admin
 from runs.models import AgentRun
 from runs.upkeep.invariants import INVARIANTS
-from tests.support.admin.every_table import list_url
+from tests.support.admin_rows import list_url
 from tests.support.factories import make_agent, make_run
 
 CHECK = f"{list_url(AgentRun)}check/"

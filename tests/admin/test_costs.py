@@ -12,16 +12,7 @@ from django.utils import timezone
 
 from agentops.accounts.models import Project
 from runs.models import AgentRunMessage
-from tests.support.admin.every_table import (
-    GLOBAL,
-    fill,
-    fill_global,
-    fill_run,
-    list_url,
-    page_url,
-    registered,
-    rows_of,
-)
+from tests.support.admin_rows import GLOBAL, fill, fill_global, fill_run, list_url, page_url, registered, rows_of
 from timeline.models import Tombstone
 
 

@@ -15,8 +15,16 @@ from django.test import Client
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun
-from tests.support.admin.every_table import GLOBAL, fill, list_url, page_url, registered, rows_of
-from tests.support.admin.kept_rows import rolled_back, superuser_client
+from tests.support.admin_rows import (
+    GLOBAL,
+    fill,
+    list_url,
+    page_url,
+    registered,
+    rolled_back,
+    rows_of,
+    superuser_client,
+)
 from tests.support.factories import make_project
 
 #: Text that would be markup if any of it were not escaped.

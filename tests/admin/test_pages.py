@@ -24,6 +24,7 @@ from runs.models import (
     ClaudeTranscriptEntry,
     FileImportPiece,
     FlowVersion,
+    GraphValue,
     MetricCount,
     MetricPosition,
     OtlpGroup,
@@ -33,12 +34,13 @@ from runs.models import (
     SearchPosition,
     WorkerProcess,
 )
-from tests.support.admin.every_table import OURS, add_url, list_url, page_url, registered, rows_of
-from tests.support.admin.kept_rows import Filled
+from tests.support.admin_rows import OURS, Filled, add_url, list_url, page_url, registered, rows_of
 from timeline.models import Event, MaintenanceDoor
 
 #: Columns of unlimited size.
-PAYLOADS = {"content", "payload", "input", "output", "prompt", "result", "instructions", "body", "before", "after"}
+PAYLOADS = {
+    *("content", "payload", "input", "output", "prompt", "result", "instructions", "body", "before", "after", "value")
+}
 FILTER_LINK = re.compile(r'<li[^>]*>\s*<a href="(\?[^"]*)"')
 LINKS_OF = re.compile(r'<a href="([^"]*)"')
 every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
@@ -47,13 +49,13 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_registered() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # Not registered, because they are not for people: content of files and sessions, rows waiting to be assigned to a
-    # run, names of AG-UI clients and of model calls, and the search index. Alert messages appear with their deliveries,
-    # counts in /metrics. Flow versions have separate pages, verified addresses are a column of the users, and worker
-    # processes are on the system page.
+    # Not registered, because they are not for people: content of files, sessions and graphs, rows waiting to be
+    # assigned to a run, names of AG-UI clients and of model calls, and the search index. Alert messages appear with
+    # their deliveries, counts in /metrics. Flow versions have separate pages, verified addresses are a column of the
+    # users, and worker processes are on the system page.
     assert ours - set(registered()) == {
-        *(AgUiRun, AlertMessage, ClaudeTranscriptEntry, EmailAddress, FlowVersion, MaintenanceDoor, MetricCount),
-        *(MetricPosition, FileImportPiece, OtlpGroup, OtlpItem, ReportedCall, SearchEntry, SearchPosition),
+        *(AgUiRun, AlertMessage, ClaudeTranscriptEntry, EmailAddress, FlowVersion, GraphValue, MaintenanceDoor),
+        *(MetricCount, MetricPosition, FileImportPiece, OtlpGroup, OtlpItem, ReportedCall, SearchEntry, SearchPosition),
         WorkerProcess,
     }
 

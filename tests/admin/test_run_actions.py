@@ -14,7 +14,7 @@ from runs.external.ingest import Sender, record
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.admin.every_table import list_url
+from tests.support.admin_rows import list_url
 from tests.support.factories import make_agent, make_run
 
 LIST = list_url(AgentRun)

@@ -8,8 +8,8 @@ from django.test import Client
 
 from agentops.accounts.keys import create_key
 from agentops.accounts.models import ApiKey, AuditEntry, Project
-from tests.support.accounts import PASSWORD, make_person, session_of
-from tests.support.admin.every_table import list_url
+from tests.support.admin_rows import list_url
+from tests.support.factories import PASSWORD, make_person, session_of
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords")
 

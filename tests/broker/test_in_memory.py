@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from kombu import Connection, Consumer, Queue
 
-from agentops.base.broker import in_memory, places
-from agentops.base.broker.places import Places
+from agentops.base import memory_broker, worker_places
+from agentops.base.worker_places import Places
 
 Received = list[str]
 
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    monkeypatch.setattr(in_memory.MemoryChannel, "queues", {})
-    with Connection(transport=in_memory.MemoryTransport) as connection:
+    monkeypatch.setattr(memory_broker.MemoryChannel, "queues", {})
+    with Connection(transport=memory_broker.MemoryTransport) as connection:
         yield connection
 
 
@@ -60,14 +60,14 @@ def test_message_waits_in_queue_until_a_place_is_free(
 ) -> None:
     """The waiting consumer takes the message as soon as a place is free."""
     here = Places(runs=0, upkeep=1)
-    monkeypatch.setattr(places, "here", here)
+    monkeypatch.setattr(worker_places, "here", here)
     send(connection, "run"), send(connection, "upkeep", queue="upkeep")
     drain(connection, 1)
     assert received == ["upkeep"]
     with pytest.raises(socket.timeout):
         connection.drain_events(timeout=0)
 
-    here.watchers.append(in_memory.notify)
+    here.watchers.append(memory_broker.notify)
     waiting = threading.Thread(target=drain, args=[connection, 1])
     waiting.start()
     here.runs = 1

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 
-from agentops.base.broker import places
-from agentops.base.broker.places import Places
-from agentops.base.broker.queues import FIRST, PRIORITIES, UPKEEP
+from agentops.base import worker_places
+from agentops.base.backing_services import FIRST, PRIORITIES, UPKEEP
+from agentops.base.worker_places import Places
 
 QUEUES = ["default", "gpu", UPKEEP]
 NORMAL = 6
@@ -74,9 +74,9 @@ def test_nothing_is_read_before_the_worker_is_ready(taken: dict[str, SimpleNames
 
 def test_finished_task_frees_its_place_before_celery_forgets_it(taken: dict[str, SimpleNamespace]) -> None:
     take(taken, "default", "default")
-    assert len(places.requests()) == 2
+    assert len(worker_places.requests()) == 2
     taken["0"].has_ended = True
-    assert len(places.requests()) == 1
+    assert len(worker_places.requests()) == 1
 
 
 def test_process_other_than_a_worker_reads_everything() -> None:
@@ -86,10 +86,10 @@ def test_process_other_than_a_worker_reads_everything() -> None:
 def test_free_place_wakes_only_the_reading_loop_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """It works after a lost connection, although Celery forgets its loop. A forked child has its parent's loop."""
     woken: list[object] = []
-    places.use_loop(SimpleNamespace(call_soon=woken.append))
+    worker_places.use_loop(SimpleNamespace(call_soon=woken.append))
 
-    places.here.announce()
+    worker_places.here.announce()
     assert len(woken) == 1
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    places.here.announce()
+    worker_places.here.announce()
     assert len(woken) == 1

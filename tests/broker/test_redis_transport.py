@@ -12,12 +12,12 @@ import pytest
 import redis
 from kombu import Connection, Consumer, Queue
 
-from agentops.base.broker import places
-from agentops.base.broker.messages import checked_command, checked_task, run_ids_in
-from agentops.base.broker.places import Places
-from agentops.base.broker.redis_transport import RedisTransport
+from agentops.base import worker_places
+from agentops.base.redis_broker import RedisTransport
+from agentops.base.task_messages import checked_command, checked_task, run_ids_in
+from agentops.base.worker_places import Places
 from agentops.celery import app
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.redis
 RUN, OTHER = "01a221a9-e9a2-7655-a6a5-ad0313581734", "01a221a9-e9a2-7655-a6a5-ad0313581735"
@@ -79,17 +79,17 @@ def test_message_without_a_place_stays_in_redis(
 ) -> None:
     """When a place becomes free, the worker ends its blocking command and requests messages again."""
     here = Places(runs=0, upkeep=1)
-    monkeypatch.setattr(places, "here", here)
+    monkeypatch.setattr(worker_places, "here", here)
     send(redis_url, RUN)
     waiting = threading.Thread(target=drain, args=[connection])
     waiting.start()
     channel = connection.default_channel
-    eventually(lambda: channel.is_asking, why="the worker asks for upkeep")
+    eventually(lambda: channel.has_pending_brpop, why="the worker asks for upkeep")
     with redis.Redis.from_url(redis_url) as client:
         assert client.llen("default\x06\x166") == 1
 
     here.runs = 1
-    channel.ask_again()
+    channel.renew_brpop()
     waiting.join(PATIENCE_S)
 
     assert received == [f"('{RUN}',)"]

@@ -11,8 +11,8 @@ import pytest
 from django.db import connections
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.support.browser.tabs import Tabs
-from tests.support.services import chromium_path
+from tests.support.browser import Tabs
+from tests.support.machine import chromium_path
 
 ARGS = [
     "--no-sandbox",  # CI runs as root in a container

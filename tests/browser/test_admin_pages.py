@@ -9,12 +9,11 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from runs.models import AgentRun
-from tests.support.accounts import PASSWORD
-from tests.support.admin.every_table import fill, fill_global, list_url, page_url, registered
-from tests.support.browser.hostile_text import HOSTILE
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.web.server import WebThread
+from tests.support.admin_rows import fill, fill_global, list_url, page_url, registered
+from tests.support.browser import Tabs
+from tests.support.factories import PASSWORD, make_project
+from tests.support.pages import HOSTILE
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

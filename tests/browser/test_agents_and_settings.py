@@ -8,11 +8,10 @@ from playwright.sync_api import expect
 from agentops.accounts.models import Project, Role
 from runs.actions import agent_definitions
 from runs.models import Agent
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.gallery.sample_settings import REVIEWER
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_person, make_project
+from tests.support.project_rows import REVIEWER
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

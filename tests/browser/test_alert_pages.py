@@ -9,11 +9,11 @@ from playwright.sync_api import Page, expect
 from agentops.accounts.models import Project
 from runs.alerts import evaluation, sending
 from runs.models import Alert, AlertMute
-from tests.support.alerts import failed
-from tests.support.browser.tabs import Tabs
+from tests.support.browser import Tabs
 from tests.support.factories import make_project
-from tests.support.web.receiver import Receiver
-from tests.support.web.server import WebThread
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import failed
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 RULES, ALERTS = "/p/alpha/settings/alerts", "/p/alpha/alerts"

@@ -6,10 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_person, make_project
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 #: Timeout in milliseconds. Swagger UI builds the whole document, with hundreds of operations, before it reacts to

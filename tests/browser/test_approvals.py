@@ -10,12 +10,10 @@ from agentops.accounts.memberships import add_member
 from agentops.accounts.models import Role
 from runs.lifecycle.approval_decisions import Decision, decide
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import open_run
-from tests.support.browser.tabs import Tabs
-from tests.support.engine.policy_occasions import make_asking
-from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, open_run
+from tests.support.engine import make_asking
+from tests.support.factories import drive, make_awaiting_approval, make_person, make_project, make_waiting
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -9,10 +9,9 @@ from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -9,10 +9,10 @@ from playwright.sync_api import expect
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import add_member
 from agentops.accounts.models import Project, Role
-from tests.support.browser.hostile_text import FOREIGN
-from tests.support.browser.tabs import Tabs
-from tests.support.components.components_page import GROUPS
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.component_page import GROUPS
+from tests.support.pages import FOREIGN
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("components")]
 #: Height in pixels of a line of the bar, and the minimum width of the project's name.

@@ -15,14 +15,10 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from runs.worker.worker import Worker
-from tests.support.browser.accessibility import obstacles
-from tests.support.browser.fitting import misfits
-from tests.support.browser.tabs import Tabs
-from tests.support.components.components_page import GROUPS
-from tests.support.gallery.opened_pages import opened_pages
-from tests.support.gallery.sample_site import SampleSite, make_sample_site
-from tests.support.gallery.shown_pages import Shown, shown_components, shown_pages
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, misfits, obstacles
+from tests.support.component_page import GROUPS
+from tests.support.gallery import SampleSite, Shown, make_sample_site, opened_pages, shown_components, shown_pages
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PICTURES = os.environ.get("SCREENSHOTS", "")

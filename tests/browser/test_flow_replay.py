@@ -9,13 +9,11 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import FlowRun
-from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_failed_flow_run
-from tests.support.live.growing_logs import last_seq
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, obstacles
+from tests.support.factories import make_person, make_project
+from tests.support.flows import make_failed_flow_run
+from tests.support.timelines import last_seq
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

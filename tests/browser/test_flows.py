@@ -11,11 +11,10 @@ from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.models import FlowRun
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.flows.flow_runs import play, run_of
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_person, make_project
+from tests.support.flows import play, run_of
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 REVIEW = {
@@ -78,7 +77,7 @@ def test_a_flow_is_created_started_and_watched(
         page.reload()
     expect(page.get_by_role("link", name="Constant read, done, 2 of 2 items")).to_be_visible()
     expect(page.get_by_text("needs a person")).to_be_visible()
-    run_actions.reply("user:ada", run_of(flow_run, "gate"), "yes")
+    run_actions.reply("user:oscar", run_of(flow_run, "gate"), "yes")
     play(flow_run, worker)
     if not javascript:
         page.reload()

@@ -9,13 +9,12 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from agentops.accounts.models import Project, Role
-from runs.external.uploads import execution, import_claims
-from runs.external.uploads.import_progress import ProgressReport
+from runs.external import import_execution, import_states
+from runs.external.import_states import ProgressReport
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_project
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_person, make_project
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 HOSTILE = f"<img src=x onerror=alert(1)>{'long' * 40}.json"
@@ -52,7 +51,7 @@ def test_files_are_uploaded_imported_and_link_to_their_runs(
     expect(imports).to_have_count(2)
     expect(imports.filter(has_text="good.json")).to_contain_text("waiting")
 
-    while execution.import_next():
+    while import_execution.import_next():
         pass
     if not javascript:
         page.reload()
@@ -74,14 +73,14 @@ def test_a_page_follows_an_import(tabs: Tabs, web: WebThread, project: Project) 
     page.get_by_role("link", name="good.json").click()
     expect(page.locator("#import")).to_contain_text("Waits for a worker")
 
-    taken = import_claims.take()
+    taken = import_states.claim_next()
     assert taken is not None
-    import_claims.update(taken, events=1000)
+    import_states.update(taken, events=1000)
     ProgressReport(taken.pk).report(250)
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "250")
     expect(page.locator("#import")).to_contain_text("250 of 1,000 events")
-    import_claims.release(taken)
-    execution.import_next()
+    import_states.release(taken)
+    import_execution.import_next()
     expect(page.locator("#import")).to_contain_text(re.compile(r"done\s+1 new run\s+· 2|done\s+1 new run"))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

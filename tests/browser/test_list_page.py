@@ -11,10 +11,9 @@ from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.accounts import PASSWORD, make_person
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.factories import make_agent, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import GONE, Tabs
+from tests.support.factories import PASSWORD, make_agent, make_person, make_run
+from tests.support.web_server import WebThread
 from timeline.events.run import RunPaused, RunStopped
 from timeline.models import Source
 

@@ -9,12 +9,10 @@ import pytest
 from playwright.sync_api import Page
 
 from agentops.accounts.models import Role
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import live, open_run
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_run
-from tests.support.live.growing_logs import grow
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, live, open_run
+from tests.support.factories import make_person, make_run
+from tests.support.timelines import grow
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -12,10 +12,9 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 
@@ -32,8 +31,8 @@ def project(web: WebThread) -> Project:
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
 def test_an_admin_manages_the_project(tabs: Tabs, web: WebThread, project: Project, javascript: bool) -> None:
-    ada = make_person(project, Role.ADMIN)
-    page = tabs.open(web.url, ada, javascript=javascript)
+    alice = make_person(project, Role.ADMIN)
+    page = tabs.open(web.url, alice, javascript=javascript)
     page.goto("/p/alpha/runs")
     bar = page.get_by_role("navigation", name="Project")
 
@@ -60,7 +59,7 @@ def test_an_admin_manages_the_project(tabs: Tabs, web: WebThread, project: Proje
     expect(page.get_by_text("Retention saved. Runs are deleted 30 days after they ended.")).to_be_visible()
 
     page.get_by_role("navigation", name="Settings").get_by_role("link", name="Audit log").click()
-    page.get_by_label("Who").fill(ada.username)
+    page.get_by_label("Who").fill(alice.username)
     page.get_by_role("button", name="Filter").click()
     rows = page.get_by_role("row")
     expect(rows.nth(1)).to_contain_text("project.changed")

@@ -12,11 +12,9 @@ from agentops.accounts.models import Role
 from agentops.accounts.notifications import notify
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import live, open_run, status
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_agent, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, live, open_run, status
+from tests.support.factories import make_agent, make_person, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -9,12 +9,10 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.alerts import external
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_awaiting_approval, make_project
-from tests.support.failed_runs import make_failed
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_awaiting_approval, make_failed, make_person, make_project
+from tests.support.project_rows import external
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -9,11 +9,10 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.searching import index_all, note
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.run_checks import index_all, note
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

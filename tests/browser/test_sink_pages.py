@@ -8,11 +8,11 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Project
 from runs.models import Delivery, Sink
-from tests.support.browser.tabs import Tabs
+from tests.support.browser import Tabs
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import append, export
-from tests.support.web.receiver import Receiver
-from tests.support.web.server import WebThread
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import append, export
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 SETTINGS = "/p/alpha/settings"

@@ -10,10 +10,9 @@ from playwright.sync_api import Page, expect
 from agentops.accounts.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 LONG = "Compare the prices of every supplier in the list, and say which of them has raised one " * 3

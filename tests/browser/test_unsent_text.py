@@ -10,10 +10,9 @@ from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Project, Role
-from tests.support.accounts import make_person
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 TEXT = "A long message,\nwith two lines and “quotes”. " * 40
@@ -34,14 +33,14 @@ def log_in(page: Page, name: str) -> None:
 
 def test_a_message_is_restored_after_the_session_expired(tabs: Tabs, web: WebThread, project: Project) -> None:
     tabs.expect("answered 401|status of 401")
-    run, ada = make_run(make_agent(project)), make_person(project, password=PASSWORD)
-    page = tabs.open(web.url, ada)
+    run, oscar = make_run(make_agent(project)), make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, oscar)
     page.goto(f"/runs/{run.pk}")
     page.locator("details[data-key=send] > summary").click()
     page.locator("#send-message").fill(TEXT)
     Session.objects.all().delete()
     page.get_by_role("button", name="Send message").last.click()
-    log_in(page, ada.username)
+    log_in(page, oscar.username)
 
     expect(page).to_have_url(re.compile(f"/runs/{run.pk}$"))
     expect(page.locator("#send-message")).to_have_value(TEXT)
@@ -54,9 +53,9 @@ def test_a_message_is_restored_after_the_session_expired(tabs: Tabs, web: WebThr
 
 def test_a_prompt_is_restored_only_for_its_author(tabs: Tabs, web: WebThread, project: Project) -> None:
     make_agent(project)
-    ada, bob = make_person(project, password=PASSWORD), make_person(project, password=PASSWORD)
-    page = tabs.open(web.url, ada)
-    for who, value in ((ada, TEXT), (bob, "")):
+    oscar, bob = make_person(project, password=PASSWORD), make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, oscar)
+    for who, value in ((oscar, TEXT), (bob, "")):
         page.goto("/p/alpha/runs/new")
         page.locator("textarea[name=prompt]").fill(TEXT)
         Session.objects.all().delete()
@@ -68,11 +67,11 @@ def test_a_prompt_is_restored_only_for_its_author(tabs: Tabs, web: WebThread, pr
 
 def test_logging_out_deletes_kept_text(tabs: Tabs, web: WebThread, project: Project) -> None:
     make_agent(project)
-    ada = make_person(project, password=PASSWORD)
-    page = tabs.open(web.url, ada)
+    oscar = make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, oscar)
     page.goto("/p/alpha/runs/new")
     page.locator("textarea[name=prompt]").fill(TEXT)
-    page.get_by_text(ada.username).click()
+    page.get_by_text(oscar.username).click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     assert page.evaluate("sessionStorage.getItem('agentops:unsent')") is None
@@ -96,14 +95,14 @@ def test_secrets_are_not_kept(tabs: Tabs, web: WebThread, project: Project) -> N
 
 def test_text_is_dropped_after_an_hour(tabs: Tabs, web: WebThread, project: Project) -> None:
     make_agent(project)
-    ada = make_person(project, password=PASSWORD)
-    page = tabs.open(web.url, ada)
+    oscar = make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, oscar)
     page.goto("/p/alpha/runs/new")
     page.locator("textarea[name=prompt]").fill(TEXT)
     Session.objects.all().delete()
     page.reload()
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     page.clock.set_fixed_time(round((time.time() + 3601) * 1000))
-    log_in(page, ada.username)
+    log_in(page, oscar.username)
     expect(page).to_have_url(re.compile("/p/alpha/runs/new"))
     expect(page.locator("textarea[name=prompt]")).to_have_value("")

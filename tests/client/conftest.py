@@ -10,9 +10,8 @@ import pytest
 
 from agentops.client import Client
 from agentops.client.delivery import EventDelivery
-from tests.support.client.blocking import Blocking
-from tests.support.client.site import Site
-from tests.support.web.server import WebThread
+from tests.support.clients import Blocking, Site
+from tests.support.web_server import WebThread
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from agentops.client import (
     AccessDenied,
     AgentopsError,
     ApiError,
+    AsyncClient,
     ConnectionFailed,
     InvalidRequest,
     StateConflict,
@@ -23,12 +24,13 @@ from agentops.client import (
     UnknownObject,
 )
 from runs.models import AgentRun
-from tests.support.client.blocking import Blocking
-from tests.support.client.site import Site
+from runs.queries.run_lists.run_filters import IN_API
+from tests.support.clients import Blocking, Site
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
-from tests.support.free_port import free_port
-from tests.support.live.growing_logs import finish, grow, last_seq, rewind
-from tests.support.web.cutting_proxy import CuttingProxy
+from tests.support.machine import free_port
+from tests.support.remote import Program
+from tests.support.timelines import finish, grow, last_seq, rewind
+from tests.support.web_server import CuttingProxy
 
 MakeClient = Callable[..., Any]
 
@@ -50,8 +52,12 @@ def test_a_run_is_started_followed_and_read(
     assert (run.status, run.has_ended) == ("completed", True)
     own = (1, run.input_tokens, run.output_tokens, run.cost_usd, 0)
     assert own == (
-        run.total_runs, run.total_input_tokens, run.total_output_tokens, run.total_cost_usd, run.total_unpriced_runs
-    )  # fmt: skip
+        run.total_runs,
+        run.total_input_tokens,
+        run.total_output_tokens,
+        run.total_cost_usd,
+        run.total_unpriced_runs,
+    )
     assert [event.seq for event in followed] == [*range(1, run.last_seq + 1)]
     assert followed[-1].type == "run.completed"
     assert list(client.events(run.id)) == followed
@@ -81,6 +87,12 @@ def test_lists_come_in_pages_with_filters(site: Site, make_client: MakeClient, m
     assert [run.id for run in client.runs(root=False)] == [child.pk, *roots]
 
 
+def test_the_client_names_every_filter_of_runs() -> None:
+    named = AsyncClient.runs.__doc__ or ""
+
+    assert [name for name in IN_API if f"`{name}`" not in named] == []
+
+
 def test_a_run_is_controlled(site: Site, make_client: MakeClient) -> None:
     agent = make_agent(site.project)
     client = make_client()
@@ -97,6 +109,16 @@ def test_a_run_is_controlled(site: Site, make_client: MakeClient) -> None:
     drive(AgentRun.objects.get(pk=resumed.id))
     fork = client.fork(resumed.id, 2, "Otherwise.")
     assert (fork.id != resumed.id, client.stop(fork.id).status) == (True, "stopped")
+
+
+def test_a_signal_is_sent_once(site: Site, make_client: MakeClient) -> None:
+    run = Program(site.project).start_run()
+    client = make_client()
+
+    sent = [client.signal(run.pk, "payment", {"cents": 5}, idempotency_key="one") for _ in range(2)]
+    assert [(each.type, each.outcome) for each in sent] == [("signal", None)] * 2
+    assert client.run(run.pk).source == "remote"
+    assert list(run.commands.values_list("payload", flat=True)) == [{"name": "payment", "payload": {"cents": 5}}]
 
 
 def test_tool_calls_are_approved_and_denied(site: Site, make_client: MakeClient) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun
-from tests.support.client.site import Site
-from tests.support.free_port import free_port
-from tests.support.paths import ROOT
+from tests.support.clients import Site
+from tests.support.machine import ROOT, free_port
 from timeline.models import Event
 
-PROGRAM = ROOT / "tests/support/client/recording_program.py"
+PROGRAM = ROOT / "tests/support/programs/recording_program.py"
 
 
 def end(url: str, key: str, way: str) -> tuple[int, str]:

@@ -16,10 +16,10 @@ from agentops.client.delivery import shared_delivery
 from runs.actions import run_actions
 from runs.models import AgentRun, Approval
 from runs.upkeep import invariants, replay_check
-from tests.support.client.site import Site
+from tests.support.clients import Site
 from tests.support.factories import make_agent, make_awaiting_approval, make_run
-from tests.support.live.growing_logs import finish
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
+from tests.support.timelines import finish
 from timeline.models import Event
 
 EXAMPLES = ROOT / "docs/examples/client"

@@ -17,8 +17,8 @@ from agentops.client.delivery import EventDelivery, shared_delivery
 from agentops.client.recorder import RecordedRun
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.client.site import Site
-from tests.support.free_port import free_port
+from tests.support.clients import Site
+from tests.support.machine import free_port
 from timeline.models import Event
 
 Deliver = Callable[..., EventDelivery]
@@ -66,7 +66,7 @@ def test_all_methods_create_rows_and_link_children(deliver: Deliver) -> None:
             run.turn(tool_calls=[("c1", "delegate", {"to": "helper"})], cost_usd=0.25, model="m", duration_ms=12.5)
             async with run.tool_call("delegate", {"to": "helper"}, call_id="c1") as call:
                 async with run.child("helper", prompt="Look.", call_id=call.id) as child:
-                    child.turn("Seen.")
+                    child.turn("Seen.", finish_reason="max_tokens")
                     child.complete("Nothing there.", summary="Nothing.")
                 call.output = {"found": 0}
             with pytest.raises(KeyError), run.tool_call("lookup", {"name": "x"}):
@@ -88,6 +88,7 @@ def test_all_methods_create_rows_and_link_children(deliver: Deliver) -> None:
     [child] = AgentRun.objects.filter(parent_run=lead)
     assert (child.status, child.summary, child.agent_config["agent_id"]) == ("completed", "Nothing.", "helper")
     assert lead.tool_calls.get(call_id="c1").child_run_id == child.pk
+    assert child.messages.get(role="assistant").finish_reason == "length"
     types = list(Event.objects.filter(log=lead.pk).order_by("seq").values_list("type", flat=True))
     assert [name for name in types if name.startswith(("child", "x."))] == [
         *("child_run.started", "child_run.completed", "x.mine"),

@@ -56,3 +56,18 @@ def test_redirect_is_not_followed_and_the_error_names_its_target() -> None:
         document_of(httpx.Response(301, headers={"Location": "https://ops.example.org/api/projects"}))
 
     assert (refusal.value.status, "https://ops.example.org" in refusal.value.detail) == (301, True)
+
+
+def test_announced_removal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"Deprecation": "@1803859200", "Sunset": "Fri, 01 Oct 2027 00:00:00 GMT"}
+    request = httpx.Request("POST", "https://ops.example.org/api/projects/web/agent-runs")
+
+    for _ in range(2):
+        assert document_of(httpx.Response(200, json={"a": 1}, headers=headers, request=request)) == {"a": 1}
+
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("agentops.client", "WARNING")
+    assert record.message == (
+        "agentops: POST /api/projects/web/agent-runs is deprecated and is served until "
+        "Fri, 01 Oct 2027 00:00:00 GMT: upgrade this client"
+    )

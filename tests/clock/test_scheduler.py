@@ -17,8 +17,8 @@ from kombu import Connection
 from agentops.celery import app
 from agentops.site.bootstep import ClockThread
 from agentops.site.scheduler import ClockEntry, SiteScheduler
-from tests.support.celery_messages import messages, task_names
-from tests.support.waiting import eventually
+from tests.support.engine import queued_messages, task_names
+from tests.support.timing import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
 SITE = set(settings.CELERY_BEAT_SCHEDULE)
@@ -27,7 +27,7 @@ UPKEEP = SITE - {"runs.sweep"}
 
 @pytest.fixture(autouse=True)
 def _empty_queue() -> None:
-    messages("upkeep")
+    queued_messages("upkeep")
 
 
 def ticked() -> SiteScheduler:
@@ -107,7 +107,7 @@ def test_messages_expire_and_have_a_priority() -> None:
     make_due()
     ticked().close()
 
-    found = {message.headers["task"]: message for message in messages("upkeep")}
+    found = {message.headers["task"]: message for message in queued_messages("upkeep")}
     assert all(message.headers["expires"] for message in found.values())
     assert found["runs.settle_traces"].properties["priority"] == 0
     assert found["runs.send_mail" if settings.AGENTOPS_EMAIL else "runs.send_alerts"].properties["priority"] == 5

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError, Sink
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import make_sink
+from tests.support.project_rows import make_sink
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_invariants("rows that are made as an earlier version has them")]
 
@@ -50,8 +50,11 @@ def test_errors_name_their_tools() -> None:
 
     rows = RunError.objects.filter(run=run).order_by("pk")
     assert [(row.context, row.call_id) for row in rows] == [
-        ("llm_stream", ""), ("Read", "c1"), ("tool:gone", "gone"), ("step", ""),
-    ]  # fmt: skip
+        ("llm_stream", ""),
+        ("Read", "c1"),
+        ("tool:gone", "gone"),
+        ("step", ""),
+    ]
 
 
 def test_project_sinks_keep_their_event_names() -> None:

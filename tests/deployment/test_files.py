@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.deployment.compose_file import FILE, OURS, VARIABLE, parsed, service, value, variables
-from tests.support.paths import ROOT
+from tests.support.deployment import FILE, OURS, VARIABLE, parsed, service, value, variables
+from tests.support.machine import ROOT
 
 #: Services that do one task and exit.
 ONCE = {"migrate", "proxy-volume"}
@@ -31,8 +31,10 @@ RESERVED = 20
 def test_compose_file_is_valid() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,8 +106,13 @@ def test_make_digests_writes_the_current_digests(tmp_path: Path) -> None:
     docker.write_text('#!/bin/sh\nprintf "sha256:%s\\n" "$(printf %s "$4" | sha256sum | cut -d" " -f1)"\n')
     docker.chmod(0o755)
 
-    subprocess.run(["make", "digests"], cwd=tmp_path, check=True, capture_output=True,
-                   env={"PATH": f"{docker.parent}:{os.environ['PATH']}"})  # fmt: skip
+    subprocess.run(
+        ["make", "digests"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        env={"PATH": f"{docker.parent}:{os.environ['PATH']}"},
+    )
 
     written = (tmp_path / "docker-compose.yml").read_text() + (tmp_path / "Dockerfile").read_text()
     images = re.findall(r"([a-z]+:[a-z0-9.-]+)@sha256:([0-9a-f]{64})", written)

@@ -13,8 +13,8 @@ from django.core.cache import cache
 
 from agentops.accounts.models import AuditEntry
 from agentops.base.env import BadSetting, Reader
-from agentops.base.http.forwarded import ForwardedClient
-from tests.support.web.server import WebThread
+from agentops.base.http.request_origins import ForwardedClient
+from tests.support.web_server import WebThread
 
 PEER = "10.0.0.1"
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from agentops import checks
 from agentops.base.http import health
-from runs.management.site.pools import POOLS, warn_of_pools
+from runs.management.site.start_checks import POOLS, warn_of_pools
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +99,10 @@ def test_process_is_ready_without_a_broker(probe: Client, settings: Any) -> None
 
     assert answer.status_code == 200
     assert json.loads(answer.content)["checks"]["broker"] | {"ms": 0} == {
-        "ok": False, "ms": 0, "problem": "ConnectionError",
-    }  # fmt: skip
+        "ok": False,
+        "ms": 0,
+        "problem": "ConnectionError",
+    }
 
 
 @pytest.mark.postgres
@@ -124,7 +126,7 @@ def test_too_large_pools_are_reported(settings: Any, caplog: pytest.LogCaptureFi
 
 
 def test_process_starts_although_the_database_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.management.site.pools.run_checks", is_down)
+    monkeypatch.setattr("runs.management.site.start_checks.run_checks", is_down)
     warn_of_pools()
 
 

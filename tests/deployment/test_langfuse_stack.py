@@ -12,8 +12,8 @@ import pytest
 import yaml
 from pytest_django import Settings
 
-from runs.telemetry.kinds.otlp_sinks import LangfuseOptions
-from tests.support.paths import ROOT
+from runs.telemetry.http_sinks import LangfuseOptions
+from tests.support.machine import ROOT
 
 FILE = ROOT / "docker-compose.langfuse.yml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]

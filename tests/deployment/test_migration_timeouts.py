@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.signals import pre_migrate
 
-from agentops.base.postgresql import migration_timeouts
+from agentops.base.database import vendor_sql
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 
@@ -33,5 +33,5 @@ def test_migrations_may_be_idle_for_longer_than_a_lease() -> None:
     finally:
         pre_migrate.disconnect(look)
 
-    assert seen[-1] == f"{migration_timeouts.IDLE_S // 60}min"
+    assert seen[-1] == f"{vendor_sql.IDLE_S // 60}min"
     assert timeout() == usual

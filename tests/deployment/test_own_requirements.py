@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.checkout import Checkout, make_wheel
-from tests.support.paths import ROOT
+from tests.support.deployment import Checkout, make_wheel
+from tests.support.machine import ROOT
 
 STAMP = ".venv/.stamp-run"
 #: A package under development. With dev-mode-dirs, hatchling needs no other package to install it as editable.
@@ -37,6 +37,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     (directory / "own_tools").mkdir()
     (directory / "own_tools" / "pyproject.toml").write_text(OWN_TOOLS)
     (directory / "own_tools" / "own_tools.py").write_text("")
+    # No lock file of these tests pins it.
+    make_wheel(checkout.wheels, "steady", "0.9")
     make_wheel(checkout.wheels, "vendor_client", "3.1", requires="steady>=1")
     make_wheel(checkout.wheels, "vendor_client", "4.0", requires="steady>=9")
     checkout.require(*OWN)
@@ -81,7 +83,7 @@ def test_failed_installation_leaves_the_environment_unchanged(checkout: Checkout
     (broken / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "missing"\n')
 
     for line, reason in {
-        "steady==1.0": "you require steady==1.0",
+        "steady==0.9": "you require steady==0.9",
         "vendor_client>=4": "steady>=9",
         "absent_package": "absent-package was not found",
         str(broken): "missing",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.base.limits.pattern_cost import cost_of
-from agentops.base.limits.patterns import InvalidPattern, Pattern, PatternTooExpensive, decision_budget
-from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
-from runs.agents.approval_rules import ApprovalAction, ApprovalRule, decide
+from agentops.base.fair_shares import WorkBudget, WorkExceeded
+from agentops.base.patterns import InvalidPattern, Pattern, PatternTooExpensive, cost_of, decision_budget
+from runs.agents.call_rules import ApprovalAction, ApprovalRule, decide
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call
@@ -16,10 +15,27 @@ from runs.hooks.deciding import ActiveHook, decide_call
 STEEP, LONG = "(?:[ab].{0,99}){9}[0-9]", "abc" * 66_000
 #: Pattern → its minimum number of parts, with repetitions written out.
 PARTS = {
-    "a": 1, "abc": 3, "a{3}{3}": 9, "(?:[ab].{0,900}){9}[0-9]": 8_109, "[]a]{3}": 3, "[^]a]{30}b": 31, "[-]{3}a{9}": 12,
-    "[[:alpha:]_]{2,}": 2, "(?P<a[>x{9}){9}": 81, r"\p{Greek}{30}": 30, r"\x{41}{3}": 3, "(a|b{3})*": 4, r"\[{5}": 5,
-    r"[\]{5}]{2}": 2, "[a[b]c]{7}": 7, "((a{9}){9}){9}": 729, "(?i:a{9}|b){2}": 20,
-}  # fmt: skip
+    "a": 1,
+    "abc": 3,
+    "a{3}{3}": 9,
+    "(?:[ab].{0,900}){9}[0-9]": 8_109,
+    "[]a]{3}": 3,
+    "[^]a]{30}b": 31,
+    "[-]{3}a{9}": 12,
+    "[[:alpha:]_]{2,}": 2,
+    "(?P<a[>x{9}){9}": 81,
+    r"\p{Greek}{30}": 30,
+    r"\x{41}{3}": 3,
+    "(a|b{3})*": 4,
+    r"\[{5}": 5,
+    r"[\]{5}]{2}": 2,
+    "[a[b]c]{7}": 7,
+    "((a{9}){9}){9}": 729,
+    "(?i:a{9}|b){2}": 20,
+    "(a{99})*{99}": 9_801,
+    "(?:a{20})?{20}": 400,
+    "[ab]+?b*{3}": 6,
+}
 
 
 def test_pattern_parts_are_counted() -> None:
@@ -39,6 +55,7 @@ def test_invalid_patterns_are_refused() -> None:
         "(?x) [ ] (a{99}){99}": "must not have the flag x",
         "a(?ix: b)": "must not have the flag x",
         "(a{99}){99}": "parts with its repetitions written out; at most 2000",
+        "(a{99})+{99}": "at most 2000",
         "a{4294967295}": "at most 2000",
     }.items():
         with pytest.raises(InvalidPattern, match=why):
@@ -63,9 +80,13 @@ def test_guard_that_cannot_search_a_text_denies_the_call() -> None:
     guard = ActiveHook(hook_catalogue.make("command_guard", {"allow": ["echo"], "deny": [STEEP]}))
     for command, kind in [("echo abc", VerdictKind.ALLOW), (f"echo {LONG}", VerdictKind.DENY)]:
         context = HookContext(
-            event=HookEvent.PRE_TOOL_USE, run_id="r", agent_id="a", step=1, tool_name="shell",
+            event=HookEvent.PRE_TOOL_USE,
+            run_id="r",
+            agent_id="a",
+            step=1,
+            tool_name="shell",
             arguments={"command": command},
-        )  # fmt: skip
+        )
         assert decide_call([guard], context).kind is kind
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentops.base.limits import schema_work
-from agentops.base.limits.schema_checks import (
+from agentops.base import schema_work
+from agentops.base.schema_checks import (
     ExpensiveSchema,
     InvalidSchema,
     SchemaTooExpensive,
@@ -17,7 +17,7 @@ from agentops.base.limits.schema_checks import (
     check_schema,
     fault_of,
 )
-from tests.support.web.raw_http_server import answer, serving
+from tests.support.loopback_servers import answer, serving
 
 NUMBERS = [*range(200_000), []]
 TEXT = "is not of type 'string'"
@@ -64,6 +64,27 @@ def test_schema_that_cannot_be_applied_is_unusable(schema: Any) -> None:
         fault_of(schema, "text")
 
 
+@pytest.mark.parametrize("depth", [0, 100, 200])
+def test_endless_references_end_before_the_stack_does(depth: int) -> None:
+    """At the recursion limit of Python, the library may panic with an error that is no `Exception`."""
+    if depth:
+        return test_endless_references_end_before_the_stack_does(depth - 1)
+    with pytest.raises(SchemaUnusable, match="more than 100 references lead to each other"):
+        fault_of({"$ref": "#"}, "text")
+    return None
+
+
+def test_recursive_schemas_apply_to_nested_values() -> None:
+    tree = {"properties": {"next": {"$ref": "#"}, "name": {"type": "string"}}}
+    value: dict[str, Any] = {"name": 5}
+    for _ in range(60):
+        value = {"next": value}
+
+    fault = fault_of(tree, value)
+    assert fault is not None
+    assert fault.message == "5 is not of type 'string'"
+
+
 #: Each level doubles the references: 2 ** 40 without a limit.
 DOUBLED = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}
 MANY = {f"d{n}": {} for n in range(5_000)}
@@ -76,10 +97,12 @@ EXPENSIVE: dict[str, tuple[Any, Any]] = {
     "const": ({"items": {"allOf": [{"const": [0] * 10_000}] * 1_000}}, [[0] * 10_000]),
     "references": ({"$ref": "#/$defs/d0", "$defs": DOUBLED}, {}),
     "references to anchors": (
-        {"allOf": [{"$ref": "#here"}] * 10_000, "$defs": {**MANY, "x": {"$anchor": "here"}}}, {},
+        {"allOf": [{"$ref": "#here"}] * 10_000, "$defs": {**MANY, "x": {"$anchor": "here"}}},
+        {},
     ),
     "references from ids": (
-        {"allOf": [{"$id": f"http://a/{n}", "$ref": "#"} for n in range(10_000)], "$defs": MANY}, {},
+        {"allOf": [{"$id": f"http://a/{n}", "$ref": "#"} for n in range(10_000)], "$defs": MANY},
+        {},
     ),
     "references before their keyword": ({"unevaluatedProperties": False, "$ref": "#/$defs/d0", "$defs": DOUBLED}, {}),
     "references for items": ({"unevaluatedItems": False, "$ref": "#/$defs/d0", "$defs": DOUBLED}, []),
@@ -91,7 +114,7 @@ EXPENSIVE: dict[str, tuple[Any, Any]] = {
     "a pattern": ({"items": {"pattern": STEEP}}, ["abc" * 2_000] * 20_000),
     "a pattern and a long text": ({"pattern": STEEP}, "abc" * 60_000),
     "names": ({"patternProperties": {STEEP: {}, "x": {}}}, {"abc" * 80 + str(n): n for n in range(1_000)}),
-}  # fmt: skip
+}
 
 
 def test_work_of_a_check_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agentops.base.limits.work_budget import CHECKS, WorkBudget, WorkExceeded
+from agentops.base.fair_shares import CHECKS, WorkBudget, WorkExceeded
 
 
 def test_budget_ends_at_the_limit() -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from runs.worker.worker import Worker
-from tests.support.accounts import with_key
-from tests.support.engine.policy_occasions import saying
-from tests.support.factories import make_agent, make_project
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.processes.scripted_model import PLAYS, Move
-from tests.support.web.ag_ui_front_end import FrontEnd
-from tests.support.web.server import WebThread
-from tests.support.web.stream_clients import Listeners
+from tests.support.clients import FrontEnd
+from tests.support.engine import saying
+from tests.support.factories import make_agent, make_project, with_key
+from tests.support.scripted_model import PLAYS, Move
+from tests.support.stream_clients import Listeners
+from tests.support.timelines import StreamedRun
+from tests.support.web_server import WebThread
 
 
 @pytest.fixture
@@ -48,9 +47,12 @@ def front_end(web: WebThread, worker: Worker, plays: Callable[..., str], tmp_pat
         project = make_project()
         settings = {"play": plays(*turns), "ledger": str(tmp_path / "ledger")}
         agent = make_agent(
-            project, provider="scripted", model="scripted-model", settings=settings,
+            project,
+            provider="scripted",
+            model="scripted-model",
+            settings=settings,
             **{"tools": ["ledger_read", "ask_user"], "max_steps": 50} | fields,
-        )  # fmt: skip
+        )
         return FrontEnd(web, agent, worker, with_key(project, "read", "write"))
 
     return make

@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import ask
-from tests.support.web.server import connections_in_use
+from tests.support.stream_clients import ask
+from tests.support.timelines import StreamedRun
+from tests.support.timing import eventually
+from tests.support.web_server import connections_in_use
 
 COUNT = 150
 

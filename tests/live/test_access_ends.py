@@ -25,21 +25,16 @@ from agentops.accounts.login.sessions import end_sessions
 from agentops.accounts.memberships import change_role, remove_member
 from agentops.accounts.models import ApiKey, Membership, Project, Role
 from agentops.asgi import live_server
-from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
-from tests.support.factories import make_project
-from tests.support.live.growing_logs import grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.paths import ROOT
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import TINY, Follower
-from tests.support.web.server import WebProcess
-from tests.support.web.stream_clients import Listeners, heard
-from timeline import access
-from timeline.access import Permit
+from tests.support.databases import OwnRedis
+from tests.support.factories import key_prefix, make_person, make_project, session_of, signed_in, with_key
+from tests.support.machine import ROOT
+from tests.support.stage import Stage
+from tests.support.stream_clients import TINY, Follower, Listeners, heard
+from tests.support.timelines import StreamedRun, grow, last_seq
+from tests.support.timing import eventually
+from tests.support.web_server import WebProcess
 from timeline.live import access_watch, client
-from timeline.live.access_watch import AccessWatch
+from timeline.live.access_watch import AccessWatch, Permit
 
 NEVER_S = 3600.0
 #: Time limit for one message and one database check on a busy machine.
@@ -279,13 +274,13 @@ def test_the_check_costs_the_same_for_many_readers(transactional_db: None) -> No
     permits |= {Permit(principal_for_key(key), project.pk) for key in made}
     foreign = {Permit(principal_for_user(people[0]), other.pk, session_of(people[0]))}
     with CaptureQueriesContext(connection) as queries:
-        assert access.revoked_permits(permits | foreign) == foreign
+        assert access_watch.revoked_permits(permits | foreign) == foreign
 
     assert len(queries) <= 5
     User.objects.filter(pk=people[1].pk).update(is_active=False)
     Session.objects.filter(pk=next(p.session_key for p in permits if p.principal.user_id == people[2].pk)).delete()
     ApiKey.objects.filter(pk=made[0].pk).update(expires_at=timezone.now())
-    lost = {one.principal.user_id or one.principal.key_id for one in access.revoked_permits(permits)}
+    lost = {one.principal.user_id or one.principal.key_id for one in access_watch.revoked_permits(permits)}
     assert lost == {people[1].pk, people[2].pk, made[0].pk}
 
 
@@ -302,7 +297,7 @@ def test_checks_keep_their_interval_however_long_one_takes(
         time.sleep(0.4)
         return set()
 
-    monkeypatch.setattr(access, "revoked_permits", slow_look)
+    monkeypatch.setattr(access_watch, "revoked_permits", slow_look)
     watch = AccessWatch(lambda permits: None)
     try:
         watch.add(Permit(SYSTEM, make_project().pk))
@@ -336,7 +331,9 @@ def test_other_processes_receive_changes_through_redis(
     shared_redis: OwnRedis, stage: Stage, listeners: Listeners
 ) -> None:
     """The stream server runs no periodic checks; the right ends in this process, and in a command that then exits."""
-    web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()
+    web = WebProcess(
+        stage, env={"TEST_UNWATCHED_ACCESS": "1"}, settings_module="tests.support.process_settings"
+    ).start()
     streamed = StreamedRun(web, listeners)
     mine, other = with_key(streamed.project), with_key(streamed.project)
     streams = [streamed.open(pause_s=0.1), *(listeners.open(streamed.url, one, pause_s=0.1) for one in (mine, other))]

@@ -18,10 +18,9 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage, AgUiRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
-from tests.support.accounts import with_key
-from tests.support.engine.policy_occasions import asks
-from tests.support.factories import drive
-from tests.support.web.ag_ui_front_end import ASKING, STATE, FrontEnd, of, resolved, types
+from tests.support.clients import ASKING, STATE, FrontEnd, of, resolved, types
+from tests.support.engine import asks
+from tests.support.factories import drive, with_key
 from timeline import log
 from timeline.events.run import RunFailed
 from timeline.models import Source

@@ -14,10 +14,10 @@ from runs.lifecycle import questions
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.queries.ag_ui_dialect import ag_ui_texts
+from tests.support.clients import FrontEnd, of, types
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import PLAYS, Move
 from tests.support.run_checks import check
-from tests.support.web.ag_ui_front_end import FrontEnd, of, types
+from tests.support.scripted_model import PLAYS, Move
 from timeline import log
 
 COLOUR = {

@@ -16,13 +16,14 @@ from runs import chaos
 from runs.actions import ag_ui_answers, ag_ui_runs, approvals
 from runs.actions.ag_ui_answers import InterruptAnswer
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
-from runs.engine.shutdown import ShutdownDue
+from runs.engine.results import ShutdownDue
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
-from tests.support.engine.policy_occasions import asks
-from tests.support.expected_refusals import refuses
+from runs.providers.streaming_provider import AnswerEnd
+from tests.support.clients import ASKING, FrontEnd, of, resolved, types
+from tests.support.engine import asks
 from tests.support.factories import drive, make_awaiting_approval, make_waiting
-from tests.support.web.ag_ui_front_end import ASKING, FrontEnd, of, resolved, types
+from tests.support.run_checks import refuses
 from timeline import log
 from timeline.events.tool import ToolStart
 from timeline.log import Entry
@@ -35,8 +36,10 @@ def test_answering_a_question_continues_the_same_run(front_end: Callable[..., Fr
     client = front_end(["Well. ", asks("Which one?", choices=["a", "b"])], ["Thanks."])
     [interrupt] = client.run("Go.")[-1].outcome.interrupts
     assert (interrupt.reason, interrupt.message, interrupt.metadata) == (
-        "input_required", "Which one?", {"choices": ["a", "b"]},
-    )  # fmt: skip
+        "input_required",
+        "Which one?",
+        {"choices": ["a", "b"]},
+    )
 
     answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
     events = client.run(None, run_id="run-answer", resume=[answer])
@@ -164,8 +167,9 @@ def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> N
     asked = client.send(client.body(None, "run-a"))[0]
     [interrupt] = asked[-1].outcome.interrupts
     assert (interrupt.reason, interrupt.message) == (
-        "agentops:unknown_tool", "The outcome of Grep is unknown. What happened?",
-    )  # fmt: skip
+        "agentops:unknown_tool",
+        "The outcome of Grep is unknown. What happened?",
+    )
     assert interrupt.tool_call_id == of(asked, "TOOL_CALL_START")[-1].tool_call_id
 
     wrong = client.body(None, resume=resolved(interrupt, {"choice": "maybe"}))
@@ -222,6 +226,17 @@ def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[...,
     cancelled = client.run(None, resume=[{"interrupt_id": again.id, "status": "cancelled"}])
     assert (types(cancelled), cancelled[-1].outcome.type) == (["RUN_STARTED", "RUN_FINISHED"], "cancelled")
     assert AgentRun.objects.get(pk=second.pk).status == "stopped"
+
+
+@pytest.mark.parametrize(("end", "reason"), [("max_tokens", "answer_cut"), ("refusal", "answer_refused")])
+def test_an_answer_that_is_not_whole_interrupts(front_end: Callable[..., FrontEnd], end: str, reason: str) -> None:
+    client = front_end(["Half", AnswerEnd(end)], [" whole."])
+    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    assert interrupt.reason == f"agentops:{reason}"
+
+    events = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved"}])
+
+    assert (events[-1].outcome.type, events[-1].result) == ("success", " whole.")
 
 
 def test_a_thread_whose_question_was_cancelled_keeps_its_conversation(front_end: Callable[..., FrontEnd]) -> None:

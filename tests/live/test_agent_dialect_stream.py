@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from runs.api.stream_views import AGENT
+from runs.api.event_views import AGENT
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from tests.support.factories import drive, make_project
-from tests.support.live.growing_logs import finish, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
+from tests.support.stream_clients import Follower
+from tests.support.timelines import StreamedRun, finish, last_seq
+from tests.support.timing import eventually
 from timeline import log
 
 

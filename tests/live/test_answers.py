@@ -12,12 +12,10 @@ import pytest
 from httpx_sse import EventSource
 
 from agentops.accounts.models import Role
-from tests.support.accounts import make_person, signed_in, with_key
-from tests.support.factories import make_agent, make_run
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.stream_clients import Refusal, heard
+from tests.support.factories import make_agent, make_person, make_run, signed_in, with_key
+from tests.support.stream_clients import Refusal, heard
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.timing import eventually
 from timeline.live import client
 
 #: Headers that differ between any two responses.

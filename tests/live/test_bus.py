@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline import notify
 from timeline.live.bus import Bus
 

@@ -13,10 +13,9 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 from agentops.accounts.models import AuditEntry, Project
 from agentops.claude_sessions import AgentopsSessionStore, SessionStoreError
-from tests.support.accounts import with_key
-from tests.support.claude.scripted_program import scripted_program
-from tests.support.factories import make_project
-from tests.support.web.server import WebThread
+from tests.support.factories import make_project, with_key
+from tests.support.programs.stub_cli import scripted_program
+from tests.support.web_server import WebThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 #: Number of empty stores needed: each contract test of the SDK starts with one.

@@ -11,11 +11,10 @@ from django.conf import settings
 from django.db import transaction
 
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.api.runner import STARTED, URL, event
-from tests.support.factories import make_project
-from tests.support.waiting import eventually
-from tests.support.web.server import WebThread
+from tests.support.api import STARTED, URL, event
+from tests.support.factories import make_project, with_key
+from tests.support.timing import eventually
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 

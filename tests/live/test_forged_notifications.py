@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.support.accounts import make_person, signed_in
-from tests.support.factories import make_agent, make_run
-from tests.support.live.growing_logs import grow
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.server import WebThread
-from tests.support.web.stream_clients import Listeners
+from tests.support.factories import make_agent, make_person, make_run, signed_in
+from tests.support.stream_clients import Listeners
+from tests.support.timelines import StreamedRun, grow
+from tests.support.timing import eventually
+from tests.support.web_server import WebThread
 from timeline import notify
 
 pytestmark = pytest.mark.redis

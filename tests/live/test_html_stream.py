@@ -12,10 +12,9 @@ from runs.models import AgentRun
 from runs.pages.timeline import live_cards
 from runs.statuses import RunStatus
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
+from tests.support.stream_clients import Follower
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.timing import eventually
 from timeline.events.run import RunPaused
 from timeline.models import Source
 

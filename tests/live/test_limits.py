@@ -9,12 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from agentops.accounts.models import Role
-from tests.support.accounts import make_person, signed_in, with_key
-from tests.support.live.growing_logs import grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.stream_clients import heard
+from tests.support.factories import make_person, signed_in, with_key
+from tests.support.stream_clients import Follower, heard
+from tests.support.timelines import StreamedRun, grow, last_seq
+from tests.support.timing import eventually
 from timeline.live import client
 
 

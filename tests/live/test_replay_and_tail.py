@@ -14,11 +14,9 @@ import httpx
 import pytest
 from django.db import transaction
 
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.stream_clients import heard
+from tests.support.stream_clients import Follower, heard
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.timing import eventually
 from timeline import log
 from timeline.events.tool import ToolOutput
 from timeline.live import hub

@@ -6,11 +6,9 @@ import json
 
 import pytest
 
-from tests.support.live.growing_logs import grow, rewind
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.stream_clients import heard
+from tests.support.stream_clients import Follower, heard
+from tests.support.timelines import StreamedRun, grow, rewind
+from tests.support.timing import eventually
 from timeline.models import Event
 from timeline.tombstones import allow_changes
 

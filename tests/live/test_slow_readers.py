@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentops.asgi import live_server
-from tests.support.live.growing_logs import grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import TINY
-from tests.support.web.stream_clients import heard
+from tests.support.stream_clients import TINY, heard
+from tests.support.timelines import StreamedRun, grow, last_seq
+from tests.support.timing import eventually
 from timeline.live import client
 
 

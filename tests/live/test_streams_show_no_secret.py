@@ -7,9 +7,9 @@ from django.db import transaction
 
 from runs.models import AgentRunMessage, AgentRunToolCall
 from tests.support.factories import drive
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.secret_canaries import TEXT, add_rules, answer_of, seen_in, store_raw
-from tests.support.waiting import eventually
+from tests.support.secret_samples import TEXT, add_rules, answer_of, seen_in, store_raw
+from tests.support.timelines import StreamedRun
+from tests.support.timing import eventually
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry

@@ -21,7 +21,7 @@ from claude_agent_sdk import (
     query,
 )
 
-from tests.support.claude.scripted_program import scripted_program
+from tests.support.programs.stub_cli import scripted_program
 
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
 READ = {"tool": "Read", "input": {"path": "a.txt"}, "output": "read {path}"}
@@ -70,8 +70,11 @@ def test_hooks_decide_about_parallel_calls_and_calls_of_sub_agents(tmp_path: Pat
     ]
     # The last of parallel calls comes first.
     assert results == [
-        (False, "read b.txt", False), (False, "No shell.", True), (True, "read b.txt", False), (False, "two", False),
-    ]  # fmt: skip
+        (False, "read b.txt", False),
+        (False, "No shell.", True),
+        (True, "read b.txt", False),
+        (False, "two", False),
+    ]
     answers = [message for message in messages if isinstance(message, AssistantMessage)]
     kinds = [(message.parent_tool_use_id is not None, type(message.content[0])) for message in answers]
     assert kinds == [

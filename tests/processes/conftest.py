@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.processes import scripted_model
+from tests.support import scripted_model
 
 assert scripted_model.ScriptedProvider is not None

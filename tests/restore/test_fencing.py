@@ -10,8 +10,7 @@ import time_machine
 from django.db import transaction
 from django.db.models.functions import Now
 
-from agentops.accounts import incarnations
-from agentops.accounts.models import AuditEntry, Incarnation
+from agentops.accounts.models import AuditEntry, Incarnation, audit_models
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, Attempt
@@ -20,9 +19,8 @@ from runs.upkeep import invariants, replay_check, restore, retention
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.log import Entry
-from timeline.models import Log, Source
+from timeline.models import LeaseLost, Log, Source
 
 pytestmark = pytest.mark.django_db
 
@@ -250,7 +248,7 @@ def test_interrupted_restore_can_start_again() -> None:
 
     assert second.finished_at is not None
     assert set(AgentRun.objects.values_list("lease_epoch", flat=True)) == {second.number}
-    assert incarnations.current() == second.number
+    assert audit_models.current_incarnation() == second.number
     assert_sound(*runs)
 
 

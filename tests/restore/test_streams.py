@@ -9,12 +9,10 @@ import pytest
 from django.test import Client
 
 from runs.upkeep import restore
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.server import WebThread
-from tests.support.web.stream_clients import Listeners
+from tests.support.stream_clients import Follower, Listeners
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.timing import eventually
+from tests.support.web_server import WebThread
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from agentops.celery import app as celery_app
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import upkeep
+from tests.support.databases import refusing
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.refusals import refusing
-from tests.support.upkeep.old_runs import aged, there
+from tests.support.upkeep import aged, there
 from timeline.models import Tombstone
 
 pytestmark = pytest.mark.django_db

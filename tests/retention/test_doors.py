@@ -21,15 +21,13 @@ from agentops.accounts.models import Project, Role
 from runs.models import Agent, AgentRun
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.live.growing_logs import finish, grow
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.upkeep.old_runs import aged, apply
-from tests.support.waiting import eventually
-from tests.support.web.addresses import bare
-from tests.support.web.server import WebThread
-from tests.support.web.stream_clients import Listeners, heard
+from tests.support.addresses import bare
+from tests.support.factories import drive, make_agent, make_person, make_run, with_key
+from tests.support.stream_clients import Listeners, heard
+from tests.support.timelines import StreamedRun, finish, grow
+from tests.support.timing import eventually
+from tests.support.upkeep import aged, apply
+from tests.support.web_server import WebThread
 from timeline import tombstones
 
 
@@ -151,21 +149,30 @@ def addresses(patterns: Iterable[URLPattern | URLResolver], prefix: str = "/") -
             yield address
 
 
+#: Last part of the URL → a valid query, and a valid body.
+QUERIES = {"steps": {"epoch": 1}, "value": {"epoch": 1, "key": "1"}}
+BODIES = {
+    "commands": {"message": "x", "type": "send"},
+    "release": {"epoch": 1, "to": "queued"},
+    "signals": {"name": "paid"},
+}
+
+
 def not_gone(run: AgentRun, project: Project) -> dict[str, object]:
     """Return the API URLs that do not answer 410 to a key or an admin."""
-    headers, admin = with_key(project, "read", "write"), Client()
+    headers, of_work, admin = with_key(project, "read", "write"), with_key(project, "work"), Client()
     admin.force_login(make_person(project, Role.ADMIN))
     parts = {"<str:project>": project.slug, "<uuid:run_id>": str(run.pk)}
     found: dict[str, object] = {}
     for address in addresses(get_resolver().url_patterns):
         url = re.sub(r"<[^>]+>", lambda named: parts.get(named[0], str(uuid4())), address)
         # Keys cannot share runs.
-        client = admin if "/share-links" in url else Client(headers=headers)
-        answer = client.get(url)
+        client = admin if "/share-links" in url else Client(headers=of_work if "/work/" in url else headers)
+        answer = client.get(url, QUERIES.get(url.rpartition("/")[2], {}))
         if answer.status_code == 405 and "POST" not in answer["Allow"]:
             answer = client.delete(url)
         elif answer.status_code == 405:
-            body = {"message": "x", "type": "send"} if url.endswith("/commands") else {}
+            body = BODIES.get(url.rpartition("/")[2], {})
             answer = client.post(url, body, content_type="application/json")
         if (answer.status_code, json.loads(answer.content).get("code")) != (410, "run_expired"):
             found[address] = (answer.status_code, answer.content[:200])

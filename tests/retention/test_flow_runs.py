@@ -16,8 +16,8 @@ from runs.flows import runner
 from runs.models import AgentRun, FlowRun
 from runs.upkeep import invariants, retention
 from runs.upkeep.run_groups import RetentionReason
-from tests.support.flows.flow_runs import make_ended_flow_run, make_flow_run, run_of
-from tests.support.upkeep.old_runs import BY, aged, apply, rows_of
+from tests.support.flows import make_ended_flow_run, make_flow_run, run_of
+from tests.support.upkeep import BY, aged, apply, rows_of
 from timeline.models import Tombstone
 
 QUESTIONS = {"nodes": [{"id": name, "type": "human", "question": "Go on?"} for name in ("a", "b")]}

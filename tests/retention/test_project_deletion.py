@@ -24,8 +24,7 @@ from agentops.accounts.keys import authenticate, create_key
 from agentops.accounts.memberships import add_member, archive_project, create_project
 from agentops.accounts.models import AuditEntry, Membership, Project, Role
 from agentops.base.refusals import Conflict
-from runs.actions import project_deletion
-from runs.actions.annotations import share_links
+from runs.actions import project_changes, run_annotations
 from runs.actions.resume import resume
 from runs.errors import RunNotFound
 from runs.lifecycle import transitions
@@ -39,6 +38,8 @@ from runs.models import (
     FileImport,
     FileImportPiece,
     FlowVersion,
+    GraphThread,
+    GraphValue,
     ImportState,
     OtlpGroup,
     OtlpItem,
@@ -49,25 +50,24 @@ from runs.upkeep import invariants, project_removal, retention
 from runs.upkeep.group_removal import HEADS, PARTS
 from runs.worker import upkeep
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.admin.every_table import fill
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.live.growing_logs import grow
-from tests.support.refusals import refusing
-from tests.support.searching import index_all
-from tests.support.upkeep.old_runs import aged, cells_with, paused_half_way, rows_of, there
+from tests.support.admin_rows import fill
+from tests.support.databases import refusing
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.run_checks import index_all
+from tests.support.timelines import grow
+from tests.support.upkeep import aged, cells_with, paused_half_way, rows_of, there
 from timeline import tombstones
 from timeline.events.run import RunStopped
 from timeline.models import Event, Source, Tombstone
 
 CANARY = "canary-2c90ad-nobody-says-this"
-BY = "user:ada"
+BY = "user:alice"
 
 
 def delete(project: Project) -> Project:
     """Archive the project, then hide it, and return it."""
     archive_project(project, actor=SYSTEM)
-    project_deletion.delete_project(project, confirmation=project.slug, by=BY)
+    project_changes.delete_project(project, confirmation=project.slug, by=BY)
     return project_removal.pending().get(pk=project.pk)
 
 
@@ -93,12 +93,21 @@ def filled(slug: str, text: str) -> tuple[Project, list[AgentRun]]:
     FlowVersion.objects.create(flow=flow, number=1, definition={"a": text}, created_at=now)
     transcript = ClaudeTranscript.objects.filter(project=project).earliest("pk")
     ClaudeTranscriptEntry.objects.create(transcript=transcript, position=1, content=text)
+    for owner in ({"run": run}, {"thread": GraphThread.objects.filter(project=project).earliest("pk")}):
+        GraphValue.objects.create(**owner, kind="checkpoint", checkpoint="1", created_at=now, text=text)
     for number, of_run in ((1, run), (2, None)):
         group = OtlpGroup.objects.create(project=project, key=f"{text}-{number}", run=of_run, received_at=now)
         OtlpItem.objects.create(
-            group=group, run=of_run, item_id=str(number), kind="model", started_at=now, ended_at=now, received_at=now,
-            sha256=b"", facts={"a": text},
-        )  # fmt: skip
+            group=group,
+            run=of_run,
+            item_id=str(number),
+            kind="model",
+            started_at=now,
+            ended_at=now,
+            received_at=now,
+            sha256=b"",
+            facts={"a": text},
+        )
     FileImportPiece.objects.create(file_import=project.imports.earliest("pk"), number=0, content=text.encode())
     index_all()
     for each in AgentRun.objects.filter(project=project):
@@ -118,7 +127,7 @@ def test_every_table_of_a_project_is_emptied() -> None:
         for field in model._meta.concrete_fields
         if field.remote_field is not None and field.remote_field.model is Project
     }
-    known = {table.model for table in project_removal.LEFT}
+    known = {table.model for table in project_removal.ALL_TABLES}
 
     assert of_projects <= known | {part.model for part in (*PARTS, *HEADS)}
 
@@ -187,8 +196,8 @@ def test_a_hidden_project_is_visible_to_no_user_and_its_slug_is_free(project: Pr
     admin.force_login(make_person(project, Role.ADMIN))
     boss.force_login(User.objects.create_superuser("boss"))
     key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM)
-    link = share_links.share(run, 7, by=SYSTEM)
-    assert Client().get(f"/shared/{share_links.token_of(link)}").status_code == 200
+    link = run_annotations.share(run, 7, by=SYSTEM)
+    assert Client().get(f"/shared/{run_annotations.token_of(link)}").status_code == 200
     delete(project)
 
     for client in (admin, boss):
@@ -200,7 +209,7 @@ def test_a_hidden_project_is_visible_to_no_user_and_its_slug_is_free(project: Pr
         for url in (f"/runs/{run.pk}", f"/runs/{run.pk}/stream", f"/api/jobs/{run.pk}/events"):
             assert client.get(url).status_code == 404, url
     assert boss.post(f"/runs/{run.pk}/labels", {"add": "x"}).status_code == 404
-    assert Client().get(f"/shared/{share_links.token_of(link)}").status_code == 404
+    assert Client().get(f"/shared/{run_annotations.token_of(link)}").status_code == 404
     with pytest.raises(AuthInvalid):
         authenticate(key.plain)
     with pytest.raises(ProjectNotFound):
@@ -222,8 +231,8 @@ def test_refused_deletions(project: Project, agent: Agent) -> None:
 
     def code() -> str:
         with pytest.raises(Conflict) as refused:
-            project_deletion.delete_project(project, confirmation="alpha", by=BY)
-        found = project_deletion.preview(project).refusal
+            project_changes.delete_project(project, confirmation="alpha", by=BY)
+        found = project_changes.preview(project).refusal
         assert (type(found), str(found)) == (type(refused.value), str(refused.value))
         return refused.value.code
 
@@ -239,13 +248,13 @@ def test_refused_deletions(project: Project, agent: Agent) -> None:
     FileImport.objects.filter(pk=upload.pk).update(state=ImportState.DONE)
     for confirmation in ("", "ALPHA", "alpha ", project.name, str(project.pk)):
         with pytest.raises(NotConfirmed):
-            project_deletion.delete_project(project, confirmation=confirmation, by=BY)
+            project_changes.delete_project(project, confirmation=confirmation, by=BY)
 
-    assert project_deletion.preview(project).refusal is None
+    assert project_changes.preview(project).refusal is None
     assert not AuditEntry.objects.filter(action="project.deleted").exists()
-    project_deletion.delete_project(project, confirmation="alpha", by=BY)
+    project_changes.delete_project(project, confirmation="alpha", by=BY)
     with pytest.raises(ProjectNotFound):
-        project_deletion.delete_project(project, confirmation="alpha", by=BY)
+        project_changes.delete_project(project, confirmation="alpha", by=BY)
 
 
 # --- Interruptions ----------------------------------------------------------------------------------------------
@@ -441,7 +450,7 @@ def test_a_member_added_concurrently_is_added_or_refused() -> None:
         thread = threading.Thread(target=add)
         thread.start()
         begin.wait()
-        project_deletion.delete_project(project, confirmation=project.slug, by=BY)
+        project_changes.delete_project(project, confirmation=project.slug, by=BY)
         thread.join(60)
 
         assert isinstance(found[0], Membership | ProjectNotFound), found

@@ -19,20 +19,18 @@ from django.utils import timezone
 
 from agentops.accounts.models import Project, Role
 from runs.external import live_sessions
+from runs.external.import_execution import import_next
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
 from runs.external.ingest import Sender, record
-from runs.external.uploads.execution import import_next
 from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, Chore, ExternalRun
-from runs.queries.retention_estimate import estimate
+from runs.queries.project_sums import estimate_deletions
 from runs.upkeep import project_removal, retention
 from runs.worker import upkeep
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_run
-from tests.support.imported_runs import import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.upkeep.old_runs import aged, apply, there
+from tests.support.factories import drive, make_person, make_run, with_key
+from tests.support.recordings import import_path, recording
+from tests.support.upkeep import aged, apply, there
 from timeline.models import Event, Log, Tombstone
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
@@ -85,14 +83,14 @@ def test_an_import_is_kept_from_the_time_of_its_import(project: Project) -> None
     [ended] = import_path(project, recording(ENDED)).runs[:1]
     AgentRun.objects.filter(pk=ended.pk).update(completed_at=datetime.fromisoformat(LONG_AGO))
 
-    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    assert (estimate_deletions(project, 90).runs, apply(project).runs) == (0, 0)
     for run in (waiting, ended):
         recorded_ago(run, 89)
-    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    assert (estimate_deletions(project, 90).runs, apply(project).runs) == (0, 0)
     for run in (waiting, ended):
         recorded_ago(run, 91)
 
-    assert estimate(project, 90).runs == retention.preview(project, 90).runs == 2
+    assert estimate_deletions(project, 90).runs == retention.preview(project, 90).runs == 2
     assert apply(project).runs == 2
     assert there(waiting, ended) == [False, False]
     reasons = set(Tombstone.objects.values_list("reason", flat=True))
@@ -115,7 +113,7 @@ def test_a_reported_run_is_kept_from_its_last_event(project: Project, ts: str | 
     """By the clock of this site, not the runner's, whether or not the runner reported an end."""
     run = reported(project, "r1", *([("run.completed", {})] if has_ended else []), ts=ts)
 
-    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    assert (estimate_deletions(project, 90).runs, apply(project).runs) == (0, 0)
     recorded_ago(run, 89)
     assert apply(project).runs == 0
     recorded_ago(run, 91)
@@ -124,7 +122,7 @@ def test_a_reported_run_is_kept_from_its_last_event(project: Project, ts: str | 
             completed_at=timezone.now() - timedelta(days=91)
         )
 
-    assert (estimate(project, 90).runs, apply(project).runs) == (1, 1)
+    assert (estimate_deletions(project, 90).runs, apply(project).runs) == (1, 1)
 
 
 def test_a_group_is_kept_until_its_last_run_expires(project: Project, agent: Agent) -> None:
@@ -220,7 +218,7 @@ def test_one_project_with_runs_of_every_kind(
     assert "1 run is in progress.</strong>" in page
     assert "1 recorded run has not ended." in page
     assert admin.post(f"{pages}/archive", {"slug": project.slug}).status_code == 409
-    inbox.stop(busy.pk, by="user:ada")
+    inbox.stop(busy.pk, by="user:oscar")
     assert "in progress.</strong>" not in admin.get(pages).content.decode()
     assert admin.post(f"{pages}/archive", {"slug": project.slug}).status_code == 303
 

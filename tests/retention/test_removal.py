@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -28,14 +27,13 @@ from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, RunCommand
 from runs.upkeep import invariants, replay_check, retention
 from runs.upkeep.retention import RemovalReport
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.live.growing_logs import grow
-from tests.support.upkeep.old_runs import BY, aged, apply, cells_with, paused_half_way, rows_of, there
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.timelines import grow
+from tests.support.timing import eventually
+from tests.support.upkeep import BY, aged, apply, cells_with, paused_half_way, rows_of, there
 from timeline import log, tombstones
-from timeline.errors import LogNotFound
 from timeline.log import Entry
-from timeline.models import Event, Source, Tombstone
+from timeline.models import Event, LogNotFound, Source, Tombstone
 
 CANARY = "canary-7f3a91-nobody-says-this"
 
@@ -74,9 +72,13 @@ def test_commands_of_every_outcome_and_error_details_are_deleted(project: Projec
     inbox.send(heard.pk, f"Mind {CANARY}", by="test")
     heard = drive(heard)
     run.errors.create(
-        step_number=1, attempt=0, error_type="server_error", message=CANARY, details=f"{CANARY} in the dump",
+        step_number=1,
+        attempt=0,
+        error_type="server_error",
+        message=CANARY,
+        details=f"{CANARY} in the dump",
         created_at=run.created_at,
-    )  # fmt: skip
+    )
     outcomes = RunCommand.objects.order_by("pk").values_list("outcome", flat=True)
     assert set(outcomes) == {"applied", "refused"}
     for each in (run, heard):
@@ -214,9 +216,7 @@ def test_deletion_survives_kill_9(process_env: dict[str, str]) -> None:
     aged(run, 100)
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "retention"]
     removing = subprocess.Popen(command, env=process_env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 30
-    while not Tombstone.objects.exists() and time.monotonic() < until:
-        time.sleep(0.005)
+    eventually(Tombstone.objects.exists, why="the removal has begun")
     removing.send_signal(signal.SIGKILL)
     removing.wait()
 

@@ -17,7 +17,7 @@ from runs.upkeep import invariants, retention
 from runs.upkeep.group_removal import HEADS, PARTS
 from runs.upkeep.run_groups import LINKS, RetentionReason, run_groups_of
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.upkeep.old_runs import BY, aged, apply, lineage, paused_half_way, there
+from tests.support.upkeep import BY, aged, apply, lineage, paused_half_way, there
 from timeline.models import Event, Log, Tombstone
 
 pytestmark = pytest.mark.django_db

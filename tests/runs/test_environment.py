@@ -115,14 +115,27 @@ def test_the_probe_detects_unhidden_secrets(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "secret"),
     [
-        ("GEMINI_API_KEY", "x", True), ("HF_TOKEN", "x", True), ("GITHUB_PAT", "x", True), ("SENTRY_DSN", "x", True),
-        ("AZURE_OPENAI_APIKEY", "x", True), ("DB_PASS", "x", True), ("MYSQLPASSWORD", "x", True),
-        ("aws_secret", "x", True),        ("BACKEND", "amqp://me:pw@host/", True), ("EMAIL_URL", "smtp://h", True),
-        ("PATH", "/usr/bin", False), ("PWD", "here", False), ("HOME", "/root", False), ("PASSENGER", "x", False),
-        ("AGENTOPS_HOME", "x", False), ("KEYBOARD", "us", False), ("AGENTOPS_BASE_URL", "https://host", False),
-        ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/google.json", False), ("SSL_CERT_FILE", "/etc/ssl", False),
+        ("GEMINI_API_KEY", "x", True),
+        ("HF_TOKEN", "x", True),
+        ("GITHUB_PAT", "x", True),
+        ("SENTRY_DSN", "x", True),
+        ("AZURE_OPENAI_APIKEY", "x", True),
+        ("DB_PASS", "x", True),
+        ("MYSQLPASSWORD", "x", True),
+        ("aws_secret", "x", True),
+        ("BACKEND", "amqp://me:pw@host/", True),
+        ("EMAIL_URL", "smtp://h", True),
+        ("PATH", "/usr/bin", False),
+        ("PWD", "here", False),
+        ("HOME", "/root", False),
+        ("PASSENGER", "x", False),
+        ("AGENTOPS_HOME", "x", False),
+        ("KEYBOARD", "us", False),
+        ("AGENTOPS_BASE_URL", "https://host", False),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/google.json", False),
+        ("SSL_CERT_FILE", "/etc/ssl", False),
     ],
-)  # fmt: skip
+)
 def test_which_variables_are_secrets(name, value, secret):
     assert is_secret(name, value) is secret
 
@@ -130,11 +143,20 @@ def test_which_variables_are_secrets(name, value, secret):
 @pytest.mark.parametrize(
     ("value", "is_masked"),
     [
-        ("gatewaykey1234", True), ("gatewaykey12", True), ("GatewayKey123456", True), ("k3y-of-us", True),
-        ("postgres16", False), ("postgres", False), ("scram-sha-256", False), ("production-europe", False),
-        ("123456789012", False), ("short1x", False), ("production-cluster-europe-west", True), ("a1" * 4096, False),
+        ("gatewaykey1234", True),
+        ("gatewaykey12", True),
+        ("GatewayKey123456", True),
+        ("k3y-of-us", True),
+        ("postgres16", False),
+        ("postgres", False),
+        ("scram-sha-256", False),
+        ("production-europe", False),
+        ("123456789012", False),
+        ("short1x", False),
+        ("production-cluster-europe-west", True),
+        ("a1" * 4096, False),
     ],
-)  # fmt: skip
+)
 def test_which_values_are_masked_in_texts(value, is_masked):
     assert is_unmistakable(value) is is_masked
 
@@ -146,7 +168,8 @@ def test_which_values_are_masked_in_texts(value, is_masked):
         ("AGENTOPS_TELEMETRY_HTTP_HEADERS", "Content-Type=application/json; charset=utf-8", set()),
         ("AGENTOPS_TELEMETRY_OTLP_HEADERS", "X-Tenant=production-cluster-europe-west", set()),
         (
-            "AGENTOPS_TELEMETRY_OTLP_HEADERS", "X-Tenant=production-cluster-europe-west,authorization=Bearer t7Kq2Lm9",
+            "AGENTOPS_TELEMETRY_OTLP_HEADERS",
+            "X-Tenant=production-cluster-europe-west,authorization=Bearer t7Kq2Lm9",
             {"t7Kq2Lm9"},
         ),
         ("TOKEN_ENDPOINT", "https://login.example.org/oauth/token", set()),
@@ -157,7 +180,7 @@ def test_which_values_are_masked_in_texts(value, is_masked):
         ("TOKEN_URL", "https://u:p4ss-w0rd-9@h.example.org/?api_key=k3y-0f-us&x=1", {"p4ss-w0rd-9", "k3y-0f-us"}),
         ("SENTRY_DSN", "https://a8Q2x7@sentry.example.org/1", {"https://a8Q2x7@sentry.example.org/1"}),
     ],
-)  # fmt: skip
+)
 def test_which_parts_of_variables_are_masked_in_texts(monkeypatch, name, value, masked):
     assert is_secret(name, value), "child processes do not inherit it"
     before = secret_values()

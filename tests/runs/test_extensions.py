@@ -15,8 +15,8 @@ from django.core.management import CommandError, call_command
 
 from runs.external.importers import formats
 from runs.providers import base as providers
-from tests.support import installed_package
-from tests.support.extensions import added_parts
+from tests.support import engine
+from tests.support.engine import added_parts
 
 Install = Callable[..., None]
 PROVIDERS = """
@@ -53,7 +53,7 @@ HOOKS = """
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     def install(module: str, source: str, **groups: dict[str, str]) -> None:
-        installed_package.install(tmp_path, monkeypatch, module, source, groups)
+        engine.install_package(tmp_path, monkeypatch, module, source, groups)
 
     with added_parts():
         yield install

@@ -12,12 +12,10 @@ from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_u
 from agentops.base.http.guarded_client import HttpRequest, send
 from agentops.base.http.receivers import policy_of, refusal_of
 from runs.providers.model_servers import check_server
-from runs.telemetry.kinds.http_sink import HttpOptions
-from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, OtlpOptions
-from runs.telemetry.kinds.webhook_sink import WebhookOptions
+from runs.telemetry.http_sinks import HttpOptions, LangfuseOptions, OtlpOptions, WebhookOptions
 from runs.tools.base import ToolContext
 from runs.tools.builtin import http_policy
-from runs.tools.mcp.servers import McpServer, find
+from runs.tools.mcp_servers import McpServer, find
 
 OWN = (
     *("http://localhost:8111", "http://LOCALHOST.:8111", "http://127.0.0.1:8111", "http://[::1]:8111"),
@@ -39,8 +37,11 @@ def site(settings: Any) -> Any:
 def fetch(url: str) -> None:
     host, port = urlsplit(url).hostname, urlsplit(url).port or 443
     settings = {
-        "http_fetch_allow": [host], "http_fetch_allow_http": True, "http_fetch_ports": [port], "allow_private": True,
-    }  # fmt: skip
+        "http_fetch_allow": [host],
+        "http_fetch_allow_http": True,
+        "http_fetch_ports": [port],
+        "allow_private": True,
+    }
     check_url(url, http_policy(cast("ToolContext", SimpleNamespace(settings=settings)), 10))
 
 

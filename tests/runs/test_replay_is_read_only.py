@@ -16,11 +16,10 @@ from agentops.accounts.models import Role
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.upkeep.replay_check import differences, flow_differences
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_project
-from tests.support.flows.flow_runs import make_failed_flow_run
-from tests.support.pages.timelines import scripted
-from tests.support.processes.scripted_model import PLAYS
+from tests.support.factories import drive, make_person, make_project, with_key
+from tests.support.flows import make_failed_flow_run
+from tests.support.scripted_model import PLAYS
+from tests.support.timelines import scripted
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database, pytest.mark.usefixtures("no_hints")]

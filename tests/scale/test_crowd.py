@@ -19,17 +19,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.live.growing_logs import finish, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.paths import ROOT
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.server import WebProcess
-from tests.support.web.stream_clients import Listeners, heard
+from tests.support.databases import OwnRedis
+from tests.support.factories import with_key
+from tests.support.machine import ROOT
+from tests.support.stage import Stage
+from tests.support.stream_clients import Follower, Listeners, heard
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timelines import StreamedRun, finish, last_seq
+from tests.support.timing import eventually
+from tests.support.web_server import WebProcess
 
 #: CI runs smaller numbers if it has less time. The guarantee is for 300 and 2,000.
 READERS = int(os.environ.get("SCALE_READERS", "300"))
@@ -124,7 +122,9 @@ def append(stage: Stage, redis: OwnRedis, run: AgentRun) -> subprocess.Popen[byt
     env = stage.databases.env(stage.name, stage.home)
     env |= {"DJANGO_SETTINGS_MODULE": "agentops.settings", "REDIS_URL": redis.url}
     words = [str(run.pk), str(EVENTS), str(SECONDS), str(SEED)]
-    return subprocess.Popen([sys.executable, "-m", "tests.support.processes.event_bursts", *words], cwd=ROOT, env=env)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.programs.writers", "bursts", *words], cwd=ROOT, env=env
+    )
 
 
 def disturb(webs: list[WebProcess], redis: OwnRedis) -> None:

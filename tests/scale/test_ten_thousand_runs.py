@@ -20,11 +20,11 @@ from django.db.models import F
 
 from runs.models import Agent, AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import AFTER_A_DEATH, RunStatus
-from tests.support.paths import ROOT
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.child_processes import ChildProcess
+from tests.support.databases import OwnRedis
+from tests.support.machine import ROOT
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 RUNS = int(os.environ.get("SCALE_RUNS", "10000"))
 SLOTS = 8
@@ -65,9 +65,9 @@ def most_overtakings(slices: list[Slice]) -> int:
 
 def start_runs(stage: Stage, agent: Agent) -> None:
     env = {**stage.databases.env(stage.name, stage.home), "REDIS_URL": stage.redis.url if stage.redis else ""}
-    env |= {"DJANGO_SETTINGS_MODULE": "tests.support.processes.scripted_settings", "LOG_LEVEL": "WARNING"}
+    env |= {"DJANGO_SETTINGS_MODULE": "tests.support.process_settings", "LOG_LEVEL": "WARNING"}
     half = str(RUNS // 2)
-    command = [sys.executable, "-m", "tests.support.processes.queued_runs", str(agent.pk), half]
+    command = [sys.executable, "-m", "tests.support.programs.writers", "runs", str(agent.pk), half]
     programs = [subprocess.Popen(command, cwd=ROOT, env=env) for _ in range(2)]
     assert [program.wait(600) for program in programs] == [0, 0]
 

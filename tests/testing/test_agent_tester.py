@@ -11,9 +11,9 @@ import pytest
 
 from agentops.testing import AgentTester, RunResult, UnusableFixture
 from runs.errors import InvalidAgent
-from runs.fixtures.library import SHIPPED
-from tests.support.failures import failure_of
-from tests.support.recordings.recorded_files import recording
+from runs.fixtures.fixture_files import SHIPPED
+from tests.support.recordings import recording
+from tests.support.run_checks import failure_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENT: dict[str, Any] = {

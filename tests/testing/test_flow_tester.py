@@ -10,7 +10,7 @@ import pytest
 
 from agentops.testing import AgentTester
 from runs.errors import InvalidFlow, InvalidFlowInputs
-from tests.support.failures import failure_of
+from tests.support.run_checks import failure_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENTS = [

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from agentops.base.database.after_commit import after_commit
+from agentops.base.database.statements import after_commit
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

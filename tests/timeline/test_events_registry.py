@@ -12,8 +12,7 @@ import pytest
 
 from timeline import events
 from timeline.events import EVENT_TYPES, REGISTRY, InvalidPayload, UnknownEventType
-from timeline.events.llm import LlmTurnEnd, LlmTurnStart
-from timeline.events.message import MessageAdded
+from timeline.events.llm import LlmTurnEnd, LlmTurnStart, MessageAdded
 from timeline.events.run import RunPaused, RunWaiting
 
 REQUIRED: dict[str, dict[str, object]] = {
@@ -278,8 +277,10 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
             "The agent asked a question: the gate x did not pass, a decision is required (Which?: exit 1)",
         ),
         ({"trigger": "on_prompt", "action": "fail"}, "The agent asked a question: the policy fails the run"),
-        ({"trigger": "on_idle", "action": "done"}, "The agent answered without reporting completion: the policy"
-         " completes the run"),
+        (
+            {"trigger": "on_idle", "action": "done"},
+            "The agent answered without reporting completion: the policy completes the run",
+        ),
         (
             {"trigger": "on_idle", "silent_since": "2026-11-23T12:00:00Z"},
             "The runner has sent no event since 2026-11-23 12:00:00 UTC",
@@ -291,7 +292,7 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
         ({}, "Policy unnamed: the policy's action is none"),
     ],
     ids=range(12),
-)  # fmt: skip
+)
 def test_the_description_of_an_applied_policy_is_a_sentence(payload: dict[str, object], says: str) -> None:
     """Old records of `Recover` still load."""
     assert events.describe("policy.applied", events.validate("policy.applied", payload)) == says

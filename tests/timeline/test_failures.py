@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from tests.support.factories import make_log
 from timeline.events import EVENT_TYPES
-from timeline.events.failures import FAILURES, is_failure
 from timeline.models import Event, Source
+from timeline.shown_events import FAILURES, is_failure
 
 PAYLOADS: list[Mapping[str, Any]] = [
     {},

@@ -12,7 +12,7 @@ from django.db import connection, models
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.keys import create_key
 from agentops.accounts.models import ApiKey, Project
-from agentops.base.database.fast_rows import insert, select, select_joined
+from agentops.base.database.statements import insert, select, select_joined
 from runs.models import AgentRun, RunError
 from tests.support.factories import make_run
 

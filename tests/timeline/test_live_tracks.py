@@ -9,10 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 from django.test import RequestFactory
 
-from tests.support.expected_refusals import refuses
+from tests.support.run_checks import refuses
 from timeline.live import topic
-from timeline.live.cursor import StreamCursor, cursor_of
-from timeline.live.rendering import Piece, Rendering
+from timeline.live.streams import Piece, Rendering, StreamCursor, cursor_of
 from timeline.live.topic import Track
 from timeline.models import Event
 
@@ -91,7 +90,7 @@ def test_events_without_a_row_still_move_the_cursor() -> None:
 @pytest.mark.parametrize("rendering", [PLAIN, MERGED])
 def test_many_events_are_sent_in_several_frames(rendering: Rendering, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that is disconnected for slowness must have made progress."""
-    monkeypatch.setattr("timeline.live.rendering.FRAME_BYTES", 100)
+    monkeypatch.setattr("timeline.live.streams.FRAME_BYTES", 100)
     kept = track(rendering, last=100)
 
     cursor, frames = 0, []

@@ -10,12 +10,11 @@ from django.db import DatabaseError, connection, transaction
 
 from tests.support.factories import make_log
 from timeline import log, notify
-from timeline.errors import LeaseLost, LogNotFound
 from timeline.events import InvalidPayload, UnknownEventType
-from timeline.events.message import MessageAdded
+from timeline.events.llm import MessageAdded
 from timeline.events.run import RunPhase
 from timeline.log import AppendResult, Entry
-from timeline.models import Event, Log, Phase, Source
+from timeline.models import Event, LeaseLost, Log, LogNotFound, Phase, Source
 from timeline.tombstones import allow_changes
 
 pytestmark = pytest.mark.django_db
@@ -169,8 +168,18 @@ def test_the_wire_form_of_an_event() -> None:
     append(ledger, note("queued"))
     wire = log.wire(log.read(ledger.pk)[0])
     assert set(wire) == {
-        "seq", "event_id", "runId", "runKind", "phase", "type", "ts", "step", "nodeId", "payload", "source",
-    }  # fmt: skip
+        "seq",
+        "event_id",
+        "runId",
+        "runKind",
+        "phase",
+        "type",
+        "ts",
+        "step",
+        "nodeId",
+        "payload",
+        "source",
+    }
     assert wire["event_id"] == "~1"
     assert wire["payload"] == {"status": "queued", "message": "Run is queued"}
     assert wire["ts"].endswith("Z")

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from tests.support.factories import make_log
 from timeline import log
-from timeline.events.message import MessageAdded
+from timeline.events.llm import MessageAdded
 from timeline.events.run import RunPhase
 from timeline.log import Entry
 from timeline.models import Event, Log, Phase, RunKind, Source
@@ -20,8 +20,21 @@ from timeline.numbered import append_numbered
 pytestmark = pytest.mark.django_db
 
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
-COLUMNS = ("seq", "ref_id", "event_id", "run_kind", "phase", "type", "step", "node_id", "payload", "source", "epoch",
-           "late", "sanitized")  # fmt: skip
+COLUMNS = (
+    "seq",
+    "ref_id",
+    "event_id",
+    "run_kind",
+    "phase",
+    "type",
+    "step",
+    "node_id",
+    "payload",
+    "source",
+    "epoch",
+    "late",
+    "sanitized",
+)
 
 
 def entries(ref: Log) -> list[Entry]:

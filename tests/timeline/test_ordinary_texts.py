@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentops.base.redaction.redact import BUILT_IN
-from tests.support.ordinary import foreign_texts, own_texts, recorded_texts
-from tests.support.services import shared_directory
+from tests.support.machine import shared_directory
+from tests.support.recordings import foreign_texts, own_texts, recorded_texts
 
 #: At most one text in a thousand may be masked: documentation contains examples of secrets.
 MASKED_OF = 1000

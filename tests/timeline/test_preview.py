@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timeline.preview import PREVIEW_BYTES, preview
+from timeline.display import PREVIEW_BYTES, preview
 
 
 def test_preview_cuts_at_a_character_border() -> None:

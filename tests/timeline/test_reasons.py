@@ -84,5 +84,5 @@ def test_sentences_have_phrases_and_no_codes() -> None:
 
 
 def test_a_user_is_named_instead_of_the_reason() -> None:
-    assert events.describe("run.paused", {"reason": "operator", "by": "ada"}) == "Paused by ada"
+    assert events.describe("run.paused", {"reason": "operator", "by": "oscar"}) == "Paused by oscar"
     assert events.describe("run.stopped", {"reason": "operator"}) == "Run stopped (by an operator)"

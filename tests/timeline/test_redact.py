@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import pytest
 
-from agentops.base.redaction.batch import clean_all, is_suspect
+from agentops.base.redaction.json_values import clean_all, is_suspect
 from agentops.base.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, SURROGATE, Redactor
 from runs.providers.messages import canonical
-from tests.support.growth import assert_linear
-from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
+from tests.support.secret_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
+from tests.support.timing import assert_linear
 
 
 def test_secrets_are_masked_in_all_encodings() -> None:

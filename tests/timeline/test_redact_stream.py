@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentops.base.redaction.partial_texts import MAX_PENDING, Stream
 from agentops.base.redaction.redact import DEFAULT, Redactor
 from agentops.base.redaction.registered_secrets import SecretSet
-from agentops.base.redaction.text_stream import MAX_PENDING, Stream
-from tests.support.growth import assert_linear
-from tests.support.redact_samples import FALSE, TRUE
+from tests.support.secret_samples import FALSE, TRUE
+from tests.support.timing import assert_linear
 
 RNG = random.Random(4)
 NAMED = Redactor(

@@ -10,9 +10,9 @@ import pytest
 from django.conf import settings
 from django.template.loader import get_template, render_to_string
 
-from timeline.event_rows import TEXT_BYTES, row_of
 from timeline.events import EVENT_TYPES
 from timeline.models import Event
+from timeline.shown_events import TEXT_BYTES, row_of
 
 BASE = "/runs/01a1f93f-4a8e-7546-b6b8-4d9a9f3e8817"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

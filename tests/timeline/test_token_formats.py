@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_cache import CACHE
 from agentops.base.redaction import project_scope, redact
-from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
-from agentops.base.redaction.redact import Redactor, is_masked_form, mark
-from agentops.base.redaction.registered_secrets import SecretSet
-from agentops.base.redaction.text_stream import Stream
-from agentops.base.redaction.token_formats import TokenFormat, TokenFormats
-from tests.support.growth import assert_linear
+from agentops.base.redaction.partial_texts import Stream
+from agentops.base.redaction.redact import Redactor, is_masked_form, placeholder
+from agentops.base.redaction.registered_secrets import SecretSet, TokenFormat, TokenFormats
+from agentops.base.redaction.secret_shapes import ALWAYS_MASKED, BUILT_IN_KINDS
+from tests.support.timing import assert_linear
 
 ACME = TokenFormat("acme_token", "acme_", "alnum", 10, 20)
 ALPHA = uuid4()
@@ -72,7 +71,7 @@ def test_a_secret_is_masked_with_its_name_in_every_encoding_and_across_parts(spe
     text = f"before {spelling} after"
     cleaned, _ = RULES.clean_text(text)
 
-    assert mark("billing", SECRET) in cleaned
+    assert placeholder("billing", SECRET) in cleaned
     assert cleaned.startswith("before ")
     for size in (1, 3, 7):
         assert streamed(text, size) == cleaned
@@ -116,11 +115,11 @@ def test_an_exception_applies_only_to_its_kind() -> None:
     token, other = "ghp_" + "a1B2" * 9, "glpat-" + "a1B2" * 5
     text = f"{token} {other}"
 
-    assert RULES.clean_text(text)[0] == f"{token} {mark('gitlab_token', other)}"
-    assert RULES.clean({"note": text})[0] == {"note": f"{token} {mark('gitlab_token', other)}"}
-    assert streamed(text, 3) == f"{token} {mark('gitlab_token', other)}"
+    assert RULES.clean_text(text)[0] == f"{token} {placeholder('gitlab_token', other)}"
+    assert RULES.clean({"note": text})[0] == {"note": f"{token} {placeholder('gitlab_token', other)}"}
+    assert streamed(text, 3) == f"{token} {placeholder('gitlab_token', other)}"
     # A telling key is a separate reason to mask.
-    assert mark("token", token) in RULES.clean({"auth_token": token})[0]["auth_token"]  # type: ignore[index,call-overload,operator]
+    assert placeholder("token", token) in RULES.clean({"auth_token": token})[0]["auth_token"]  # type: ignore[index,call-overload,operator]
     assert Redactor(off=["password"]).clean({"password": "s3cret-pw"})[0] == {"password": "s3cret-pw"}
     assert {"github_token", "password", "private_key", "bearer", "npm_access_token"} <= BUILT_IN_KINDS
     assert ALWAYS_MASKED <= BUILT_IN_KINDS
@@ -129,7 +128,7 @@ def test_an_exception_applies_only_to_its_kind() -> None:
 def test_keys_of_json_are_searched_too() -> None:
     letters = TokenFormat("letters", "qqq", "alnum", 8, 12)
 
-    assert Redactor(tokens=[letters]).clean({"qqqabcdefgh": 1})[0] == {mark("letters", "qqqabcdefgh"): 1}
+    assert Redactor(tokens=[letters]).clean({"qqqabcdefgh": 1})[0] == {placeholder("letters", "qqqabcdefgh"): 1}
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from collections import Counter
 
 import pytest
 
-from agentops.base.redaction import open_tokens, vendor_tokens
-from agentops.base.redaction.batch import suspects_among
+from agentops.base.redaction import vendor_tokens
+from agentops.base.redaction.json_values import suspects_among
+from agentops.base.redaction.partial_texts import Stream
 from agentops.base.redaction.redact import BUILT_IN, Redactor
-from agentops.base.redaction.text_stream import Stream
 from agentops.base.redaction.vendor_formats import FORMATS, SOURCES
-from tests.support.growth import assert_linear
-from tests.support.token_samples import samples, tokens
+from tests.support.secret_samples import samples, tokens
+from tests.support.timing import assert_linear
 
 #: At most one token in a hundred of each format may be missed: without a digit, it may look like a word.
 MISSED_OF = 100
@@ -59,7 +59,7 @@ def test_every_format_gives_the_same_output_streamed_and_whole() -> None:
         # The longest token of the format is held back completely.
         token = max(tokens(form, rng, 5), key=len)
         for cut in (len(form.prefix) - 1, len(form.prefix), len(token) // 2, len(token) - 1):
-            assert open_tokens.unfinished(f"x {token[:cut]}") == 2, form
+            assert vendor_tokens.unfinished(f"x {token[:cut]}") == 2, form
 
 
 def _streamed(text: str, rng: random.Random) -> str:

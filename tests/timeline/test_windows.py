@@ -7,12 +7,14 @@ import random
 
 import pytest
 
-from agentops.base.redaction.redact import DEFAULT, Redactor, mark
-from agentops.base.redaction.windows import mask
+from agentops.base.redaction.partial_texts import mask
+from agentops.base.redaction.redact import DEFAULT, Redactor, placeholder
 
-PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "\n".join(
-    base64.b64encode(random.Random(line).randbytes(48)).decode() for line in range(20)
-) + "\n-----END RSA PRIVATE KEY-----"  # fmt: skip
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\n"
+    + "\n".join(base64.b64encode(random.Random(line).randbytes(48)).decode() for line in range(20))
+    + "\n-----END RSA PRIVATE KEY-----"
+)
 SHAPES = {
     "name": ("DB_PASSWORD=", "correct-horse-7-battery", "\nnext=1\n"),
     "url": ("DATABASE_URL=postgresql://agentops:", "p4ss-w0rd-of-db", "@db:5432/agentops\n"),
@@ -49,14 +51,16 @@ def test_a_registered_secret_is_masked_in_parts() -> None:
 
     shown = [mask(text[at], text[:at], text[at + 1 :], redactor) for at in range(len(text))]
 
-    assert set(shown) - set("we eat today") == {mark("secret", "Grünkohl mit Pinkel")}
+    assert set(shown) - set("we eat today") == {placeholder("secret", "Grünkohl mit Pinkel")}
 
 
 def test_the_mark_does_not_depend_on_the_window() -> None:
     """The hash of a single character would reveal it."""
     text = "password=hunter2hunter2 and more"
 
-    assert {mask(text[at], text[:at], text[at + 1 :]) for at in range(9, 23)} == {mark("password", "hunter2hunter2")}
+    assert {mask(text[at], text[:at], text[at + 1 :]) for at in range(9, 23)} == {
+        placeholder("password", "hunter2hunter2")
+    }
 
 
 def test_complete_secrets_are_masked_as_usual() -> None:

@@ -11,7 +11,7 @@ from django.core.files.uploadhandler import FileUploadHandler
 from django.http.multipartparser import MultiPartParserError
 from django.test import RequestFactory
 
-from agentops.base.http.upload_handler import MEMORY_BYTES, NamelessFileHandler
+from agentops.base.http.request_bodies import MEMORY_BYTES, NamelessFileHandler
 
 BEGIN = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentops.base.http.csv_rows import csv_cell
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
 
 SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
 BEFORE = (

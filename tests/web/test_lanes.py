@@ -14,9 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from pytest_django import Settings
 
-from agentops.base.http.lanes import Lanes
+from agentops.base.fair_shares import Lanes
 from agentops.base.http.threaded import ThreadedDjango
-from tests.support.accounts import make_person, session_of
+from tests.support.factories import make_person, session_of
 
 MINE = [(b"authorization", b"Bearer mine")]
 OTHER = [(b"host", b"localhost"), (b"authorization", b"Bearer other")]

@@ -15,12 +15,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from agentops.accounts.models import ApiKey, AuditEntry
-from agentops.base.http.forwarded import ForwardedClient
+from agentops.base.http.request_origins import ForwardedClient
 from agentops.base.http.threaded import ThreadedDjango
-from agentops.mcp_server.api_access import LocalApi, act
-from agentops.mcp_server.bounds import MAX_RESULT
+from agentops.mcp_server.api_access import LocalApi, post
+from agentops.mcp_server.api_tool import MAX_RESULT
 from runs.models import AgentRun, AgentRunToolCall
-from tests.support.accounts import with_key
 from tests.support.factories import (
     drive,
     make_agent,
@@ -28,9 +27,10 @@ from tests.support.factories import (
     make_project,
     make_run,
     make_waiting,
+    with_key,
 )
-from tests.support.secret_canaries import TEXT, add_rules, seen_in
-from tests.support.web.server import WebThread
+from tests.support.secret_samples import TEXT, add_rules, seen_in
+from tests.support.web_server import WebThread
 
 READING = {
     *("list_projects", "list_agents", "list_runs", "search", "get_run", "list_messages", "get_message"),
@@ -76,10 +76,14 @@ def run(web: WebThread) -> AgentRun:
 def test_coding_agent_reads_a_run(web: WebThread, run: AgentRun) -> None:
     key, one = with_key(run.project, "read"), {"run_id": str(run.pk)}
     listed, got, messages, tools, events = calls(
-        web, key, ("list_runs", {"status": ["paused"], "created_after": "1h"}), ("get_run", one),
+        web,
+        key,
+        ("list_runs", {"status": ["paused"], "created_after": "1h"}),
+        ("get_run", one),
         ("list_messages", {**one, "limit": 2}),
-        ("list_tool_calls", {**one, "status": ["error"]}), ("list_events", {**one, "limit": 3}),
-    )  # fmt: skip
+        ("list_tool_calls", {**one, "status": ["error"]}),
+        ("list_events", {**one, "limit": 3}),
+    )
 
     assert [row["id"] for row in listed[1]["results"]] == [str(run.pk)]
     assert (got[1]["run"]["status_reason"], got[1]["last_seq"]) == ("max_steps", run.log.last_seq)
@@ -92,10 +96,12 @@ def test_coding_agent_reads_a_run(web: WebThread, run: AgentRun) -> None:
     assert (events[1]["results"][-1]["seq"], events[1]["next_after_seq"]) == (3, 3)
 
     more, call, end = calls(
-        web, key, ("list_messages", {**one, "cursor": messages[1]["next_cursor"]}),
+        web,
+        key,
+        ("list_messages", {**one, "cursor": messages[1]["next_cursor"]}),
         ("get_tool_call", {**one, "call_id": tools[1]["results"][0]["id"]}),
         ("list_messages", {**one, "limit": 2, "from_end": True, "max_text": 50}),
-    )  # fmt: skip
+    )
     assert more[1]["results"][0]["position"] == 3
     assert "has not been read yet" in call[1]["output"]
     last = run.messages.order_by("-position")[0]
@@ -234,9 +240,15 @@ def test_key_reads_only_its_project_and_nothing_once_revoked(web: WebThread, run
     one = {"run_id": str(run.pk)}
     slug = run.project.slug
     hidden = calls(
-        web, foreign, ("get_run", one), ("get_run", one | {"project": slug}), ("list_runs", {"project": slug}),
-        ("search", {"q": "update"}), ("stop_run", one), query="?allow_writes=true",
-    )  # fmt: skip
+        web,
+        foreign,
+        ("get_run", one),
+        ("get_run", one | {"project": slug}),
+        ("list_runs", {"project": slug}),
+        ("search", {"q": "update"}),
+        ("stop_run", one),
+        query="?allow_writes=true",
+    )
     assert [document.get("code") for _, document in hidden] == [
         *("run_not_found", "project_not_found", "project_not_found", None, "run_not_found")
     ]
@@ -251,7 +263,8 @@ def test_key_reads_only_its_project_and_nothing_once_revoked(web: WebThread, run
 def test_responses_have_the_headers_of_the_site(web: WebThread) -> None:
     key = with_key(make_project(), "read") | {"Accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    expected = {*httpx.get(f"{web.url}/api/nowhere").headers} - {"content-encoding", "content-type", "vary"}
+    of_the_api = {"agentops-version", "content-encoding", "content-type", "vary"}
+    expected = {*httpx.get(f"{web.url}/api/nowhere").headers} - of_the_api
     assert {"content-security-policy", "x-request-id", "x-frame-options", "permissions-policy"} <= expected
     with httpx.Client(base_url=web.url, headers=key) as client:
         answers = [
@@ -287,8 +300,10 @@ def test_site_behind_an_https_proxy_responds(settings) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     site = ForwardedClient(ThreadedDjango(), ["*"])
     headers = with_key(make_project("alpha"), "read") | {
-        "Accept": "application/json, text/event-stream", "X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https",
-    }  # fmt: skip
+        "Accept": "application/json, text/event-stream",
+        "X-Forwarded-For": "192.0.2.1",
+        "X-Forwarded-Proto": "https",
+    }
     params = {"name": "list_projects", "arguments": {}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
@@ -305,8 +320,9 @@ def test_site_behind_an_https_proxy_responds(settings) -> None:
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"x" * (2 << 20), b'{"jsonrpc":"2.0","id":1}', b"\xff"])
 def test_invalid_request_is_refused(web: WebThread, body: bytes) -> None:
     headers = with_key(make_project(), "read") | {
-        "Accept": "application/json, text/event-stream", "Content-Type": "application/json",
-    }  # fmt: skip
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
     answer = httpx.post(f"{web.url}/mcp", content=body, headers=headers)
 
     assert 400 <= answer.status_code < 500
@@ -318,7 +334,7 @@ def test_invalid_request_is_refused(web: WebThread, body: bytes) -> None:
 def test_actions_of_the_mcp_command_are_audited_as_a_command() -> None:
     run = make_run(make_agent())
 
-    stopped = asyncio.run(act(LocalApi(), f"projects/{run.project.slug}/agent-runs/{run.pk}/stop", {}))
+    stopped = asyncio.run(post(LocalApi(), f"projects/{run.project.slug}/agent-runs/{run.pk}/stop", {}))
 
     entry = AuditEntry.objects.get(action="run.stopped")
     assert (stopped["status"], entry.actor[:4], entry.door) == ("stopped", "cli:", "command")

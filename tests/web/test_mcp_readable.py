@@ -38,6 +38,9 @@ def test_message_has_only_the_content_of_its_parts() -> None:
     row = {"id": "m", "position": 1, "role": "user", "step_number": 1, "created_at": "now", "rolled_back_at": "then"}
     shown = readable.message(row | {"content": {"parts": parts, "kind": "request"}}, 50)
 
+    assert "finish_reason" not in shown
+    cut = readable.message(row | {"role": "assistant", "finish_reason": "length", "content": None}, 50)
+    assert cut["finish_reason"] == "length"
     assert shown["rolled_back"] is True
     assert shown["parts"] == [
         {"text": ["Look:", "[image/png]"]},

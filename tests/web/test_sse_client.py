@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.web.event_stream import Follower, Malformed, Message, Parser, ask
+from tests.support.stream_clients import Follower, Malformed, Message, Parser, ask
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
 Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]

@@ -15,9 +15,9 @@ from agentops.base.http import strict_json
 from agentops.base.http.strict_json import FILE, Limits, NotJson, parse
 from runs.fixtures import text_files
 from runs.fixtures.text_files import FixtureError
-from runs.management.agent.input_files import read_definition
-from tests.support.api.bad_json import MIB, REFUSED
-from tests.support.growth import TRIES, cpu_s
+from runs.management.agent.arguments import read_definition
+from tests.support.api import MIB, REFUSED
+from tests.support.timing import TRIES, cpu_s
 
 
 def refusal(data: bytes | str, limits: Limits = strict_json.BODY) -> NotJson:

@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 from pydantic import ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from timeline.events import child, command, flow, hook, llm, message, notice, retry, run, tool, work
-from timeline.events.base import REGISTRY, Payload, Show, kind_of, types_that
-from timeline.events.vocabulary import EVENT_TYPES, EventType, is_custom
+from timeline.events import flow, llm, notice, run, tool, work
+from timeline.events.base import EVENT_TYPES, REGISTRY, EventType, Payload, Show, is_custom, kind_of, types_that
 
 __all__ = [
     "CHUNK_TYPES",
@@ -39,7 +38,7 @@ __all__ = [
 JSON: TypeAlias = JsonValue
 
 # Importing the families fills the registry. Fail at import if a type has no payload class.
-FAMILIES = (run, message, llm, retry, tool, hook, command, notice, work, child, flow)
+FAMILIES = (run, llm, tool, notice, work, flow)
 if REGISTRY.keys() != EVENT_TYPES:
     raise RuntimeError(f"event types without a payload class: {sorted(EVENT_TYPES - REGISTRY.keys())}")
 
@@ -47,8 +46,11 @@ TERMINAL_TYPES = types_that(lambda kind: kind.is_terminal)
 RESERVED_TYPES = types_that(lambda kind: kind.is_reserved)
 CHUNK_TYPES = types_that(lambda kind: kind.is_chunk)
 
+#: Maximum entries of an `errors` list.
 MAX_PROBLEMS = 20
+#: Maximum characters of a sender's text that an error repeats.
 MAX_ECHO = 64
+#: The type of a pydantic error → the error code. The code of other types is `invalid_value`.
 _CODES = {"extra_forbidden": "unknown_field", "missing": "required"}
 
 
@@ -95,14 +97,14 @@ class InvalidPayload(ValueError):
 def validate(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
     """Validate the payload of a sender and return its JSON form: in snake case, without default values.
 
-    Raise UnknownEventType or InvalidPayload.
+    Raises `UnknownEventType` or `InvalidPayload`.
     """
-    return _lean(parse(type_, payload), type_)
+    return _without_defaults(parse(type_, payload), type_)
 
 
 def dump(payload: Payload) -> tuple[str, dict[str, JSON]]:
     """Return the type and the JSON form of a payload object, without default values."""
-    return payload.event_type, _lean(payload, payload.event_type)
+    return payload.event_type, _without_defaults(payload, payload.event_type)
 
 
 def describe(type_: str, payload: Mapping[str, object]) -> str:
@@ -111,26 +113,26 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
     Never raises, so that payloads stored under older rules remain readable.
     """
     try:
-        event_class = parse(type_, payload)
+        parsed = parse(type_, payload)
     except (UnknownEventType, InvalidPayload):
         message = payload.get("message") if isinstance(payload, Mapping) else None
         return message if isinstance(message, str) and message else type_
-    if event_class.message:
-        return event_class.message
-    return f"{event_class.describe()} {type_}" if isinstance(event_class, Custom) else event_class.describe()
+    if parsed.message:
+        return parsed.message
+    return f"{parsed.describe()} {type_}" if isinstance(parsed, Custom) else parsed.describe()
 
 
 def wire_fields(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
     """Return the fields that the wire form adds to a payload: `message`, and a summary of tool calls.
 
-    Fields that are unknown in payloads stored under older rules are null.
+    A field of the summary is null if the payload does not contain it.
     """
     added: dict[str, JSON] = {} if "message" in payload else {"message": describe(type_, payload)}
     return added | tool.summary(payload) if type_ in (EventType.TOOL_START, EventType.TOOL_END) else added
 
 
 def parse(type_: str, payload: Mapping[str, object]) -> Payload:
-    """Return the payload of a sender as an object. Raise UnknownEventType or InvalidPayload."""
+    """Return the payload of a sender as an object. Raises `UnknownEventType` or `InvalidPayload`."""
     cls = REGISTRY.get(type_)
     if cls is None:
         if not is_custom(type_):
@@ -146,12 +148,15 @@ def parse(type_: str, payload: Mapping[str, object]) -> Payload:
     return parsed
 
 
-def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
+def _without_defaults(payload: Payload, type_: str) -> dict[str, JSON]:
+    """Return the JSON form of a payload object, without default values. Raises `InvalidPayload` if it is too deep."""
     try:
-        lean: dict[str, JSON] = payload.__pydantic_serializer__.to_python(payload, mode="json", exclude_defaults=True)
-    except ValueError:  # PydanticSerializationError, or one without a class of its own
+        document: dict[str, JSON] = payload.__pydantic_serializer__.to_python(
+            payload, mode="json", exclude_defaults=True
+        )
+    except ValueError:  # PydanticSerializationError or a plain ValueError
         raise InvalidPayload(type_, [PayloadFault("", "json_too_deep", "nested too deeply")]) from None
-    return lean
+    return document
 
 
 def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[PayloadFault]:

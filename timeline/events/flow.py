@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, EventKind, Family, Millis, Payload, because, number, seconds, sentence
-from timeline.events.vocabulary import EventType
+from timeline.events.base import (
+    Count,
+    EventKind,
+    EventType,
+    Family,
+    Millis,
+    Payload,
+    because,
+    number,
+    seconds,
+    sentence,
+)
 
 FLOW = Family("flow", "Flows", icon="run")
 
@@ -27,7 +37,7 @@ class FlowStarted(Payload):
 
 @EventKind(EventType.FLOW_RESUMED, FLOW)
 class FlowResumed(Payload):
-    """A flow was resumed. `nodes` were running and are run again."""
+    """A flow was resumed. `nodes` were running at the pause and run again."""
 
     nodes: list[str] | None = None
     by: str | None = None

@@ -1,4 +1,4 @@
-"""Payloads of model calls: start, streamed text, end."""
+"""Payloads of the conversation: model calls with their streamed text, and messages that were added."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 from timeline.events.base import (
     Count,
     EventKind,
+    EventType,
     Family,
     Millis,
     Money,
@@ -21,7 +22,7 @@ from timeline.events.base import (
     seconds,
     sentence,
 )
-from timeline.events.vocabulary import EventType
+from timeline.reasons import FINISH_LABELS
 
 MODEL = Family("llm", "Model calls", icon="assistant", show=Show.MESSAGES)
 
@@ -86,7 +87,7 @@ class LlmThinking(Payload):
 
 
 class ToolRequest(BaseModel):
-    """A requested tool call, as reported by an external runner, by the names of its provider or of this vocabulary."""
+    """A requested tool call from an external runner, with the field names of its provider or of this vocabulary."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
@@ -101,8 +102,11 @@ class LlmTurnEnd(Payload):
 
     `tool_calls` is a number from the engine, and the list of calls from external runners. `cost_source` is absent if
     the cost was computed from published prices. `tier` is what changes the price, such as `fast` or `batch`.
+    `finish_reason` is `stop`, `tool_call`, `length` (the answer was cut off), `content_filter` (it was refused) or
+    `error`; runners may send the word of any provider.
     `cache_write_1h_tokens` are part of `cache_write_tokens`. `repeated`: the call was copied from or to another run,
-    which counts it, so the event has neither tokens nor a cost.
+    which counts it, so the event has neither tokens nor a cost. `continues`: these are further parts of the answer
+    before, which its program wrote later, such as its tool calls.
     """
 
     attempt: Count | None = None
@@ -123,11 +127,13 @@ class LlmTurnEnd(Payload):
     thinking: str | None = None
     usage: dict[str, JsonValue] | None = None
     repeated: bool | None = None
+    continues: bool | None = None
 
     def describe(self) -> str:
         calls = len(self.tool_calls) if isinstance(self.tool_calls, list) else self.tool_calls
         requested = number(calls, "tool call") if calls else None
-        return sentence("Model answered", requested and f"with {requested}", seconds(self.duration_ms))
+        fault = because(FINISH_LABELS.get(self.finish_reason or ""))
+        return sentence("Model answered", requested and f"with {requested}", seconds(self.duration_ms), fault)
 
 
 @EventKind(EventType.LLM_TURN_ABANDONED, MODEL, ends_card=True, log_level=WARNING)
@@ -196,3 +202,35 @@ class LlmUsageMoved(Payload):
     def describe(self) -> str:
         where = "in this run" if self.counted == "here" else f"in the run {self.run_id}"
         return sentence("The usage of", number(self.calls, "model call"), f"is counted {where} from now on")
+
+
+MESSAGE = Family("message", "Messages", icon="user", show=Show.MESSAGES)
+
+#: Role → the beginning of the sentence about an added message.
+_SPEAKERS = {
+    "system": "System message",
+    "user": "User message",
+    "assistant": "Assistant message",
+    "tool_result": "Tool result",
+}
+
+
+@EventKind(EventType.MESSAGE_ADDED, MESSAGE)
+class MessageAdded(Payload):
+    """A message was added to the conversation.
+
+    The engine sends a `preview`; external runners send the full `content`. `unknown_blocks`: the number of blocks in a
+    form that is not known, of which the message has the raw text.
+    """
+
+    role: Literal["system", "user", "assistant", "tool_result"]
+    position: Count | None = None
+    preview: str | None = None
+    truncated: bool = False
+    bytes: Count | None = None
+    unknown_blocks: Count | None = None
+    content: JsonValue = None
+
+    def describe(self) -> str:
+        size = number(self.bytes, "byte")
+        return sentence(_SPEAKERS[self.role], "added", size and f"({size})")

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from timeline.events.base import (
     Count,
     EventKind,
+    EventType,
     Family,
     Millis,
     Moment,
@@ -21,13 +22,12 @@ from timeline.events.base import (
     seconds,
     sentence,
 )
-from timeline.events.vocabulary import EventType
 from timeline.reasons import OPERATOR, REASON_LABELS, reason_label
 
 RUN = Family("run", "Run", icon="run")
 
-#: Waits that end when a policy resumes the run.
-_POLICY_WAITS = ("on_error", "on_dead")
+#: Reasons of waits that end when a policy resumes the run.
+_POLICY_WAITS = ("on_error", "on_dead", "on_cut", "on_refused")
 
 
 @EventKind(EventType.RUN_CREATED, RUN, status="queued")
@@ -83,7 +83,7 @@ class RunStarted(Payload):
 class RunPhase(Payload):
     """The status changed to one without its own event type, such as `queued` at the end of a slice.
 
-    `running` with the reason `reopened`: a further event came for a recorded run that had ended as abandoned.
+    `running` with the reason `reopened`: a further event came for an external run that had ended as abandoned.
 
     A runner may also describe its current work in any word, such as "planning", as `phase` or as `status`. The event is
     then stored with the status `running` and this word as `phase`.
@@ -177,9 +177,11 @@ class RunRolledBack(Payload):
 
 @EventKind(EventType.RUN_SESSION, RUN, is_reserved=True)
 class RunSession(Payload):
-    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: the run has earlier answers, but no transcript of them can be continued here, so the session is new.
-    `cause`: the reason, if known: `earlier_checkpoint`, because a fork omits what its origin did after the checkpoint.
+    """A worker opens a session of a command-line program.
+
+    `resumed`: the session whose transcript it continues. `lost`: the run has earlier answers, but no transcript of them
+    can be continued here, so the session is new. `cause`: the reason for that, if known: `earlier_checkpoint` if the
+    run was forked at a checkpoint, because the transcript also contains later steps.
     """
 
     session_id: str
@@ -189,14 +191,17 @@ class RunSession(Payload):
     cause: Name | None = None
 
     def describe(self) -> str:
-        how = self.resumed and f"continues {self.resumed}"
-        anew = "begins anew, because no transcript of the earlier steps can be continued" if self.lost else None
-        if anew and self.cause == "earlier_checkpoint":
-            anew = (
+        how = "begins"
+        if self.resumed:
+            how = f"continues {self.resumed}"
+        elif self.lost and self.cause == "earlier_checkpoint":
+            how = (
                 "begins anew with the user messages, because the run was forked at an earlier checkpoint, and the "
                 "transcript goes on after it"
             )
-        return sentence(f"Session {self.session_id} of {self.program}", how or anew or "begins")
+        elif self.lost:
+            how = "begins anew, because no transcript of the earlier steps can be continued"
+        return sentence(f"Session {self.session_id} of {self.program}", how)
 
 
 @EventKind(EventType.RUN_COMPLETED, RUN, status="completed", is_terminal=True)
@@ -244,5 +249,5 @@ class RunStopped(Payload):
 
 
 def _unless_by(actor: str | None, reason: str | None) -> str | None:
-    """Return a reason in parentheses, unless it only says that a person decided, and the sentence names the person."""
+    """Return the reason in parentheses. None if the actor is named and the reason only says that a person decided."""
     return None if actor and reason == OPERATOR else because(reason)

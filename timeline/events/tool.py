@@ -1,4 +1,4 @@
-"""Payloads of tool calls: start, output, end, and the resolution of an unknown outcome."""
+"""Payloads of tool calls: start, output, end, unknown outcome, and decisions of hooks, safety rules and approvers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, EventKind, Family, Millis, Moment, Name, Payload, Show, by, seconds, sentence
-from timeline.events.vocabulary import EventType
-from timeline.preview import preview
+from timeline.display import preview
+from timeline.events.base import (
+    Count,
+    EventKind,
+    EventType,
+    Family,
+    Millis,
+    Moment,
+    Name,
+    Payload,
+    Show,
+    because,
+    by,
+    seconds,
+    sentence,
+)
 
 TOOL = Family("tool", "Tool calls", icon="tool", show=Show.TOOLS)
 
-#: Bytes of the arguments in the summary of a call.
+#: Maximum bytes of the arguments in the summary of a call.
 SUMMARY_BYTES = 120
 
 
@@ -23,8 +36,9 @@ SUMMARY_BYTES = 120
 class ToolStart(Payload):
     """A tool call started. `arguments` is a preview from the engine, and complete from external runners.
 
-    A runner may omit `tool_name` if an answer has requested the call, or `call_id`: the oldest requested call of the
-    tool that has not started is meant, or else a new one. `inferred` says so; the stored event always has an ID.
+    A runner may omit `tool_name` if an answer has requested the call. Without `call_id`, the event belongs to the
+    oldest requested call of the tool that has not started, or else to a new call; the stored event then has an ID, and
+    `inferred` is set.
     """
 
     call_id: str = ""
@@ -33,7 +47,7 @@ class ToolStart(Payload):
     attempt: Count | None = None
     effect: str | None = None
     arguments: JsonValue = None
-    #: The beginning of the arguments, from a runner that does not send all of them.
+    #: The beginning of the arguments, from runners that do not send all of them.
     args_summary: str | None = None
 
     def describe(self) -> str:
@@ -46,7 +60,7 @@ class ToolStart(Payload):
 class ToolOutput(Payload):
     """Output of a running tool. If `late` is set, another worker has taken over the run and the output is discarded.
 
-    Without `call_id`, the oldest open call of the tool is meant; `inferred` says so.
+    Without `call_id`, the event belongs to the oldest open call of the tool, and `inferred` is set.
     """
 
     call_id: str | None = None
@@ -64,8 +78,9 @@ class ToolOutput(Payload):
 class ToolEnd(Payload):
     """A tool call ended.
 
-    The engine sends a `preview` of the output; external runners send the full `output`. Without `call_id`, the oldest
-    open call of the tool is meant, or a new one without any; `inferred` says so, and the stored event has an ID.
+    The engine sends a `preview` of the output; external runners send the full `output`. Without `call_id`, the event
+    belongs to the oldest open call of the tool, or to a new call if none is open; the stored event then has an ID, and
+    `inferred` is set.
     """
 
     call_id: str = ""
@@ -78,7 +93,7 @@ class ToolEnd(Payload):
     bytes: Count | None = None
     error: str | None = None
     output: JsonValue = None
-    #: The beginning of the call's arguments, so that a list can name the call without its start.
+    #: The beginning of the call's arguments, so that a list needs no start event to show them.
     args_summary: str | None = None
 
     def describe(self) -> str:
@@ -119,3 +134,101 @@ def summary(payload: Mapping[str, object]) -> dict[str, JsonValue]:
         "argsSummary": None if arguments is None else args_summary(arguments),
         "durationMs": cast("JsonValue", payload.get("duration_ms")),
     }
+
+
+HOOK = Family("hook", "Hooks", icon="hook", show=Show.TOOLS)
+SAFETY = Family("safety", "Safety rules", icon="denied", show=Show.TOOLS)
+APPROVAL = Family("approval", "Approvals", icon="hook", show=Show.TOOLS)
+
+_VERDICTS = {
+    "deny": "denied the call",
+    "ask": "asked for an approval",
+    "modify_args": "changed the arguments",
+    "allow": "allowed the call",
+    "stop": "stopped the run",
+    "system_message": "sent a system message",
+    "append_context": "added to the conversation",
+    "continue": "had no objection",
+}
+_REQUESTED_BY = {"rule": "by an approval rule", "tool": "by the tool itself"}
+
+
+@EventKind(EventType.HOOK_DECIDED, HOOK, is_reserved=True, is_outcome=True, denies_if={"verdict": ("deny",)})
+class HookDecided(Payload):
+    """A hook allowed, denied or changed a call. `diff` contains its changes to the arguments."""
+
+    hook: str | None = None
+    event: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    duration_ms: Millis | None = None
+    diff: JsonValue = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    #: Whether the hook failed. The verdict then depends on the kind of hook.
+    failed: bool = False
+
+    def describe(self) -> str:
+        act = _VERDICTS.get(self.verdict or "", f"decided: {self.verdict}" if self.verdict else "gave no verdict")
+        return sentence(f"Hook {self.hook or 'unnamed'} {act}", because(self.reason))
+
+
+@EventKind(EventType.SAFETY_BLOCK, SAFETY, is_failure=True, is_warning=True)
+class SafetyBlock(Payload):
+    """A safety rule blocked a call."""
+
+    code: str | None = None
+    reason: str | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Blocked", self.tool_name or "a call", because(self.reason or self.code))
+
+
+class _Approval(Payload):
+    """`arguments` are the exact arguments of the call, as displayed to the approver."""
+
+    call_id: str | None = None
+    tool_name: str | None = None
+    decision: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    arguments: JsonValue = None
+
+
+@EventKind(EventType.APPROVAL_REQUESTED, APPROVAL, is_wait=True)
+class ApprovalRequested(_Approval):
+    """A call waits for approval."""
+
+    def describe(self) -> str:
+        requester = self.by or ""
+        named = f"by the hook {requester.removeprefix('hook:')}" if requester.startswith("hook:") else by(self.by)
+        return sentence(
+            "Approval requested",
+            self.tool_name and f"for {self.tool_name}",
+            _REQUESTED_BY.get(requester, named),
+            because(self.reason),
+        )
+
+
+@EventKind(
+    EventType.APPROVAL_RESOLVED, APPROVAL, updates_call=True, denies_if={"decision": ("denied", "expired", "cancelled")}
+)
+class ApprovalResolved(_Approval):
+    """A call was approved or denied, or its approval expired or was cancelled.
+
+    `diff` contains the approver's changes to the arguments. `always`: the approval also applies to all later calls of
+    the tool in the run.
+    """
+
+    diff: JsonValue = None
+    always: bool = False
+
+    def describe(self) -> str:
+        tool = self.tool_name or "a call"
+        if self.decision == "expired":
+            return f"Approval of {tool} expired without a decision"
+        if self.decision == "cancelled":
+            return f"Approval of {tool} cancelled: the run was paused or stopped"
+        return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

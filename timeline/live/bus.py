@@ -23,8 +23,9 @@ from django_eventstream.views import Listener, get_listener_manager
 from timeline import notify
 
 log = logging.getLogger(__name__)
+#: The first and the longest pause before reconnecting to Redis. The pause doubles each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-#: The forms of notifications, by their channels (timeline.notify).
+#: The forms of the values of notifications (timeline.notify), by their channels.
 RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HOLDER = re.compile(rb"(user|key):[0-9a-f-]{1,36}")
 SEQ = re.compile(rb"[0-9]{1,19}")
@@ -41,7 +42,10 @@ class ChannelManager(DefaultChannelManager):  # type: ignore[misc]
 
 
 class Bus:
-    """The notifications of one event loop. `listen` and `leave` run on the loop; notifications come from any thread."""
+    """Delivers notifications to the listeners of one event loop.
+
+    Call `listen` and `leave` on that loop. Notifications may come from any thread.
+    """
 
     def __init__(self, on_connected: Callable[[], None], on_rights_changed: Callable[[str], None]) -> None:
         #: Called on the loop after each (re)connection to Redis, because notifications may have been missed.
@@ -50,7 +54,7 @@ class Bus:
         self._on_rights_changed = on_rights_changed
         self._listener_counts: Counter[str] = Counter()
         self._pubsub: redis.client.PubSub | None = None
-        self._stop = notify.subscribe(_pass_on)
+        self._unsubscribe = notify.subscribe(_notify_listeners)
         self._task = asyncio.create_task(self._supervise(settings.REDIS_URL)) if settings.REDIS_URL else None
 
     async def listen(self, channel: str) -> Listener:
@@ -79,27 +83,27 @@ class Bus:
 
     async def close(self) -> None:
         """Disconnect from Redis and stop all notifications."""
-        self._stop()
+        self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _supervise(self, url: str) -> None:
         """Listen to Redis and reconnect as needed. Without a connection, the hub only polls."""
-        pause, down = FIRST_PAUSE_S, False
+        pause, was_down = FIRST_PAUSE_S, False
         while True:
             try:
                 async with _connect(url) as client, client.pubsub() as pubsub:
                     await self._subscribe(pubsub)
-                    pause, down = FIRST_PAUSE_S, False
+                    pause, was_down = FIRST_PAUSE_S, False
                     await self._receive(pubsub)
             except Exception as error:  # if the supervisor ended, streams would depend on polling alone
-                if not down:
+                if not was_down:
                     log.warning(
                         "live: Redis at REDIS_URL does not answer (%s); polling the database every second",
                         type(error).__name__,
                     )
-                down = True
+                was_down = True
             finally:
                 self._pubsub = None
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, guards nothing
@@ -111,8 +115,8 @@ class Bus:
         while (wanted := {notify.ACCESS, *self._listener_counts}) != subscribed:
             if missing := wanted - subscribed:
                 await pubsub.subscribe(*(notify.PREFIX + channel for channel in missing))
-            if left := subscribed - wanted:
-                await pubsub.unsubscribe(*(notify.PREFIX + channel for channel in left))
+            if unwanted := subscribed - wanted:
+                await pubsub.unsubscribe(*(notify.PREFIX + channel for channel in unwanted))
             subscribed = wanted
         self._pubsub = pubsub  # from here on, `listen` and `leave` subscribe and unsubscribe
         self._on_connected()
@@ -123,19 +127,19 @@ class Bus:
             if message is None:
                 continue
             channel = message["channel"].decode().removeprefix(notify.PREFIX)
-            value = _checked(channel, message["data"])
+            value = _validated(channel, message["data"])
             if value is None:
                 log.warning("live: dropped a message from Redis that is no notification")
             elif channel == notify.ACCESS:
                 self._on_rights_changed(value)
             else:
-                _pass_on(channel, value)
+                _notify_listeners(channel, value)
 
 
-def _checked(channel: str, data: bytes) -> str | None:
+def _validated(channel: str, data: bytes) -> str | None:
     """Return the value of a notification; None unless it has the form of its channel.
 
-    Redis is not trusted: values of a project's channel are passed on to browsers.
+    Redis is not trusted, and browsers receive the values of a project's channel.
     """
     form = HOLDER if channel == notify.ACCESS else RUN_ID if channel.startswith("project:") else SEQ
     return data.decode() if form.fullmatch(data) else None
@@ -145,8 +149,8 @@ def _connect(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, socket_connect_timeout=2, health_check_interval=5)
 
 
-def _pass_on(channel: str, value: str) -> None:
-    """Notify the listeners of this process. Called for every append, so channels without listeners return at once."""
+def _notify_listeners(channel: str, value: str) -> None:
+    """Notify the listeners of this process. Each append calls this, so it must be fast for a channel without any."""
     manager = get_listener_manager()
     if channel not in manager.listeners_by_channel:
         return

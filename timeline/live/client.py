@@ -8,54 +8,32 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator
-from typing import Protocol
 
 from django.db import Error
 
-from timeline.access import Permit
-from timeline.live.cursor import StreamCursor
+from timeline.live.access_watch import Permit
 from timeline.live.log_reader import LogReader
-from timeline.live.rendering import JSON, Item, Rendering, encode_notice
-from timeline.live.response import LogStream
-from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
+from timeline.live.streams import JSON, Item, LogStream, StreamCursor, encode_notice
+from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Track
 
 log = logging.getLogger(__name__)
+#: A client that gets no frame for this time gets a heartbeat.
 HEARTBEAT_S = 15.0
-#: A comment. No empty line follows it: some clients would take that for the end of an event without data.
+#: An SSE comment. No empty line follows it, because some clients would read an event without data.
 HEARTBEAT = b": still here\n"
-#: A stream ends after 80 to 100 % of this time and is reopened by the client, so that deployments need not wait.
+#: A stream ends after 80 to 100 % of this time, and its client reopens it. So deployments need not wait for streams.
 MAX_AGE_S = 600.0
-#: A client that receives nothing for this long is disconnected. It reconnects with its cursor.
+#: A client that does not accept a frame for this long is disconnected. It reconnects with its cursor.
 SLOW_S = 15.0
-#: A client whose access was revoked is disconnected after this long, even if it receives nothing.
+#: A client whose access was revoked is disconnected after this time, even if it does not accept the notice.
 LINGER_S = 1.0
 #: The range of a browser's reconnection delay in milliseconds, to spread reconnections after a restart.
 RETRY_MS = (1000, 5000)
 
 
 def retry_line() -> bytes:
-    """Return the beginning of a stream: the client's delay before it reconnects. No empty line follows it either."""
+    """Return the beginning of a stream: the delay before the client reconnects. No empty line follows it either."""
     return b"retry: %d\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
-
-
-class Feed(Protocol):
-    """The source of a client's frames."""
-
-    @property
-    def topic(self) -> Topic: ...
-
-    async def take(self) -> bytes:
-        """Return the next frame, or nothing if nothing is new."""
-
-    @property
-    def last_frame(self) -> bytes | None:
-        """The last frame, possibly empty, if the stream is complete. Otherwise None."""
-
-    @property
-    def rendering(self) -> Rendering: ...
-
-    def close(self) -> None:
-        """Release the feed."""
 
 
 class Client:
@@ -73,7 +51,7 @@ class Client:
         self.sending_since: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the client has to be woken without news of its topic."""
+        """Return whether the client must be woken although its topic has no news."""
         return now >= self.beat_at or self.is_old(now) or self.is_draining or self.revoked_at is not None
 
     def is_old(self, now: float) -> bool:
@@ -94,7 +72,11 @@ class Client:
         return self.sending_since is not None and now - self.sending_since > SLOW_S
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield everything to send. The client reconnects with its cursor after the end."""
+        """Yield the frames to send until the stream ends.
+
+        Clients that reopen streams (`Rendering.is_reopened`) then reconnect with their cursor, except after the notices
+        `end` and `auth-revoked`.
+        """
         yield retry_line()
         while True:
             if self.revoked_at is not None:
@@ -129,8 +111,7 @@ class Client:
 
 
 class LogFeed:
-    """The events of a log after a cursor, from the topic's buffer or, if it does not reach back far enough, from the
-    database."""
+    """The events of a log after a cursor: from the topic's buffer, and older ones from the database."""
 
     def __init__(self, stream: LogStream, topic: LogTopic, reader: LogReader) -> None:
         self.topic = topic
@@ -142,7 +123,7 @@ class LogFeed:
         self._ended = stream.ended
         self._last_seq = stream.last_seq
         behind = stream.last_seq - self.cursor
-        #: Whether the cursor is invalid for this log, for example after a restore.
+        #: Whether the cursor is invalid for this log, such as after a restore.
         self._is_cursor_invalid = behind < 0 or not stream.cursor.is_valid_in(topic.incarnation)
         self._is_too_far_behind = self.rendering.max_behind is not None and behind > self.rendering.max_behind
         self._is_page_reloading = False
@@ -152,7 +133,7 @@ class LogFeed:
         self._page: list[Item] = []
 
     async def take(self) -> bytes:
-        """Return the next frame of events."""
+        """Return the next frame of events; empty if there is nothing new."""
         if self._is_closed or self._is_page_reloading or self.topic.is_deleted:
             return b""
         if self._is_cursor_invalid or self._is_too_far_behind or self._rewinds != self.topic.rewinds:
@@ -175,7 +156,10 @@ class LogFeed:
 
     @property
     def last_frame(self) -> bytes | None:
-        """The event `end` after the last event of an ended log, or `stream-reset` for a deleted log."""
+        """The last frame, possibly empty, if the client has received everything. None if the stream continues.
+
+        It is the notice `end` after the last event of an ended log, or `stream-reset` for a deleted log.
+        """
         if self._is_closed or self._is_page_reloading:
             return b""
         if self.topic.is_deleted:
@@ -190,9 +174,9 @@ class LogFeed:
         self.topic.unfollow(self._track)
 
     def _reset(self) -> bytes:
-        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads.
+        """Return the notice `stream-reset`, and start over: API clients then get all events, and a page reloads.
 
-        A stream that its client does not reopen ends.
+        A stream that its client does not reopen ends instead.
         """
         reset = self._reset_event()
         self._is_closed = not self.rendering.is_reopened
@@ -211,6 +195,7 @@ class LogFeed:
 class ProjectFeed:
     """The IDs of a project's runs that changed since the stream was opened."""
 
+    #: The stream never ends by itself.
     last_frame = None
     rendering = JSON
 
@@ -219,10 +204,14 @@ class ProjectFeed:
         self._position = topic.position
 
     async def take(self) -> bytes:
-        """Return one event `run` for each changed run."""
+        """Return one event `run` for each changed run; empty without any."""
         run_ids = self.topic.ids_since(self._position)
         self._position = self.topic.position
         return b"".join(encode_notice("run", run_id, None) for run_id in run_ids)
 
     def close(self) -> None:
         """Do nothing: the feed holds no resources."""
+
+
+#: The source of a client's frames.
+Feed = LogFeed | ProjectFeed

@@ -15,21 +15,21 @@ from django.conf import settings
 from django.db import Error
 
 from agentops.base.refusals import Refusal
-from timeline.access import Permit
-from timeline.live.access_watch import AccessWatch
+from timeline.live.access_watch import AccessWatch, Permit
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
 from timeline.live.log_reader import LogReader
-from timeline.live.response import EventStreamResponse, LogStream, ProjectStream
+from timeline.live.streams import EventStreamResponse, LogStream, ProjectStream
 from timeline.live.topic import LogTopic, ProjectTopic, Topic
 from timeline.notify import log_channel, project_channel
 
 log = logging.getLogger(__name__)
+#: Seconds between looks for clients that are due or blocked.
 TICK_S = 1.0
-#: Seconds between polls for events of other processes. Without Redis, polling is the only source.
-POLL_S, UNTOLD_POLL_S = 1.0, 0.3
-#: The poll interval for lists of runs: new runs, and runs whose status changed.
-UNTOLD_RUNS_S = 0.5
+#: Seconds between polls for events of other processes, with Redis and without it.
+POLL_S, POLL_WITHOUT_REDIS_S = 1.0, 0.3
+#: Seconds between polls for new runs and runs whose status changed. With Redis, there are no such polls.
+POLL_RUNS_S = 0.5
 READ_THREADS = 2
 
 
@@ -60,18 +60,19 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._watch = AccessWatch(self._on_revoked)
         self._bus = Bus(self._wake_all, self._watch.check_holder)
-        poll_s = POLL_S if settings.REDIS_URL else UNTOLD_POLL_S
+        poll_s = POLL_S if settings.REDIS_URL else POLL_WITHOUT_REDIS_S
         self._clocks = [
             asyncio.create_task(_every(TICK_S, self._tick)),
             asyncio.create_task(_every(poll_s, self._poll_heads)),
         ]
-        #: Known logs at the last poll, by project.
+        #: Project → its recent logs at the last poll.
         self._recent: dict[UUID, set[UUID]] = {}
-        #: At the last poll: the row ID of the newest event, and how many runs each list was notified of.
+        #: The row ID of the newest event at the last poll.
         self._newest_event: int | None = None
-        self._told: dict[UUID, int] = {}
+        #: Project → the position of its topic at the last poll.
+        self._positions: dict[UUID, int] = {}
         if not settings.REDIS_URL:
-            self._clocks.append(asyncio.create_task(_every(UNTOLD_RUNS_S, self._poll_runs)))
+            self._clocks.append(asyncio.create_task(_every(POLL_RUNS_S, self._poll_runs)))
 
     @asynccontextmanager
     async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
@@ -127,6 +128,7 @@ class Hub:
             raise TooMany(problem, code="no_place", status=503)
 
     async def _feed(self, stream: EventStreamResponse) -> Feed:
+        """Return the feed of a stream, and count it as a client of its topic."""
         # Serialised, so that two clients of the same log share one topic.
         async with self._opening:
             if isinstance(stream, ProjectStream):
@@ -167,6 +169,7 @@ class Hub:
         topic.task = asyncio.create_task(topic.run())
 
     async def _leave(self, topic: Topic) -> None:
+        """Remove a client from its topic, and end the topic after its last client."""
         topic.clients -= 1
         async with self._opening:
             [channel] = topic.listener.channels
@@ -178,6 +181,7 @@ class Hub:
             await self._bus.leave(topic.listener)
 
     def _wake_all(self) -> None:
+        """Check all permits and read all topics, because notifications may have been missed."""
         self._watch.check_all()
         for topic in self._topics.values():
             topic.wake_reader()
@@ -221,30 +225,31 @@ class Hub:
             await self._note_new_logs(topics)
             await self._note_moves(topics)
         else:
-            self._recent, self._newest_event, self._told = {}, None, {}
+            self._recent, self._newest_event, self._positions = {}, None, {}
 
     async def _note_new_logs(self, topics: dict[UUID, ProjectTopic]) -> None:
+        """Notify lists of the runs created since the last poll, except runs already notified."""
         self._recent = {project_id: known for project_id, known in self._recent.items() if project_id in topics}
-        found = await self._reader.new_logs(list(topics))
+        projects = await self._reader.new_logs(list(topics))
         for project_id, topic in topics.items():
-            ids = {log_id for log_id, project in found.items() if project == project_id}
+            ids = {log_id for log_id, project in projects.items() if project == project_id}
             if project_id in self._recent:
-                news = [str(log_id) for log_id in sorted(ids - self._recent[project_id])]
-                topic.note([run_id for run_id in news if not topic.has_told(run_id)])
+                new_ids = [str(log_id) for log_id in sorted(ids - self._recent[project_id])]
+                topic.note([run_id for run_id in new_ids if not topic.was_notified(run_id)])
             self._recent[project_id] = ids
 
     async def _note_moves(self, topics: dict[UUID, ProjectTopic]) -> None:
         """Notify lists of runs whose status changed since the last poll, except runs already notified."""
         self._newest_event, moved = await self._reader.moves(list(topics), self._newest_event)
         for project_id, topic in topics.items():
-            told = set(topic.ids_since(self._told.get(project_id, topic.position)))
+            notified = set(topic.ids_since(self._positions.get(project_id, topic.position)))
             ids = [str(log_id) for log_id, project in moved.items() if project == project_id]
-            topic.note([run_id for run_id in ids if run_id not in told])
-        self._told = {project_id: topic.position for project_id, topic in topics.items()}
+            topic.note([run_id for run_id in ids if run_id not in notified])
+        self._positions = {project_id: topic.position for project_id, topic in topics.items()}
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
-    """Call `act` periodically. Exceptions are logged, so that the task never ends."""
+    """Call `act` periodically, without end. Errors are only logged."""
     while True:
         await asyncio.sleep(seconds)
         try:

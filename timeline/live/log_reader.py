@@ -12,18 +12,19 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connections
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, OuterRef
 
-from agentops.accounts import incarnations
+from agentops.accounts.models import audit_models
 from agentops.base import database_clock
-from timeline import log
-from timeline.live.rendering import Item, Rendering
+from timeline import log, reading
+from timeline.live.streams import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
 T = TypeVar("T")
-#: New logs are searched for among the logs of the last 60 s, at most 500: the transaction that creates one may take a
-#: while.
-RECENT_S, MAX_RECENT = 60.0, 500
+#: New logs are searched among the logs with IDs of the last 60 s: the transaction that creates a log may take a while.
+RECENT_S = 60.0
+#: Maximum logs, or events, that one search reads.
+MAX_RECENT = 500
 #: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
 IDLE_CONNECTION_S = 0.25
 
@@ -45,16 +46,16 @@ class LogReader:
 
     async def heads(self, log_ids: Sequence[UUID]) -> tuple[int, dict[UUID, int]]:
         """Return the incarnation of the database, and the last seq of each existing log."""
-        return await self._submit(lambda: (incarnations.current(), _heads(log_ids)))
+        return await self._submit(lambda: (audit_models.current_incarnation(), _heads(log_ids)))
 
     async def new_logs(self, project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
         """Return the recently created logs of some projects, with the project of each."""
         return await self._submit(lambda: _new_logs(project_ids))
 
     async def moves(self, project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UUID, UUID]]:
-        """Return the row ID of the newest event, and the logs with a run event after `after`, with the project of each.
+        """Return the row ID of the newest event read, and each log with a `run.` event after `after`, with its project.
 
-        With `after` None, return only the ID.
+        With `after` None, no logs are returned.
         """
         return await self._submit(lambda: _moves(project_ids, after))
 
@@ -86,6 +87,7 @@ class LogReader:
 
 
 def _answer(answer: Future[T], read: Callable[[], T]) -> None:
+    """Set the result of a read, or its exception."""
     if not answer.set_running_or_notify_cancel():
         return  # the client has disconnected
     try:
@@ -109,7 +111,7 @@ def _new_logs(project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 
 def _moves(project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UUID, UUID]]:
-    newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    newest = reading.newest_event()
     if after is None or newest <= after:
         return newest, {}
     # On PostgreSQL, an event that commits after an event with a higher ID is missed. A page itself polls every 5 s.

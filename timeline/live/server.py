@@ -25,10 +25,10 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import get_resolver, set_script_prefix
 
-from agentops.base.http.body_limit import Bodies, ClientDisconnected, RequestBody
+from agentops.base.http.request_bodies import Bodies, ClientDisconnected, RequestBody
 from timeline.live.client import Client, retry_line
 from timeline.live.hub import Hub, TooMany
-from timeline.live.response import EventStreamResponse
+from timeline.live.streams import EventStreamResponse
 
 log = logging.getLogger(__name__)
 Scope = dict[str, Any]
@@ -36,22 +36,25 @@ Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-#: The ends of the paths of streams. A request of an AG-UI client has a body.
+#: Path suffixes of streams. Requests to /ag-ui have a body.
 STREAMS = ("/stream", "/ag-ui")
 #: The number of stream requests whose views run at the same time.
 REQUEST_THREADS = 2
 RETRY_AFTER_S = 5
-#: New objects after which garbage is collected. With Python's 700, it took 3 % of the time of a batch of events.
+#: New objects before a garbage collection. With Python's default of 700, collections took 3 % of the time of a batch of
+#: events.
 COLLECT_AFTER = 10_000
 
 
 class LiveServer:
     """The ASGI application: streams (paths of STREAMS), lifespan events, and Django for other requests."""
 
-    def __init__(self, django: Application, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """Store the applications. The context manager `beside` is active while the server runs."""
+    def __init__(
+        self, django: Application, while_running: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """`while_running` returns a context that is active while the server runs."""
         self._django = django
-        self._beside = beside
+        self._while_running = while_running
         self._bodies = Bodies()
         self._handler = StreamRequestHandler()
         self._hub: Hub | None = None
@@ -100,12 +103,12 @@ class LiveServer:
             await self._handler.send_response(_refusal(refusal), send)
 
     async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
-        """Handle the lifespan protocol. Streams end on the signal, not after the server's grace period."""
-        beside = ExitStack()
+        """Handle the lifespan protocol of ASGI: start and shutdown of the server."""
+        context = ExitStack()
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                beside.enter_context(self._beside())
+                context.enter_context(self._while_running())
                 _freeze_objects()
                 self._drain_on_signals(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
@@ -115,22 +118,22 @@ class LiveServer:
                     self._hub = None
                 self._handler.close()
                 # In a thread, because Django refuses database access in the thread of an event loop.
-                await asyncio.to_thread(beside.close)
+                await asyncio.to_thread(context.close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     def _drain_on_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Drain before the server's own signal handlers, which wait for open responses to end."""
+        """Drain on signals, before the server's own handlers, which wait for open responses to end."""
         if threading.current_thread() is not threading.main_thread():
             return  # signal handlers can be set on the main thread only
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.getsignal(number)
+            previous = signal.getsignal(number)
 
-            def handle(received: int, frame: Any, before: Any = before) -> None:
+            def handle(received: int, frame: Any, previous: Any = previous) -> None:
                 loop.call_soon_threadsafe(self.drain)
-                if callable(before):
-                    before(received, frame)
+                if callable(previous):
+                    previous(received, frame)
 
             signal.signal(number, handle)
 
@@ -178,10 +181,11 @@ def _freeze_objects() -> None:
 
 
 async def _begin(response: EventStreamResponse, send: Send) -> None:
+    """Send the status and the headers of a stream."""
     headers = [
         (name.lower().encode("ascii"), value.encode("latin1"))
         for name, value in response.items()
-        if name.lower() != "content-length"  # of the WSGI body
+        if name.lower() != "content-length"  # the length of the body that a WSGI server would send
     ]
     cookies = [(b"set-cookie", morsel.output(header="").strip().encode()) for morsel in response.cookies.values()]
     await send({"type": "http.response.start", "status": 200, "headers": headers + cookies})
@@ -194,7 +198,7 @@ async def _send_until_end(client: Client, receive: Receive, send: Send) -> None:
     try:
         await asyncio.wait({sending, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        # By the hub, if the client is blocked, or by the server at shutdown.
+        # By the hub, because the client accepts no data, or by the server at shutdown.
         log.info("live: a stream was cancelled")
     finally:
         for task in (sending, disconnecting):
@@ -218,6 +222,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _refusal(refusal: TooMany) -> HttpResponse:
+    """Return the response for a refused stream, as problem details (RFC 9457)."""
     problem = {"type": "about:blank", "title": str(refusal), "status": refusal.status, "code": refusal.code}
     response = HttpResponse(json.dumps(problem), status=refusal.status, content_type="application/problem+json")
     response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -17,10 +17,11 @@ from django.db import Error
 from django_eventstream.views import Listener, get_listener_manager
 
 from timeline.live.log_reader import LogReader
-from timeline.live.rendering import Item, Rendering
+from timeline.live.streams import Item, Rendering
 
 logger = logging.getLogger(__name__)
-#: The number and size of the events that a topic buffers. Clients further behind read from the database.
+#: Maximum number and bytes of the events that a track buffers. Clients further behind read from the database.
+#: MAX_EVENTS is also the maximum number of run IDs that a project's topic keeps.
 MAX_EVENTS, MAX_EVENT_BYTES = 500, 1 << 20
 #: The delay before a read is retried after a database error.
 PAUSE_S = 1.0
@@ -36,7 +37,7 @@ class Topic:
         self.task: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """Wait until there may be news. A client that checks before waiting misses nothing, as all run on one loop."""
+        """Wait until there may be news. A client that checks for news first misses nothing: all run on one loop."""
         await self._news.wait()
 
     def wake(self) -> None:
@@ -68,7 +69,7 @@ class Track:
     items: deque[Item] = field(default_factory=deque)
     clients: int = 0
     _bytes: int = 0
-    #: The next frame by cursor. Cached, because most clients have the same cursor.
+    #: Cursor → result of `next_frame`. Most clients have the same cursor.
     _frames: dict[int, tuple[bytes, int, bool]] = field(default_factory=dict)
 
     def extend(self, items: Sequence[Item]) -> None:
@@ -89,8 +90,10 @@ class Track:
         self.floor, self._bytes = floor, 0
 
     def next_frame(self, cursor: int) -> tuple[bytes, int, bool]:
-        """Return the next frame after `cursor`, which must not be below the floor, the seq at its end, and whether the
-        stream closes after it."""
+        """Return the next frame after `cursor`, its last seq, and whether the stream closes after it.
+
+        Without newer events, the frame is empty and the seq is `cursor`. `cursor` must not be below the floor.
+        """
         cached = self._frames.get(cursor)
         if cached is None:
             newest = self.items[-1].seq if self.items else self.floor
@@ -150,7 +153,7 @@ class LogTopic(Topic):
                 await asyncio.sleep(PAUSE_S)
 
     async def _read(self) -> bool:
-        """Read one page. Return whether there may be more."""
+        """Read the next events once for all tracks. Return whether there may be more."""
         tracks = list(self.tracks.values())
         after, rewinds = self.position, self.rewinds
         renderings = [track.rendering for track in tracks]
@@ -169,7 +172,11 @@ class LogTopic(Topic):
         return len(newest) == settings.SSE_MAX_BUFFER
 
     def update_head(self, head: int | None, *, position_at_query: int, incarnation: int) -> None:
-        """Handle the last seq of the log in the database. `position_at_query` is the position before the query."""
+        """React to the log's last seq in the database: `head`, None if the log was deleted.
+
+        `position_at_query` is the position before the query. A lower head or another incarnation means that the
+        database was restored.
+        """
         if head is None:
             self.is_deleted = True
             self.wake()
@@ -207,12 +214,12 @@ class ProjectTopic(Topic):
         if run_ids:
             self.wake()
 
-    def has_told(self, run_id: str) -> bool:
-        """Return whether a run is among the last ones notified. Runs of this process always are."""
+    def was_notified(self, run_id: str) -> bool:
+        """Return whether a run is among the last notified ones. New runs of this process always are."""
         return run_id in self._run_ids
 
     def ids_since(self, position: int) -> list[str]:
-        """Return the IDs since `position` without duplicates, or one empty ID if they are no longer known."""
+        """Return the IDs noted since `position` without duplicates, or one empty ID if they are no longer known."""
         missed = self.position - position
         if missed > len(self._run_ids):
             return [""]

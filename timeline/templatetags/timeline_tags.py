@@ -1,4 +1,7 @@
-"""Template tags and filters for times and numbers. static/js/time.js updates the times in the browser."""
+"""Template tags and filters of all pages: times and numbers, texts with code, and whether the user manages the project.
+
+static/js/time.js updates the times in the browser.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from agentops.accounts.access import Action, may
+from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from timeline import display
 
@@ -47,7 +52,7 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 
 @register.simple_tag
 def tick(since: datetime, until: datetime | None = None) -> str | SafeString:
-    """Render the time since `since`, counting up. With `until`, the position of a replay, it does not count."""
+    """Render the time since `since`, counting up; or, in a replay, the fixed time up to its position `until`."""
     elapsed = display.format_duration(database_clock.seconds_between(since, until or database_clock.now()))
     if until is not None:
         return elapsed
@@ -64,7 +69,7 @@ def countdown(until: datetime) -> SafeString:
 
 @register.simple_tag
 def payload_box(text: Any) -> str | SafeString:
-    """Render text of a program in a box; nothing without a text. A box that may scroll is reachable by keyboard."""
+    """Render a text in a box; nothing without a text. A box that may scroll is reachable by keyboard."""
     if not text:
         return ""
     box = _SCROLLING_BOX if display.may_scroll(str(text)) else _BOX
@@ -85,7 +90,7 @@ def format_duration(seconds: Any) -> str:
 
 @register.filter
 def format_elapsed(seconds: Any) -> str:
-    """Format a duration in seconds that has ended; empty without one."""
+    """Format a final duration in seconds; empty without one."""
     return display.format_elapsed(seconds) if isinstance(seconds, int | float) else ""
 
 
@@ -102,3 +107,19 @@ def usage(end: Mapping[str, Any]) -> str:
     sent, received, read, written, reasoning = (thousands(end.get(f"{kind}_tokens")) for kind in kinds)
     cache = f"{read} read from the cache, {written} written to the cache"
     return f"{sent} input tokens, {received} output tokens; {cache}; {reasoning} reasoning tokens"
+
+
+@register.simple_tag(takes_context=True)
+def manages(context: template.Context) -> bool:
+    """Return whether the user manages the page's project. Takes a query unless the context has `may_manage`."""
+    known = context.get("may_manage")
+    return may(principal_of(context["request"]), Action.MANAGE, context["project"].pk) if known is None else bool(known)
+
+
+@register.filter
+def with_code(text: str) -> SafeString:
+    """Return a text as HTML, with the parts between backticks as code."""
+    parts = enumerate(str(text).split("`"))
+    return format_html_join(
+        "", "{}", ((format_html("<code><bdi>{}</bdi></code>", part) if at % 2 else part,) for at, part in parts)
+    )

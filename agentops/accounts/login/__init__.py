@@ -1,1 +1,1 @@
-"""Login: form, throttling, hashes, known browsers, sessions, and the verified addresses of users."""
+"""Login: form, throttling, hashes, second factor, OpenID, known browsers, sessions, and verified addresses."""

@@ -71,6 +71,12 @@ def is_verified(user: Any) -> bool:
     return address is not None and address.verified_at is not None and address.email == user.email.lower()
 
 
+def user_of(email: str) -> User | None:
+    """Return the user who has verified this address, in lower case, and still has it."""
+    verified = EmailAddress.objects.filter(email=email, verified_at__isnull=False).select_related("user").first()
+    return verified.user if verified and is_verified(verified.user) else None
+
+
 def change_address(user: User, email: str, *, actor: Actor) -> None:
     """Set or remove the address of a user, which is then unverified. Raise InvalidEmail."""
     email = clean_email(email) if email.strip() else ""

@@ -1,25 +1,30 @@
-"""Session lifetime: 12 hours after the last request, at most 7 days, or until it is ended.
+"""Session lifetime: 12 hours after the last request, at most 7 days, or until it is ended; and its middleware.
 
 Both times are stored in the session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model, logout
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.contrib.auth.signals import user_logged_in
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
-from django.db import transaction
+from django.db import Error, transaction
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils.crypto import constant_time_compare
+from django.utils.functional import SimpleLazyObject
 
 from agentops.accounts.audit import Actor, AuditAction, record
 from agentops.base import database_clock
+from agentops.base.fair_shares import sender_user
 
 STARTED_KEY, LAST_USED_KEY = "began", "seen"
 IDLE_S = 12 * 3600
@@ -112,3 +117,34 @@ def _begin(sender: object, request: HttpRequest, **_: Any) -> None:
 
 
 user_logged_in.connect(_begin, dispatch_uid="agentops.sessions")
+
+
+# --- The middleware ---
+
+
+class SessionAge:
+    """End expired sessions, and store the time of the last request. Streams do not extend a session.
+
+    Evaluated lazily with request.user, so that requests without authentication need no query.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request.user = SimpleLazyObject(partial(_user_of_request, request, request.user))  # type: ignore[assignment]
+        return self.get_response(request)
+
+
+def _user_of_request(request: HttpRequest, user: Any) -> Any:
+    if request.session.session_key is None or not user.is_authenticated:
+        return user
+    if is_over(request.session):
+        request.user = user  # logout() reads it: avoid recursion
+        logout(request)
+        return AnonymousUser()
+    sender_user.set(user.pk)
+    if not request.path_info.endswith("/stream"):
+        with suppress(Error):  # a read-only database must not fail the request
+            note(request.session)
+    return user

@@ -15,7 +15,7 @@ from agentops.base.refusals import Refusal
 
 #: Maximum number of counters in a process. The oldest are dropped, so this exceeds the number of names anyone can try
 #: in the time.
-MOST = 100_000
+MAX_COUNTERS = 100_000
 
 
 class AttemptCounts(Protocol):
@@ -51,7 +51,7 @@ class ProcessCounts:
                 value, ends_at = 0, now + seconds
             value = max(0, value + amount)
             self._counts[key] = value, ends_at
-            if len(self._counts) > MOST:
+            if len(self._counts) > MAX_COUNTERS:
                 del self._counts[next(iter(self._counts))]
             return value
 

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
+from django.db.models import Max
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.models.project_models import Project
@@ -99,3 +100,8 @@ class Incarnation(models.Model):
 
     def __str__(self) -> str:
         return str(self.number)
+
+
+def current_incarnation() -> int:
+    """Return the current incarnation. Not cached: a restore may happen while the process runs."""
+    return Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0

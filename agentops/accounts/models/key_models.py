@@ -1,15 +1,16 @@
-"""API keys, and the stored responses for idempotency keys."""
+"""API keys, and the stored responses for idempotency keys, with their deletion."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import models
+from django.db import models, transaction
 from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.models.project_models import Project
+from agentops.base import database_clock
 from agentops.base.database_clock import StampField
 
 #: Sent by QuerySet.update(), which does not send post_save. `ids` are the IDs of the keys.
@@ -24,6 +25,8 @@ class Scope(models.TextChoices):
     WRITE = "write"
     #: View redacted values.
     SECRETS = "secrets"
+    #: Execute runs: claim them and store their steps.
+    WORK = "work"
 
 
 class KeyState(models.TextChoices):
@@ -117,3 +120,17 @@ class IdempotencyKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} of {self.caller}"
+
+
+#: How long the response to a request with an Idempotency-Key is stored.
+RETENTION = timedelta(hours=24)
+BATCH_SIZE = 500
+
+
+def delete_expired_keys(at_most: int = BATCH_SIZE) -> int:
+    """Delete expired keys, oldest first, and return their number. Call it until it returns 0."""
+    with transaction.atomic():
+        expired = IdempotencyKey.objects.filter(created_at__lt=database_clock.now() - RETENTION).order_by("created_at")
+        # SKIP LOCKED: concurrent calls must not deadlock.
+        ids = list(expired.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
+        return IdempotencyKey.objects.filter(pk__in=ids).delete()[0] if ids else 0

@@ -148,7 +148,7 @@ class Invitation(models.Model):
 
 
 class RedactionRule(models.Model):
-    """A redaction rule of a project. It is added and removed, never changed (agentops.accounts.redaction_rules)."""
+    """A redaction rule of a project. It is added and removed, never changed (agentops.accounts.redaction_cache)."""
 
     class Kind(models.TextChoices):
         """The type of a rule."""
@@ -168,7 +168,7 @@ class RedactionRule(models.Model):
     #: Of a secret: its encrypted value, and the ID of the key (redaction_rules/sealing.py). It is never displayed.
     sealed = models.BinaryField(null=True)
     key_id = models.CharField(max_length=16, blank=True)
-    #: Of a format: see agentops.base.redaction.token_formats.TokenFormat.
+    #: Of a format: see agentops.base.redaction.registered_secrets.TokenFormat.
     prefix = models.CharField(max_length=64, blank=True)
     alphabet = models.CharField(max_length=8, blank=True)
     least = models.PositiveSmallIntegerField(null=True)

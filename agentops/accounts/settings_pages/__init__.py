@@ -1,1 +1,1 @@
-"""The pages with which admins manage a project, and users their account: members, API keys, audit log, projects."""
+"""The pages on which admins manage a project (members, API keys, audit log), and users their account."""

@@ -1,4 +1,4 @@
-"""The page of an invitation's link: join a project with an account, or create one."""
+"""The page of an invitation's link: join a project with an existing account, or with a new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentops.accounts import invitations
 from agentops.accounts.errors import AlreadyMember
 from agentops.accounts.invitations import InvitationLink
 from agentops.accounts.login.addresses import is_verified, send_link
-from agentops.accounts.login.form import MAX_PASSWORD
+from agentops.accounts.login.forms import MAX_PASSWORD
 from agentops.accounts.login.throttle import TooManyAttempts
 from agentops.accounts.models import Invitation
 from agentops.accounts.requests import address_of, principal_of
@@ -30,7 +30,7 @@ TAKEN = "This name is taken. Choose another one, or log in if it is yours."
 
 
 class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
-    """A new account. Its address is taken from the invitation."""
+    """A new account. It gets the e-mail address of the invitation."""
 
     class Meta(BaseUserCreationForm.Meta):
         fields = ("username",)
@@ -67,10 +67,10 @@ def index(request: HttpRequest, token: str) -> HttpResponse:
     """Show an invitation; accept it with the account of the session, or with a new account."""
     link = invitations.read_link(token)
     if request.method != "POST":
-        return _page(request, link.invitation, None if request.user.is_authenticated else _form())
+        return _page(request, link.invitation, None if request.user.is_authenticated else SignUpForm())
     if request.user.is_authenticated:
         return _join(request, link)
-    form = _form(request.POST)
+    form = SignUpForm(request.POST)
     if not form.is_valid():
         return _page(request, link.invitation, form, status=422)
     name, password = form.cleaned_data["username"], form.cleaned_data["password1"]
@@ -88,13 +88,14 @@ def index(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _send_link(request: HttpRequest, user: User) -> None:
-    """Send the new user a link that verifies the address, unless too many were sent to it."""
+    """Send the new user a link that verifies the address, unless too many links were sent to it."""
     with suppress(TooManyAttempts):
         if send_link(user):
             messages.info(request, f"To get e-mails, open the link that was sent to {user.email}.")
 
 
 def _join(request: HttpRequest, link: InvitationLink) -> HttpResponse:
+    """Make the logged-in user a member, show a message, and redirect to the project."""
     assert isinstance(request.user, User)  # the caller has checked it
     invitation = link.invitation
     try:
@@ -104,10 +105,6 @@ def _join(request: HttpRequest, link: InvitationLink) -> HttpResponse:
     else:
         messages.success(request, f"You are {invitation.role} of {invitation.project.name} now.")
     return see_other("runs:list", invitation.project.slug)
-
-
-def _form(data: Any = None) -> SignUpForm:
-    return SignUpForm(data)
 
 
 def _page(request: HttpRequest, invitation: Invitation, form: SignUpForm | None, *, status: int = 200) -> HttpResponse:

@@ -16,18 +16,29 @@ from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.keys import NewKey
 from agentops.accounts.models import ApiKey, KeyState, Scope
 from agentops.accounts.requests import principal_of
-from agentops.accounts.settings_pages.page_parts import add_refusal, id_of, see_other, settings_context
-from agentops.accounts.settings_pages.settings_forms import KEY_FIELDS, NewKeyForm, RotationForm, key_form
+from agentops.accounts.settings_pages.page_parts import (
+    KEY_FIELDS,
+    NewKeyForm,
+    RotationForm,
+    add_refusal,
+    first_page,
+    id_of,
+    key_form,
+    see_other,
+    settings_context,
+)
 from agentops.base import database_clock
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import Conflict, Invalid
 
 PAGE_SIZE = 50
-#: Events of a short run, as a runner sends them.
+#: The events of a short run, for the example command of an ingest key.
 _EVENTS = (
     '{"events":[{"runId":"hello","type":"run.started","event_id":"1"},'
     '{"runId":"hello","type":"run.completed","event_id":"2"}]}'
 )
+#: A claim that finds no run, for the example command of a key with the scope work.
+_NO_WORK = '{"worker":"hello","agents":{"hello":[1]},"queues":["default"]}'
 #: State of a key → the run status whose badge it uses.
 BADGES = {KeyState.ACTIVE: "completed", KeyState.EXPIRED: "paused", KeyState.REVOKED: "stopped"}
 
@@ -40,7 +51,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def create(request: HttpRequest, project: str) -> HttpResponse:
-    """Create the key of the form and show it, or show the list again with errors and status 422."""
+    """Create a key and show it. If the form is invalid, show the list with the errors, with status 422."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     form = key_form(request.POST)
@@ -51,7 +62,7 @@ def create(request: HttpRequest, project: str) -> HttpResponse:
         except Invalid as refusal:
             add_refusal(form, refusal, KEY_FIELDS)
         else:
-            return _show(request, entry, new)
+            return _new_key_page(request, entry, new)
     return _page(request, entry, form=form, status=422)
 
 
@@ -59,28 +70,24 @@ def create(request: HttpRequest, project: str) -> HttpResponse:
 def detail(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
     """Show a key, with the forms that rotate and revoke it."""
     entry = enter(principal_of(request), project, Action.MANAGE)
-    key = keys.key_of(entry.project, key_id)
-    command = f"agentops key rotate {key.prefix}"
-    context = {"row": _row(key), "form": RotationForm(), "command": command}
-    return render(request, "accounts/api_key.html", {**settings_context(entry), **context})
+    return _detail_page(request, entry, keys.key_of(entry.project, key_id), RotationForm())
 
 
 @require_POST
 def rotate(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
-    """Replace a key and show the new one. The old one expires as the form says."""
+    """Replace a key and show the new one. The form has the time until the old one expires."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     key, form = keys.key_of(entry.project, key_id), RotationForm(request.POST)
     if not form.is_valid():
-        context = {"row": _row(key), "form": form, "command": f"agentops key rotate {key.prefix}"}
-        return render(request, "accounts/api_key.html", {**settings_context(entry), **context}, status=422)
+        return _detail_page(request, entry, key, form, status=422)
     try:
         new = keys.rotate(key, actor=principal, overlap=form.overlap())
     except Conflict as refusal:
         messages.error(request, f"Not rotated: {refusal}.")
         return see_other("api-key", entry.project.slug, key.pk)
     key.refresh_from_db()
-    return _show(request, entry, new, old=key)
+    return _new_key_page(request, entry, new, old=key)
 
 
 @require_POST
@@ -95,12 +102,14 @@ def revoke(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
 
 def _row(key: ApiKey) -> dict[str, Any]:
     state = key.state(database_clock.now())
-    return {
-        "key": key,
-        "state": state.value,
-        "badge": BADGES[state],
-        "is_active": state is KeyState.ACTIVE,
-    }
+    return {"key": key, "state": state.value, "badge": BADGES[state], "is_active": state is KeyState.ACTIVE}
+
+
+def _detail_page(
+    request: HttpRequest, entry: EnteredProject, key: ApiKey, form: RotationForm, *, status: int = 200
+) -> HttpResponse:
+    context = {"row": _row(key), "form": form, "command": f"agentops key rotate {key.prefix}"}
+    return render(request, "accounts/api_key.html", {**settings_context(entry), **context}, status=status)
 
 
 def _page(
@@ -110,22 +119,22 @@ def _page(
     rows = ApiKey.objects.filter(project=entry.project).defer("sha256").order_by("-pk")
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    # One more than a page, to know whether there are more.
-    batch = list(rows[: PAGE_SIZE + 1])
-    page = batch[:PAGE_SIZE]
+    page, last = first_page(rows, PAGE_SIZE)
     context: dict[str, Any] = {
         **settings_context(entry),
         "form": form or key_form(),
         "rows": [_row(key) for key in page],
         "is_first_page": before is None,
-        "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
+        "older": last and last.pk,
         "command": f"agentops key create --project {entry.project.slug} --name NAME --scopes read,write --expires 90d",
     }
     return render(request, "accounts/api_keys.html", context, status=status)
 
 
-def _show(request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiKey | None = None) -> HttpResponse:
-    """Show a new key with a command that uses it. The page must not be cached."""
+def _new_key_page(
+    request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiKey | None = None
+) -> HttpResponse:
+    """Show a new key with a command that uses it; `old`: the key that it replaces. Browsers must not cache the page."""
     context = {
         **settings_context(entry),
         "key": new.key,
@@ -139,11 +148,14 @@ def _show(request: HttpRequest, entry: EnteredProject, new: NewKey, *, old: ApiK
 
 
 def _example(request: HttpRequest, new: NewKey) -> str:
-    """Return a command that shows that the key works."""
+    """Return a command by which the user can see that the key works."""
     site = settings.AGENTOPS_BASE_URL or f"{request.scheme}://{request.get_host()}"
     header = f'curl -H "Authorization: Bearer {new.plain}"'
     if not {Scope.READ, Scope.WRITE}.isdisjoint(new.key.scopes):
         return f'{header} "{site}{reverse("api:runs", args=[new.key.project.slug])}?limit=1"'
     if Scope.INGEST in new.key.scopes:
         return f"{header} -H 'Content-Type: application/json' -d '{_EVENTS}' {site}{reverse('api:agent-events')}"
+    if Scope.WORK in new.key.scopes:
+        # Answered with 204, because no agent is named like this.
+        return f"{header} -i -H 'Content-Type: application/json' -d '{_NO_WORK}' {site}{reverse('api:work-claim')}"
     return f"{header} {site}{reverse('api:projects')}"

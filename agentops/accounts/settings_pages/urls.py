@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from agentops.accounts.settings_pages import (
-    account_pages,
-    address_pages,
-    audit_page,
-    invitation_page,
-    key_pages,
-    member_pages,
-    project_pages,
-)
+from agentops.accounts.settings_pages import account_pages, audit_page, invitation_page, key_pages, member_pages
 
 urlpatterns = [
     path("account", account_pages.index, name="account"),
     path("account/sessions/end", account_pages.end_other_sessions, name="end-other-sessions"),
-    path("account/address", address_pages.change, name="address"),
-    path("account/address/send", address_pages.send, name="send-address-link"),
-    path("account/address/verify/<str:token>", address_pages.verify, name="verify-address"),
-    path("projects", project_pages.index, name="projects"),
+    path("account/address", account_pages.change_address, name="address"),
+    path("account/address/send", account_pages.send_address_link, name="send-address-link"),
+    path("account/address/verify/<str:token>", account_pages.verify_address, name="verify-address"),
+    path("projects", member_pages.projects, name="projects"),
     path("invitations/<str:token>", invitation_page.index, name="invitation"),
     # /p/{project}/settings/members
     path("p/<slug:project>/settings/members", member_pages.index, name="members"),

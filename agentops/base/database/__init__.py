@@ -1,1 +1,1 @@
-"""The database: its settings, bulk SQL, SQL for one vendor, what follows a commit, and the check of migrations."""
+"""The database: fast statements, SQL for one vendor, the PostgreSQL backend, and the check of migrations."""

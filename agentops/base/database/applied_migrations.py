@@ -1,4 +1,4 @@
-"""Compares the migrations recorded in a database with the migrations of this version, before any other statement."""
+"""Compares the migrations that a database records as applied with the migrations of this version."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from django.db.migrations.recorder import MigrationRecorder
 log = logging.getLogger(__name__)
 #: A migration: the label of its app, and its name.
 Key = tuple[str, str]
-#: Number of names that a message lists; it counts the rest.
-LISTED = 3
+#: Maximum number of names in a message. Further ones are only counted.
+MAX_LISTED = 3
 #: The date of the first version whose databases can be upgraded; docs/guides/upgrade.md names its commit.
 OLDEST = "2026-11-22"
-#: Label of an app → names of migrations.
-_NAMES = {
+#: The migrations of earlier versions that were replaced: label of an app → names.
+_REPLACED_NAMES = {
     "projects": ("0002_idempotencykey", "0003_incarnation", "0004_notification"),
     "runs": (
         "0002_commit_function",
@@ -40,14 +40,14 @@ _NAMES = {
     ),
     "timeline": ("0003_append_function", "0004_tombstone", "0005_log_node", "0006_append_node"),
 }
-REPLACED = frozenset((label, name) for label, names in _NAMES.items() for name in names)
+REPLACED = frozenset((label, name) for label, names in _REPLACED_NAMES.items() for name in names)
 
 
 class UnusableSchema(CommandError):
     """A database that this version can neither migrate nor use. The text names the migrations and says what to do."""
 
     def __init__(self, text: str) -> None:
-        # EXIT_INVALID of agentops.accounts.management.base.
+        # EXIT_INVALID of agentops.accounts.command_base.
         super().__init__(text, returncode=7)
 
 
@@ -59,7 +59,7 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
     """
     loader = _loader()
     if loader.replacements:
-        # If migrations were squashed, the graph depends on the applied migrations.
+        # With squashed migrations, the graph depends on the applied migrations.
         loader = MigrationLoader(connection)
     applied = set(MigrationRecorder(connection).applied_migrations())
     known = set(loader.disk_migrations or ())
@@ -77,7 +77,8 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
             f"the database has tables whose migrations it does not record: {_listed(tables)}."
             " Restore a backup of the database, or use an empty database"
         )
-    return [".".join(key) for key in _in_order(loader) if key not in applied]
+    ordered = dict.fromkeys(key for leaf in loader.graph.leaf_nodes() for key in loader.graph.forwards_plan(leaf))
+    return [".".join(key) for key in ordered if key not in applied]
 
 
 @cache
@@ -87,6 +88,7 @@ def _loader() -> MigrationLoader:
 
 
 def _why_unknown(unknown: set[Key], known: set[Key]) -> str:
+    """Return the reason for which the database has unknown migrations, and what to do."""
     newest = {label: max(name for each, name in known if each == label) for label, _ in known}
     if replaced := unknown & REPLACED:
         return (
@@ -112,24 +114,18 @@ def _tables_without_record(connection: BaseDatabaseWrapper, applied: set[Key], k
     return expected.intersection(connection.introspection.table_names()) if expected else set()
 
 
-def _in_order(loader: MigrationLoader) -> list[Key]:
-    """Return all migrations of this version in dependency order."""
-    graph = loader.graph
-    return list(dict.fromkeys(key for leaf in graph.leaf_nodes() for key in graph.forwards_plan(leaf)))
-
-
 def _joined(keys: Iterable[Key]) -> str:
     return _listed(".".join(key) for key in keys)
 
 
 def _listed(names: Iterable[str]) -> str:
     first = sorted(names)
-    rest = len(first) - LISTED
-    return ", ".join(first[:LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(first) - MAX_LISTED
+    return ", ".join(first[:MAX_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def is_migrated() -> bool:
-    """Return whether the database has all migrations of this version and no others. Logs why not."""
+    """Return whether the database has all migrations of this version and no others. If not, the reason is logged."""
     try:
         missing = missing_migrations(connection)
     except Error as error:
@@ -137,7 +133,7 @@ def is_migrated() -> bool:
     except UnusableSchema as error:
         log.error("the worker does not start: %s", error)
     except Exception:
-        # If this thread ended, the worker would execute no run, without any error message.
+        # Not raised: without this thread, the worker would execute no runs, and log nothing.
         log.exception("the migrations of the database cannot be read")
     else:
         if not missing:

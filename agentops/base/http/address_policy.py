@@ -1,4 +1,8 @@
-"""The policy for outgoing HTTP: which URLs, and which addresses behind them, may be requested. Opens no connection."""
+"""The policy for outgoing HTTP: which URLs, and which addresses behind them, may be requested. Opens no connection.
+
+Requests that users define must not reach this installation. A URL with another name that leads to its address gets no
+page: agentops.base.http.middleware.KnownHosts refuses such requests.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,65 @@ import re
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import httpx
+from django.conf import settings
 
-from agentops.base.http.own_sites import DEFAULT_PORTS, OwnSite, own_sites
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSite:
+    """A name of this installation with its ports."""
+
+    #: A host name, an IP address in canonical form, or `.example.com` for a host and all its subdomains.
+    name: str
+    ports: frozenset[int]
+
+    def covers(self, host: str, port: int) -> bool:
+        """Return whether this is the name and a port of `host` (in canonical form) and `port`."""
+        matches = host == self.name.removeprefix(".") or (self.name.startswith(".") and host.endswith(self.name))
+        return matches and port in self.ports
+
+
+def own_sites() -> tuple[OwnSite, ...]:
+    """Return the names and ports of this installation, from ALLOWED_HOSTS, AGENTOPS_BASE_URL and PORT.
+
+    Names of the machine itself have these ports only. Other names also have the default ports, on which a proxy serves
+    the site.
+    """
+    return _own_sites(tuple(settings.ALLOWED_HOSTS), settings.PORT, settings.AGENTOPS_BASE_URL)
+
+
+@lru_cache(maxsize=8)
+def _own_sites(hosts: tuple[str, ...], port: int, base_url: str) -> tuple[OwnSite, ...]:
+    base = urlsplit(base_url)
+    ports = {port, base.port or DEFAULT_PORTS.get(base.scheme, port)}
+    names = {*hosts, *([base.hostname] if base.hostname else [])} - {"*"}
+    return tuple(
+        OwnSite(name, frozenset(ports if _is_this_machine(name) else ports | {*DEFAULT_PORTS.values()}))
+        for name in sorted(map(_canonical, names))
+    )
+
+
+def _canonical(name: str) -> str:
+    """Return a host name in lower case, or an IP address in canonical form."""
+    name = name.lower().removesuffix(".")
+    try:
+        return str(ip_address(name.strip("[]")))
+    except ValueError:
+        return name
+
+
+def _is_this_machine(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -23,21 +82,22 @@ def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
     return tuple(map(ipaddress.ip_network, texts))
 
 
-#: The range of public IPv6 addresses. Mapped, translated, compatible and local addresses are outside.
+#: The range of public IPv6 addresses. IPv4-mapped, translated, compatible and local addresses are outside.
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-# IANA's registries of special-purpose addresses, and multicast. `is_global` is true for several of these, and differs
-# between Python versions.
+#: IANA's registries of special-purpose addresses, and multicast. `is_global` is true for several of these, and differs
+#: between Python versions.
 SPECIAL_PURPOSE = _networks(
-    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-    "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
-    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-    "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
-)  # fmt: skip
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+    *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24"),
+    *("192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24"),
+    *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+    *("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+)
 #: Metadata services of cloud providers, on a public and on a private address.
 METADATA = _networks("168.63.129.16/32", "fd00:ec2::254/128")
-# What `allow_private` allows. Metadata services and multicast stay forbidden.
+#: The networks that `allow_private` allows, except METADATA.
 PRIVATE_NETWORKS = _networks("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
-#: ISATAP: the lower half of an IPv6 address that contains an IPv4 address.
+#: ISATAP: bits 32 to 63 of an IPv6 address whose last 32 bits are an IPv4 address.
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
@@ -56,25 +116,27 @@ class UrlNotAllowed(Exception):
 
 @dataclass(frozen=True)
 class HttpPolicy:
-    #: Host names, or `*.example.com` for all its subdomains. None: any public host.
+    """The rules and limits of a request."""
+
+    #: Allowed host names, or `*.example.com` for all subdomains. None: any public host.
     allowed_hosts: Sequence[str] | None = None
-    #: The addresses of this installation. Always forbidden.
+    #: The names of this installation, which are always forbidden.
     own_sites: Sequence[OwnSite] = field(default_factory=own_sites)
     allow_http: bool = False
-    #: Loopback and private networks, for a service on the same machine.
+    #: Whether addresses of loopback and private networks are allowed.
     allow_private: bool = False
     #: Allowed ports, in addition to the default port of the scheme.
     extra_ports: Sequence[int] = ()
     connect_timeout_s: float = 5
     total_timeout_s: float = 10
     max_bytes: int = 64 * KIB
-    #: None: the public certificate authorities. Certificates are always verified.
+    #: With the trusted certificate authorities. None: the public ones. Certificates are always verified.
     tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True)
 class Target:
-    """A parsed URL: requests use the checked values."""
+    """The parts of a checked URL, from which the request is made."""
 
     scheme: str
     host: str
@@ -91,7 +153,10 @@ class Target:
 
 
 def check_url(url: str, policy: HttpPolicy) -> Target:
-    """Check everything that needs no DNS: when a URL is saved, and again before it is used. Raises `UrlNotAllowed`."""
+    """Return the parts of an allowed URL. Raises `UrlNotAllowed`.
+
+    Checks everything that needs no DNS. Called when a URL is saved, and again before it is used.
+    """
     parsed = _parse(url)
     scheme = parsed.scheme
     if scheme != "https" and not (scheme == "http" and policy.allow_http):
@@ -112,8 +177,7 @@ def check_url(url: str, policy: HttpPolicy) -> Target:
 
 
 def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
-    """Raise `UrlNotAllowed` if any of the addresses is forbidden: a host with public and private addresses is an
-    attack."""
+    """Raise `UrlNotAllowed` if any address is forbidden: a host with public and private addresses is an attack."""
     if not addresses:
         raise UrlNotAllowed("the host has no address")
     for address in addresses:
@@ -122,6 +186,7 @@ def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
 
 
 def _parse(url: str) -> httpx.URL:
+    """Return the parsed URL. Raises `UrlNotAllowed` if it is malformed or too long."""
     # Characters that parsers drop or convert are refused before parsing.
     if any(char <= " " or char in "\x7f\\" for char in url):
         raise UrlNotAllowed("blanks, control characters and backslashes are not allowed")
@@ -154,11 +219,8 @@ def _host(url: httpx.URL) -> tuple[str, Address | None]:
 
 
 def _matches(host: str, patterns: Sequence[str]) -> bool:
-    for pattern in patterns:
-        expected = pattern.lower().removesuffix(".")
-        if host == expected or (expected.startswith("*.") and host.endswith(expected[1:])):
-            return True
-    return False
+    names = [pattern.lower().removesuffix(".") for pattern in patterns]
+    return any(host == name or (name.startswith("*.") and host.endswith(name[1:])) for name in names)
 
 
 def is_private(address: Address) -> bool:
@@ -173,7 +235,7 @@ def _is_allowed(address: Address, policy: HttpPolicy) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    """Return whether the address is known to be public; everything else is forbidden."""
+    """Return whether the address is known to be public. An IPv6 address must not contain an IPv4 address."""
     if not address.is_global or _in(address, SPECIAL_PURPOSE):
         return False
     if isinstance(address, ipaddress.IPv4Address):

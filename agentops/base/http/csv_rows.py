@@ -8,9 +8,9 @@ import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-#: The first characters of formulas, in NFKC form: East Asian spreadsheets also accept full-width ones.
+#: The first characters of formulas. Compared in NFKC form, because East Asian spreadsheets accept full-width ones.
 FORMULA = frozenset("=+-@\N{MINUS SIGN}")
-#: A cell that begins with such a character is also quoted: some spreadsheets split there, or drop it and read on.
+#: Characters at the start of a cell that some spreadsheets drop, or at which they split the cell.
 BREAKS = ("\t", "\r", "\n")
 #: Unicode categories of characters that spreadsheets skip at the start of a cell: blanks, and invisible ones.
 SKIPPED = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})

@@ -1,7 +1,7 @@
-"""Error pages, and RFC 9457 problem details for programs.
+"""Error pages for people, and RFC 9457 problem details for programs.
 
-They have the user's top bar, unless the database is down. Nothing else depends on the request, so the page for an
-unknown object equals the page for an invisible one.
+Pages with status 404 have the same text, so that the page of an object that does not exist does not differ from the
+page of an object that the user may not see. The user's top bar is omitted if the database is down.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.utils.module_loading import import_string
 
-from agentops.base.http import request_ids
+from agentops.base.http import log_lines
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
@@ -38,16 +38,16 @@ TITLES = {
     500: "Internal server error",
     503: "Service unavailable",
 }
-#: Always the same text: the requested object may exist and belong to someone else.
+#: The text of every page with 404, because the requested object may exist and belong to someone else.
 NOT_FOUND = "This page does not exist, or you do not have access to it."
 
 
 def answer(
     request: HttpRequest, status: int, code: str, text: str, *, also: Mapping[str, Any] | None = None
 ) -> HttpResponse:
-    """Return the error page, or JSON for the API. `also` are further members of the JSON.
+    """Return the error page; for programs JSON, with `also` as further members.
 
-    Secrets are masked, because errors repeat parts of the request and end up in logs.
+    Secrets are masked, because texts of errors repeat parts of the request, and programs log them.
     """
     text, _ = REDACTOR.clean_text(text)
     is_api = request.path_info.startswith(API)
@@ -56,7 +56,7 @@ def answer(
         "status": status,
         "code": code,
         "detail": text if is_api or status != 404 else NOT_FOUND,
-        "request_id": request_ids.current(),
+        "request_id": log_lines.current_request_id(),
     }
     response: HttpResponse
     if is_api:
@@ -70,7 +70,7 @@ def answer(
 
 
 def _page(request: HttpRequest, status: int, context: Mapping[str, Any]) -> str:
-    # Without a database, the top bar cannot be rendered, and must not delay the response.
+    # 503 means that the database is down: the top bar cannot be rendered, and trying it would delay the response.
     if status != 503:
         try:
             return render_to_string("error.html", {**_navigation(request), **context})
@@ -80,21 +80,23 @@ def _page(request: HttpRequest, status: int, context: Mapping[str, Any]) -> str:
 
 
 def _navigation(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the top bar. Loaded by name: projects are above this package."""
-    navigation_of = import_string("agentops.accounts.error_navigation.navigation_of")
+    """Return the template context of the top bar."""
+    # Loaded by name, because accounts are above this package.
+    navigation_of = import_string("agentops.accounts.requests.navigation_of")
     return cast("dict[str, Any]", navigation_of(request))
 
 
-def _clean(also: Mapping[str, Any]) -> dict[str, Any]:
-    facts = dict(also)
-    if "errors" in facts:
-        facts["errors"] = [{**error, "pointer": _clean_pointer(error["pointer"])} for error in facts["errors"]]
-    cleaned, _ = REDACTOR.clean(facts)
+def _clean(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return members of a problem with secrets masked."""
+    members = dict(members)
+    if "errors" in members:
+        members["errors"] = [{**error, "pointer": _clean_pointer(error["pointer"])} for error in members["errors"]]
+    cleaned, _ = REDACTOR.clean(members)
     return cast("dict[str, Any]", cleaned)
 
 
 def _clean_pointer(pointer: str) -> str:
-    """Return a JSON pointer without secrets, which its escapes could hide."""
+    """Return a JSON pointer with secrets masked. They are searched without its escapes, which could hide them."""
     plain = pointer.replace("~1", "/").replace("~0", "~")
     cleaned, _ = REDACTOR.clean_text(plain)
     return pointer if cleaned == plain else cleaned
@@ -127,4 +129,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return answer(request, 500, "internal_error", text)
     except Exception:
         log.exception("cannot render the error page")
-        return HttpResponse(f"{text}\n{request_ids.current()}\n", status=500, content_type="text/plain; charset=utf-8")
+        return HttpResponse(
+            f"{text}\n{log_lines.current_request_id()}\n", status=500, content_type="text/plain; charset=utf-8"
+        )

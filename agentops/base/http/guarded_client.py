@@ -1,4 +1,4 @@
-"""The only client for outgoing HTTP: tools, webhooks and exports use it."""
+"""The client for outgoing HTTP of tools, webhooks and exports. It connects only to allowed addresses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from typing import Any
 import httpcore
 import httpx
 
-from agentops.base.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
+from agentops.base.http.address_policy import Address, HttpPolicy, Target, check_addresses, check_url
 from agentops.base.http.deadline import DeadlineExceeded, NotStarted, call_within
 
 #: Resolves a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]
 
+#: Bytes of a request that are written at a time.
 WRITE_CHUNK = 16 * 1024
-# Set only from the URL and the body.
+#: zlib's argument with which it accepts gzip and zlib, and detects the format by the header.
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+#: Headers that the client sets from the URL and the body.
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
@@ -50,6 +53,7 @@ class HttpAnswer:
 
 
 def system_addresses(host: str) -> list[str]:
+    """Return the addresses of a host from the resolver of the operating system. Raises `HttpFailed`."""
     try:
         results = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -58,27 +62,30 @@ def system_addresses(host: str) -> list[str]:
 
 
 def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> tuple[Target, list[Address]]:
-    """Return the target of the URL and its addresses, without sending anything. Raises `UrlNotAllowed`.
+    """Return the parts of an allowed URL, and the addresses of its host. Raises `UrlNotAllowed` or `HttpFailed`.
 
-    Valid for one request only, because DNS changes.
+    Nothing is sent. The addresses are for one request only, because DNS changes.
     """
     target = check_url(url, policy)
     if target.address:
         return target, [target.address]
     try:
-        answers = call_within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
+        texts = call_within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
     except DeadlineExceeded:
         raise HttpFailed(f"the host {target.host!r} was not resolved in time") from None
     except NotStarted as error:
         raise HttpFailed(f"the host {target.host!r} was not resolved: {error}") from None
-    # Addresses with a zone (fe80::1%eth0) are refused anyway.
-    addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in answers]
+    # Without the zone (fe80::1%eth0): such addresses are refused.
+    addresses = [ipaddress.ip_address(text.partition("%")[0]) for text in texts]
     check_addresses(addresses, policy)
     return target, addresses
 
 
 def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> HttpAnswer:
-    """Send one request to the checked addresses. Raises `UrlNotAllowed` or `HttpFailed`."""
+    """Send a request to the host of its URL, if the policy allows it. Raises `UrlNotAllowed` or `HttpFailed`.
+
+    Connects only to the addresses that were checked, even if DNS changes in the meantime.
+    """
     clock = _Clock(policy.total_timeout_s)
     target, addresses = locate(request.url, policy, resolver=resolver)
     pool = httpcore.ConnectionPool(
@@ -102,6 +109,7 @@ def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = syste
 
 
 def _headers(target: Target, request: HttpRequest) -> list[tuple[bytes, bytes]]:
+    """Return the headers to send. Raises `ValueError` if the caller has set one of _OWN_HEADERS."""
     refused = [name for name in request.headers if name.lower() in _OWN_HEADERS]
     if refused:
         raise ValueError(f"Headers {refused!r} are set by the client itself.")
@@ -112,25 +120,30 @@ def _headers(target: Target, request: HttpRequest) -> list[tuple[bytes, bytes]]:
     return own + [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-def _read(response: httpcore.Response, cap: int) -> HttpAnswer:
+def _read(response: httpcore.Response, max_bytes: int) -> HttpAnswer:
+    """Return the response with at most `max_bytes` of its body."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
     raw = bytearray()
     for chunk in response.iter_stream():
         raw += chunk
-        if len(raw) > cap:
+        if len(raw) > max_bytes:
             break
-    body, truncated = bytes(raw[:cap]), len(raw) > cap
+    body, truncated = bytes(raw[:max_bytes]), len(raw) > max_bytes
+    # Some servers compress, although the request does not allow it.
     if headers.get("content-encoding", "").lower() in ("gzip", "x-gzip", "deflate"):
-        body, is_cut = _decompress(body, cap)
+        body, is_cut = _decompress(body, max_bytes)
         truncated = truncated or is_cut
     return HttpAnswer(response.status, headers, body, truncated)
 
 
-def _decompress(body: bytes, cap: int) -> tuple[bytes, bool]:
-    """Return the decompressed body, at most `cap` bytes. Some servers compress unrequested."""
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+def _decompress(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the first `max_bytes` of the decompressed body, and whether there are more.
+
+    A body that is not in the format of gzip or zlib is returned unchanged.
+    """
+    stream = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
     try:
-        return stream.decompress(body, cap), bool(stream.unconsumed_tail)
+        return stream.decompress(body, max_bytes), bool(stream.unconsumed_tail)
     except zlib.error:
         return body, False
 
@@ -141,12 +154,13 @@ def _public_authorities() -> ssl.SSLContext:
 
 
 class _Clock:
-    """The time left for the whole request: a server that sends a byte per second would satisfy any limit per read."""
+    """The time left for the whole request. A limit per read would not end one whose server sends a byte per second."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
 
     def remaining(self, at_most: float | None = None) -> float:
+        """Return the seconds left, or `at_most` if that is less. Raises `DeadlineExceeded`."""
         remaining = self._until - time.monotonic()
         if remaining <= 0:
             raise DeadlineExceeded
@@ -154,7 +168,7 @@ class _Clock:
 
 
 class _PinnedBackend(httpcore.NetworkBackend):
-    """Connects to the checked addresses, whatever the name resolves to now. TLS and Host still use the name."""
+    """Connects to the checked addresses, without resolving the name again. TLS and the Host header use the name."""
 
     def __init__(self, addresses: Sequence[Address], clock: _Clock, connect_timeout_s: float) -> None:
         self._addresses = addresses
@@ -173,7 +187,7 @@ class _PinnedBackend(httpcore.NetworkBackend):
         *others, last = self._addresses
         for position, address in enumerate(others):
             try:
-                # Each address gets a share of the time, so that one dead address does not use it up.
+                # A share of the time left, so that an address that does not answer leaves time for the others.
                 return self._open(address, port, share=len(self._addresses) - position)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
@@ -185,6 +199,8 @@ class _PinnedBackend(httpcore.NetworkBackend):
 
 
 class _TimedStream(httpcore.NetworkStream):
+    """A stream whose operations end when the time of the request is over."""
+
     def __init__(self, inner: httpcore.NetworkStream, clock: _Clock) -> None:
         self._inner = inner
         self._clock = clock
@@ -207,9 +223,3 @@ class _TimedStream(httpcore.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
-
-
-__all__ = [
-    "HttpAnswer", "HttpFailed", "HttpPolicy", "HttpRequest", "Resolver", "UrlNotAllowed", "check_url",
-    "locate", "send", "system_addresses",
-]  # fmt: skip

@@ -1,18 +1,20 @@
-"""`/healthz`: this process is running. `/readyz`: it can serve requests.
+"""`/healthz`: whether this process runs; `/readyz`: whether it can serve requests; and who may read such data.
 
-Details are for loopback and for clients with AGENTOPS_HEALTH_TOKEN; others get one word.
+Only loopback and clients with AGENTOPS_HEALTH_TOKEN get details. Others get one word.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TimedOut
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 import redis
 from django.conf import settings
@@ -24,14 +26,33 @@ from django.utils.module_loading import import_string
 
 from agentops.base import database_clock
 from agentops.base.database.applied_migrations import UnusableSchema, missing_migrations
-from agentops.base.http.operator_access import may_read
+from agentops.base.http.request_origins import parse_address
+
+LOOPBACK = {"127.0.0.1", "::1"}
+
+
+def may_read(request: HttpRequest, token: str, networks: Sequence[str] = ()) -> bool:
+    """Return whether the client has the token, or connects directly from loopback or one of the networks."""
+    header = request.headers.get("Authorization", "")
+    if token and hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
+        return True
+    # The address is that of a proxy.
+    if "X-Forwarded-For" in request.headers or "Forwarded" in request.headers:
+        return False
+    client = request.META.get("REMOTE_ADDR") or ""
+    address = parse_address(client)
+    return client in LOOPBACK or (
+        address is not None and any(each == "*" or address in ip_network(each, strict=False) for each in networks)
+    )
+
 
 log = logging.getLogger(__name__)
 PATHS = ("/healthz", "/readyz")
 METHODS = ("GET", "HEAD")
 PLAIN = "text/plain; charset=utf-8"
-#: Seconds after which the database is considered unavailable.
+#: Seconds after which a check counts as failed.
 WITHIN_S = 2.0
+#: The fraction of a disk that must be free.
 MIN_FREE = 0.05
 #: Seconds for which a result is reused.
 FRESH_S = 1.0
@@ -45,7 +66,7 @@ class NotReady(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement. If an optional check fails, the process only works more slowly."""
+    """A check of readiness: `check` raises if it fails. Unless it is required, a failure only slows work down."""
 
     name: str
     check: Callable[[], None]
@@ -53,6 +74,8 @@ class Check:
 
 
 class Health:
+    """The middleware that answers `/healthz` and `/readyz`."""
+
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
@@ -65,6 +88,7 @@ class Health:
 
 
 def readyz(request: HttpRequest) -> HttpResponse:
+    """Return 200 or 503; with details for clients that may read them."""
     results = readiness.check()
     ready = all(results[check.name]["ok"] for check in CHECKS if check.is_required)
     status = 200 if ready else 503
@@ -74,7 +98,8 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def libraries() -> None:
-    """Check that the model libraries of the site's agents are loaded. By name: this package cannot import agents."""
+    """Load the model libraries of the site's agents, unless they are loaded."""
+    # Loaded by name, because the module is above this package.
     import_string("runs.management.site.warm_up.load_vendors")()
 
 
@@ -93,6 +118,7 @@ def broker() -> None:
 
 
 def disk() -> None:
+    """Check that the disk of a SQLite database has free space."""
     if connection.vendor != "sqlite":
         return
     space = shutil.disk_usage(settings.AGENTOPS_HOME)
@@ -101,20 +127,19 @@ def disk() -> None:
 
 
 class Readiness:
-    """The readiness of a process; there is one object for each process."""
+    """The readiness of this process."""
 
     def __init__(self) -> None:
-        # One thread: while a check hangs, the next ones wait for it and time out, and no threads accumulate.
+        # One thread only: while a check hangs, the next ones wait for it and time out. More threads would accumulate.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="readyz")
         self._lock = threading.Lock()
         self._last_results: tuple[float, CheckResults] = (float("-inf"), {})
         self._is_migrated = False
 
     def check(self) -> CheckResults:
-        """Return the results of the last second, or check again.
+        """Return the results of all checks, which are at most a second old.
 
-        Anyone may call this, so many callers must not keep the database busy, and monitors must get an answer
-        in time.
+        Anyone may request them, so many requests must not keep the database busy.
         """
         with self._lock:
             if time.monotonic() - self._last_results[0] >= FRESH_S:
@@ -123,7 +148,7 @@ class Readiness:
             return self._last_results[1]
 
     def migrations(self) -> None:
-        """Check that the schema is up to date. Not repeated after success: an update starts a new process."""
+        """Check that the schema is up to date. After success this is not repeated: an update starts a new process."""
         if self._is_migrated:
             return
         try:
@@ -135,6 +160,7 @@ class Readiness:
         self._is_migrated = True
 
     def _run_check(self, check: Check) -> dict[str, object]:
+        """Run a check in the thread, for at most WITHIN_S seconds, and return its result."""
         begun = time.monotonic()
         future: Future[None] = self._threads.submit(_run_and_close, check.check)
         problem = ""
@@ -146,7 +172,7 @@ class Readiness:
         except NotReady as error:
             problem = str(error)
         except Exception as error:
-            # The text may contain an address or a name.
+            # Without the text, which may contain an address or a name.
             problem = type(error).__name__
             log.warning("not ready: %s: %s", check.name, error)
         took = round((time.monotonic() - begun) * 1000)
@@ -157,7 +183,7 @@ readiness = Readiness()
 CHECKS = [
     Check("libraries", libraries),
     Check("database", database),
-    Check("migrations", lambda: readiness.migrations()),  # noqa: PLW0108 - of the instance at the time
+    Check("migrations", lambda: readiness.migrations()),  # noqa: PLW0108 - tests replace `readiness`
     Check("disk", disk),
     Check("broker", broker, is_required=False),
 ]

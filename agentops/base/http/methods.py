@@ -1,6 +1,6 @@
-"""Decorators for the methods of a page: Django's, which also inform `agentops.base.http.middleware.Methods`.
+"""Django's decorators for the methods of a view. These also store the methods in `view.methods`.
 
-The middleware refuses other methods before authentication.
+With them, `agentops.base.http.middleware.Methods` refuses other methods before authentication.
 """
 
 from __future__ import annotations

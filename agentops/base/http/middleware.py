@@ -1,6 +1,6 @@
-"""The site's own middleware: security headers, allowed methods, and error responses.
+"""The site's own middleware: security headers, host names, allowed methods, and responses for refusals.
 
-All of it is synchronous, like the views.
+It is synchronous, like the views.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
+from redis.exceptions import RedisError
 
+from agentops.base.database.statements import StorageFault, fault_of
 from agentops.base.http.address_policy import MAX_PORT
 from agentops.base.http.error_pages import API, answer
-from agentops.base.http.storage_faults import StorageFault, fault_of
 from agentops.base.refusals import Refusal
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
-#: Browser features that no page uses, so an injected script cannot either.
+#: Browser features that no page uses. They are switched off, so that an injected script cannot use them either.
 UNUSED_FEATURES = (
     *("accelerometer", "autoplay", "camera", "display-capture", "encrypted-media", "fullscreen", "geolocation"),
     *("gyroscope", "magnetometer", "microphone", "midi", "payment", "picture-in-picture", "publickey-credentials-get"),
@@ -39,19 +40,25 @@ UNUSED_FEATURES = (
 )
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
-#: Requested by probes under any host name (agentops.base.http.health).
+#: Paths that are served under any host name, for probes.
 PROBES = {"/healthz", "/readyz", "/metrics"}
 #: Methods of views that declare none, such as views of the administration.
 METHODS = ("GET", "HEAD", "POST")
+#: Characters of a refused host name in the log.
 MAX_HOST = 100
 _PORT = re.compile(r":([0-9]+)$")
 
 
-class SecureHeaders:
-    """The security headers that Django's SecurityMiddleware and django-csp do not set."""
-
+class _Middleware:
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+
+class SecureHeaders(_Middleware):
+    """Sets the security headers that Django's SecurityMiddleware and django-csp do not set."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
@@ -63,14 +70,14 @@ class SecureHeaders:
 
 
 class PagePolicy(CSPMiddleware):
-    """django-csp with a cached policy: composing it for each response would take as long as a query."""
+    """django-csp with a cached header, because composing the header takes as long as a query."""
 
     def __init__(self, get_response: GetResponse) -> None:
         super().__init__(get_response)
         self._policy = build_policy()
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        # Decorators of views set such attributes. A nonce is specific to the request.
+        # Decorators of views change the policy by such attributes; a nonce is different in each request.
         is_special = any(name.startswith("_csp") for name in vars(response)) or hasattr(request, "_csp_nonce")
         if is_special or settings.DEBUG:
             special: HttpResponseBase = super().process_response(request, response)
@@ -79,11 +86,8 @@ class PagePolicy(CSPMiddleware):
         return response
 
 
-class KnownHosts:
-    """Refuse requests with an unknown host or without one. Django would log a traceback for each of them."""
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
+class KnownHosts(_Middleware):
+    """Refuses requests with an unknown host or without one. Django would log a traceback for each of them."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not _has_valid_host(request):
@@ -98,30 +102,24 @@ class KnownHosts:
     def _refuse(self, request: HttpRequest, text: str) -> HttpResponse:
         response = answer(request, 400, "invalid_host", text)
         host = str(request.META.get("HTTP_HOST", ""))
-        # Marked as logged, so that Django adds no line.
+        # log_response marks the response as logged, so that Django adds no line.
         log_response("host refused: %s", ascii(host[:MAX_HOST]), response=response, request=request, logger=log)
         return response
 
 
 def _has_valid_host(request: HttpRequest) -> bool:
-    """Return whether the Host header exists, as HTTP/1.1 requires, and its port, if any, is valid."""
+    """Return whether the Host header exists, which only HTTP/1.1 requires, and its port, if any, is valid."""
     host = request.META.get("HTTP_HOST")
     if host is None:
-        # Under WSGI the HTTP version of the client is unknown.
+        # Under WSGI the HTTP version of the client is unknown, so that a missing header is accepted.
         return getattr(request, "scope", {}).get("http_version") != "1.1"
     port = _PORT.search(host)
-    # Length first: Python refuses to convert thousands of digits.
+    # The length is checked first, because Python refuses to convert thousands of digits.
     return port is None or (len(port[1]) <= 5 and 0 < int(port[1]) <= MAX_PORT)
 
 
-class Methods:
-    """Refuse methods that a URL does not support, before authentication and the CSRF check."""
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
+class Methods(_Middleware):
+    """Refuses methods that a URL does not support, before authentication and the CSRF check."""
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
@@ -136,7 +134,7 @@ class Methods:
 
 
 def methods_of(view: Any) -> tuple[str, ...]:
-    """Return the methods of a view, from agentops.base.http.methods or its class."""
+    """Return the methods of a view: of its class, or as stored by agentops.base.http.methods."""
     cls = getattr(view, "view_class", None)
     if cls is None:
         return tuple(getattr(view, "methods", METHODS))
@@ -144,19 +142,16 @@ def methods_of(view: Any) -> tuple[str, ...]:
     return tuple(name.upper() for name in cls.http_method_names if hasattr(cls, name) or (name == "head" and has_get))
 
 
-class Refusals:
-    """Turn refusals into responses, for all views."""
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
+class Refusals(_Middleware):
+    """Turns refusals, and faults of the database, into responses."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if (fault := fault_of(exception)) is not None:
             log.error("the database cannot be used: %s", fault.short, exc_info=exception)
             return _unavailable(request, fault)
+        if isinstance(exception, RedisError):
+            log.error("Redis cannot be used", exc_info=exception)
+            return _retry_later(answer(request, 503, "redis_unavailable", "Redis does not answer: try again later."))
         if not isinstance(exception, Refusal):
             return None
         if exception.status == 401 and not request.path_info.startswith(API):
@@ -168,26 +163,29 @@ class Refusals:
 
 
 def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:
-    response = answer(request, 503, "storage_unavailable", fault.advice, also={"reason": fault.reason})
+    return _retry_later(answer(request, 503, "storage_unavailable", fault.advice, also={"reason": fault.reason}))
+
+
+def _retry_later(response: HttpResponse) -> HttpResponse:
     response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:
-    """Redirect pages to the login; a script gets a header that tells it to open the login page."""
+    """Return the response to a request without a session: a redirect to the login for pages, a header for htmx."""
     htmx = HtmxDetails(request)
     if "text/event-stream" in request.headers.get("Accept", ""):
         return answer(request, 401, "auth_required", "Your session has ended: log in again.")
     previous_path = _path_of(request, htmx.current_url if htmx else request.headers.get("Referer"))
     next_path = request.get_full_path() if request.method in {"GET", "HEAD"} and not htmx else previous_path
-    login = f"{reverse('login')}?{urlencode({'next': next_path})}"
+    login = f"{reverse('account_login')}?{urlencode({'next': next_path})}"
     if htmx:
         return HttpResponse(status=401, headers={"HX-Redirect": login})
     return HttpResponseRedirect(login)
 
 
 def _path_of(request: HttpRequest, url: str | None) -> str:
-    """Return the path of a page of this site, or the path of the home page."""
+    """Return the path and the query of a URL of this site; the path of the home page for other URLs."""
     if not url or not url_has_allowed_host_and_scheme(url, {request.get_host()}):
         return "/"
     parts = urlsplit(url)

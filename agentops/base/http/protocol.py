@@ -1,6 +1,6 @@
 """uvicorn's HTTP/1.1 with additional limits: time and size of headers, number of connections, time for a response.
 
-runs.management.site.web_server passes it to uvicorn. Requires loaded settings.
+runs.management.site.web_server passes `LimitedProtocol` to uvicorn. The settings must be loaded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from agentops.base.http.client_addresses import network_of
-from agentops.base.http.forwarded import configured_proxies
+from agentops.base.http.request_origins import configured_proxies, network_of
 
-#: Bytes of the request line and the headers.
+#: Maximum bytes of the URL and the headers.
 MAX_HEADER_BYTES = 64 * 1024
-#: Seconds that a client may take to receive a response, or a part that exceeds the buffers.
+#: Seconds that a client may take to read the last response, or a part of one that fills the buffers.
 ANSWER_S = 60.0
-#: Seconds before closing after a refusal: the client may still be sending, and would lose the response.
+#: Seconds between a refusal and the end of the connection. A client that is still sending would lose the response.
 LINGER_S = 2.0
-#: The socket option that makes close() discard unsent data.
+#: The value of the socket option SO_LINGER with which close() discards unsent data.
 NO_LINGER = struct.pack("ii", 1, 0)
 TEXTS = {
     408: b"The request did not arrive in time.\n",
@@ -34,11 +33,12 @@ TEXTS = {
     503: b"Too many connections.\n",
 }
 
+#: The connections of each server by the network of the client.
 _per_address: WeakKeyDictionary[ServerState, Counter[str]] = WeakKeyDictionary()
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection. It waits for headers, uvicorn reads the body and responds, and it waits again."""
+    """A connection. It waits for the headers of a request; uvicorn reads the body and responds; then it waits again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -68,12 +68,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._stop_answer_timer()
         if self._answering is not None:
-            # Uvicorn only tells the last request of a disconnect; an earlier one would write to a closed connection.
+            # uvicorn informs only the last request of a disconnect. An earlier one would write to a closed connection.
             self._answering.disconnected = True
         super().connection_lost(exc)
 
     def _count_address(self) -> bool:
-        """Return whether the client's address may open another connection. Proxies are exempt."""
+        """Count the connection for the network of the client. Return False if it has too many. Proxies are exempt."""
         if self.client is None or self.client[0] in configured_proxies(tuple(settings.FORWARDED_ALLOW_IPS)):
             return True
         self._address = network_of(self.client[0])
@@ -94,7 +94,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._waits_for_headers and self._header_bytes > MAX_HEADER_BYTES:
             self._refuse(431)
         elif self._is_idle():
-            # Also while the rest of an unread body arrives: one byte per second must not keep the connection open.
+            # The rest of an unread body may also arrive here. One byte per second must not keep the connection open.
             self._start_header_timer()
 
     def on_message_begin(self) -> None:
@@ -128,7 +128,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _start_header_timer(self) -> None:
-        """Start the timer once per request, so that slow bytes do not extend it."""
+        """Start the timer, unless it runs: bytes that arrive slowly must not extend it."""
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(settings.AGENTOPS_HEADER_TIMEOUT_S, self._on_late_headers)
 
@@ -138,10 +138,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._header_timer = None
 
     def _on_late_headers(self) -> None:
+        """Refuse a request whose headers are incomplete; close a connection without a request."""
         if self._waits_for_headers and self._header_bytes and self._is_idle():
             self._refuse(408)
         else:
-            # The client has sent nothing, or its request was answered already.
+            # The client has sent nothing, or has a response already.
             self.transport.abort()
 
     # --- Answering ------------------------------------------------------------------------------------------------
@@ -165,12 +166,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_answer_timer()
 
     def _start_answer_timer(self) -> None:
-        """Limit the time until the connection closes, which requires the client to read everything."""
+        """Limit the time in which the client must read the response, after which the connection is reset."""
         if self._answer_timer is None:
             self._answer_timer = self.loop.call_later(ANSWER_S, self._reset)
 
     def _reset(self) -> None:
-        """Close, and discard data that the client has not read."""
+        """Close the connection, and discard data that the client has not read."""
         wire = self.transport.get_extra_info("socket")
         if wire is not None:
             with suppress(OSError), socket.fromfd(wire.fileno(), wire.family, wire.type) as same:
@@ -183,7 +184,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer_timer = None
 
     def _refuse(self, status: int) -> None:
-        """Respond to a refused request, and close."""
+        """Respond with a status of TEXTS, and close the connection."""
         self._is_refused = True
         self._stop_header_timer()
         if not self._is_idle():

@@ -1,4 +1,4 @@
-"""Requests to the receivers of sinks and alerts: their rules, and the signatures of Standard Webhooks."""
+"""Requests to the receivers of events and alerts: their rules, and the signatures of Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from django.conf import settings
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from agentops.base import database_clock
-from agentops.base.http.guarded_client import (
-    HttpAnswer,
-    HttpFailed,
-    HttpPolicy,
-    HttpRequest,
-    UrlNotAllowed,
-    check_url,
-    send,
-)
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
+from agentops.base.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 
 CONNECT_S, TOTAL_S = 5.0, 10.0
 #: Status codes after which repeating the request is useless.
@@ -31,8 +24,10 @@ FINAL = frozenset({400, 409, 413, 415, 422})
 DISABLING = frozenset({401, 403, 410})
 #: The maximum pause that a receiver may request.
 LONGEST_RETRY_AFTER_S = 3600.0
-#: The prefix of secrets, and the number of bytes of generated secrets. The specification allows 24 to 64.
-PREFIX, SECRET_BYTES = "whsec_", 32
+#: The prefix of secrets.
+PREFIX = "whsec_"
+#: Number of bytes of generated secrets. The specification allows 24 to 64.
+SECRET_BYTES = 32
 SECRET_FORM = f"a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
 
 
@@ -59,17 +54,17 @@ class PostFailed(Exception):
     def __init__(self, reason: str, *, status: int | None = None, answer: HttpAnswer | None = None) -> None:
         super().__init__(reason)
         self.status = status if answer is None else answer.status
-        #: The answer, if there was one.
+        #: The response, if there was one.
         self.answer = answer
 
     @property
     def retry_after_s(self) -> float | None:
-        """The seconds that the receiver asks to wait."""
+        """The seconds that the receiver asks to wait; None if it does not."""
         return None if self.answer is None else _retry_after_s(self.answer.headers.get("retry-after", ""))
 
 
 def refusal_of(url: str) -> str:
-    """Return why the URL may not be requested, as far as that is known without DNS; empty if it may."""
+    """Return the reason for which the URL may not be requested, as far as known without DNS; empty if it may."""
     try:
         check_url(url, policy_of(url))
     except UrlNotAllowed as error:
@@ -78,11 +73,11 @@ def refusal_of(url: str) -> str:
 
 
 def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-    """Send a request. Returns an answer of success. Raises `PostFailed`. Lasts at most 10 seconds."""
+    """Send a POST, and return the response if its status is 2xx. Raises `PostFailed`. Takes at most 10 seconds."""
     try:
         answer = send(HttpRequest("POST", url, headers, content), policy_of(url))
     except UrlNotAllowed as error:
-        # The DNS address may change, so callers repeat the request.
+        # `status` stays None, so that callers try again: the addresses of the host may change.
         raise PostFailed(f"the URL is not allowed: {error.reason}") from None
     except HttpFailed as error:
         raise PostFailed(str(error)) from None
@@ -93,14 +88,17 @@ def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
 
 
 def pause_s(schedule_s: Sequence[float], attempts: int, retry_after_s: float | None) -> float:
-    """Return the seconds until the next attempt: the planned ones with jitter, or more if the receiver asks for it."""
+    """Return the seconds until the next attempt: from `schedule_s` with jitter, or more if the receiver asks so.
+
+    `attempts`: the number of failed attempts, at least 1.
+    """
     planned = schedule_s[min(attempts, len(schedule_s)) - 1]
     jittered = planned * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load only
     return max(jittered, min(retry_after_s or 0, LONGEST_RETRY_AFTER_S))
 
 
 def _retry_after_s(value: str) -> float | None:
-    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
+    """Return the seconds of a Retry-After header; None if it is neither a number nor a date."""
     if value.isascii() and value.isdigit() and len(value) < 10:
         return float(value)
     try:
@@ -115,12 +113,12 @@ def _retry_after_s(value: str) -> float | None:
 
 
 def new_secret() -> str:
-    """Return a new signing secret."""
+    """Return a random signing secret."""
     return PREFIX + b64encode(random_secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def signer_of(secret: object) -> Webhook:
-    """Return the signer of a secret. Raises `ValueError` if it has not the specified form."""
+    """Return the signer for a secret. Raises `ValueError` if the secret does not have the form SECRET_FORM."""
     if not isinstance(secret, str) or not secret.startswith(PREFIX) or not 38 <= len(secret) <= 96:
         raise ValueError(SECRET_FORM)
     try:
@@ -130,7 +128,10 @@ def signer_of(secret: object) -> Webhook:
 
 
 def signed_headers(secrets: Iterable[str], message_id: str, body: bytes) -> dict[str, str]:
-    """Return the headers of a JSON message sent now, with one signature for each secret. Raises `ValueError`."""
+    """Return the headers of a JSON message that is sent now, with one signature for each secret.
+
+    Raises `ValueError` for a malformed secret.
+    """
     at = database_clock.now()
     return {
         "Content-Type": "application/json",

@@ -1,6 +1,6 @@
-"""Strict JSON: the parser for all input, from the API, the command line and workers.
+"""Strict JSON: the parser for the input of the API, the command line and workers.
 
-The standard parser accepts NaN and infinity, keeps the last of duplicate keys, and recurses until the stack overflows.
+Python's own parser accepts NaN and infinity, keeps the last of duplicate keys, and recurses until the stack overflows.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import orjson
 
@@ -19,10 +19,10 @@ from agentops.base.refusals import Refusal
 
 MIB = 1024 * 1024
 BOM = "\ufeff"
-#: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
+#: Maximum digits that Python converts to a number (sys.int_info.default_max_str_digits).
 MAX_LITERAL = 4_300
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-#: An escaped unpaired surrogate, in text without escaped backslashes.
+#: An escaped unpaired surrogate, in a text whose escaped backslashes were replaced.
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -30,7 +30,7 @@ LONE = re.compile(
 _TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _CONTAINERS = frozenset({dict, list})
 _SPACES = b" \t\r\n"
-#: Integers from the negative of this to this are parsed the same by all parsers.
+#: All parsers read integers from -_SAFE to _SAFE as the same number.
 _SAFE = 2**53
 #: The keys and indexes from the root to a value.
 Path = tuple[str | int, ...]
@@ -40,38 +40,41 @@ Path = tuple[str | int, ...]
 class Limits:
     """The largest input that is accepted."""
 
+    #: Maximum nesting of objects and lists.
     depth: int = 64
+    #: Maximum number of values.
     nodes: int = 50_000
+    #: Maximum number of keys of an object.
     keys: int = 1_000
+    #: Maximum characters of a key.
     key: int = 256
+    #: Maximum characters of a text.
     string: int = 200_000
-    #: Integers that every database, and most programs, can store exactly.
+    #: The largest integer. Every database, and most programs, can store up to 2**63 - 1 exactly.
     integer: float = 2**63 - 1
-    #: Whether lone surrogates are accepted, for the redactor to replace.
+    #: Whether unpaired surrogates are accepted. The redactor replaces them.
     lone_surrogates: bool = True
-    #: Whether NaN and infinity, which Python's own writer outputs, are read as null.
+    #: Whether NaN and infinity, which Python's own writer outputs, are accepted and read as null.
     non_finite: bool = False
 
 
 #: Limits of request bodies and agent definitions.
 BODY = Limits()
-#: Limits of recordings, which contain whole sessions and come from the operator.
-FILE = Limits(
-    nodes=5_000_000, keys=100_000, key=16_384, string=16 * MIB, integer=math.inf, lone_surrogates=False
-)  # fmt: skip
-#: Limits of imported files: programs write half a pair where they truncate a text, and invalid numbers such as NaN.
+#: Limits of fixtures, which contain whole sessions and come from the operator.
+FILE = Limits(nodes=5_000_000, keys=100_000, key=16_384, string=16 * MIB, integer=math.inf, lone_surrogates=False)
+#: Limits of imported files. Programs write unpaired surrogates where they truncate a text, and NaN.
 IMPORTED = replace(FILE, lone_surrogates=True, non_finite=True)
 
 
 class NotJson(Refusal, ValueError):
-    """Not JSON, or beyond a limit. `data` has `line` and `column`, or the `pointer` to the invalid value."""
+    """The input is not JSON, or exceeds a limit. `data` has `line` and `column`, or the `pointer` to the value."""
 
     def __init__(self, code: str, status: int, text: str, **data: Any) -> None:
         super().__init__(text, code=code, status=status, **data)
 
 
 def parse(data: bytes | str, limits: Limits = BODY) -> Any:
-    """Return the value. Raises `NotJson`. Time is linear in the length of `data`."""
+    """Return the value of a JSON text, in time that is linear in its length. Raises `NotJson`."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     value = _parse_quickly(raw, limits)
     if value is not None:
@@ -87,7 +90,7 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
 
 
 def has_lone_surrogate(raw: bytes) -> bool:
-    """Return whether a JSON text has an escaped half of a surrogate pair."""
+    """Return whether a JSON text contains an escaped unpaired surrogate."""
     return (b"\\ud" in raw or b"\\uD" in raw) and LONE.search(raw.replace(rb"\\", b"__")) is not None
 
 
@@ -97,27 +100,28 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def _parse_quickly(raw: bytes, limits: Limits) -> Any:
-    """Return the value, or None if the text needs the slower check, because it is unusual or invalid."""
-    # An upper bound of the number of values: characters inside strings are counted too.
+    """Return the value; None if the text needs the slower check, because it is `null`, unusual or invalid."""
+    # The sum is an upper bound of the number of values, because characters inside strings are counted too.
     if len(raw) > limits.nodes <= sum(map(raw.count, (b",", b"[", b"{"))):
         return None
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    found = _look_at(value, limits, has_long_strings=len(raw) > limits.string)
-    if found is None:
+    properties = _properties_of(value, limits, has_long_strings=len(raw) > limits.string)
+    if properties is None:
         return None
+    key_count, has_floats = properties
     plain = _without_escapes(raw)
-    # Of duplicate keys, one is lost. A string that begins with a colon is counted too, and causes the slower check.
-    if plain.translate(None, _SPACES).count(b'":') != found.keys:
+    # The value lacks duplicate keys. A string that begins with a colon is counted too, and causes the slower check.
+    if plain.translate(None, _SPACES).count(b'":') != key_count:
         return None
-    is_rare = found.has_floats and _has_rare_number(_skeleton(plain.split(b'"')))
+    is_rare = has_floats and _has_rare_number(_skeleton(plain.split(b'"')))
     return None if is_rare else value
 
 
 def _has_rare_number(skeleton: bytes) -> bool:
-    """Return whether parsers read a number differently: a negative zero, an exponent, or more digits than 64 bits hold.
+    """Return whether parsers may read a number differently: with an exponent, 19 or more digits, or a negative zero.
 
     A regular expression would take longer than parsing the document.
     """
@@ -125,43 +129,37 @@ def _has_rare_number(skeleton: bytes) -> bool:
     return b"-0" in skeleton or b"0e" in zeros or b"0E" in zeros or b"0" * 19 in zeros
 
 
-class _Found(NamedTuple):
-    """Properties of a parsed value."""
+def _properties_of(value: Any, limits: Limits, *, has_long_strings: bool) -> tuple[int, bool] | None:
+    """Return the number of keys in all objects of a value, and whether it has floats.
 
-    #: The number of keys in all objects.
-    keys: int
-    has_floats: bool
-
-
-def _look_at(value: Any, limits: Limits, *, has_long_strings: bool) -> _Found | None:
-    """Return the properties of a value, or None if it exceeds a limit, or might."""
-    number, depth, keys, has_floats, members = 0, 0, set[str](), False, [value]
+    Return None if the value exceeds a limit, or if it has integers that parsers may read differently.
+    """
+    key_count, depth, keys, has_floats, members = 0, 0, set[str](), False, [value]
+    # One level of nesting after the other.
     while members:
         types = set(map(type, members))
         if (int in types and not _are_safe(members)) or (has_long_strings and _has_long_string(members, limits)):
             return None
         has_floats = has_floats or float in types
-        level = [item for item in members if type(item) in _CONTAINERS] if types & _CONTAINERS else []
-        depth += bool(level)
+        containers = [item for item in members if type(item) in _CONTAINERS] if types & _CONTAINERS else []
+        depth += bool(containers)
         members = []
-        for item in level:
+        for item in containers:
             if type(item) is dict:
-                number += len(item)
+                if len(item) > limits.keys:
+                    return None
+                key_count += len(item)
                 keys.update(item)
                 members.extend(item.values())
             else:
                 members.extend(item)
-        if max(map(len, level), default=0) > limits.keys and any(
-            len(i) > limits.keys for i in level if type(i) is dict
-        ):
-            return None
     if depth > limits.depth or max(map(len, keys), default=0) > limits.key:
         return None
-    return _Found(number, has_floats)
+    return key_count, has_floats
 
 
 def _are_safe(members: list[Any]) -> bool:
-    """Return whether all parsers read all integers the same."""
+    """Return whether all parsers read all integers in `members` as the same numbers."""
     return all(-_SAFE <= item <= _SAFE for item in members if type(item) is int)
 
 
@@ -170,6 +168,7 @@ def _has_long_string(members: list[Any], limits: Limits) -> bool:
 
 
 def _parse_closely(text: str, limits: Limits) -> Any:
+    """Return the value, with all limits checked except those of depth, values and texts. Raises `NotJson`."""
     try:
         return json.loads(
             text,
@@ -191,22 +190,21 @@ def _decode(raw: bytes) -> str:
 
 
 def _check_raw(raw: bytes, limits: Limits) -> bool:
-    """Check the limits before parsing. Return whether some string may be too long.
+    """Check the limits of depth and values before parsing. Return whether some text may be too long.
 
-    Strings end at an unescaped quote. Up to the first error, the parser sees the same strings and brackets, so it
-    never goes deeper than counted here.
+    Up to its first error, the parser sees the same strings and brackets, so it does not go deeper than counted here.
     """
     plain = _without_escapes(raw)
-    # Each string is a value or the key of one.
+    # A string has two quotes, and is a value or the key of one.
     if plain.count(b'"') > 4 * limits.nodes:
         raise _too_complex(limits)
     parts = plain.split(b'"')
     skeleton = _skeleton(parts)
     _check_depth(skeleton, limits)
-    inside = sum(map(skeleton.count, (b",", b"[", b"{"))) - skeleton.count(b"[]") - skeleton.count(b"{}")
-    if inside + 1 > limits.nodes:
+    members = sum(map(skeleton.count, (b",", b"[", b"{"))) - skeleton.count(b"[]") - skeleton.count(b"{}")
+    if members + 1 > limits.nodes:
         raise _too_complex(limits)
-    # The expression alone would take half as long as parsing a document, and most have no surrogates.
+    # Most documents have no surrogates, and the expression takes half as long as parsing the document.
     has_surrogates = not limits.lone_surrogates and (b"\\ud" in plain or b"\\uD" in plain)
     if has_surrogates and (lone := LONE.search(plain)):
         _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
@@ -224,8 +222,9 @@ def _skeleton(parts: list[bytes]) -> bytes:
 
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:
+    """Raise `NotJson` if the brackets of a text are nested too deeply."""
     depth = 0
-    # More brackets than this exceed the limit on values at any depth.
+    # With more brackets, there are too many values.
     for bracket in skeleton.translate(None, NOT_BRACKETS)[: 2 * limits.nodes + 2]:
         depth += 1 if bracket in b"[{" else -1
         if depth > limits.depth:
@@ -233,6 +232,7 @@ def _check_depth(skeleton: bytes, limits: Limits) -> None:
 
 
 def _object(limits: Limits, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object from its members. Raises `NotJson` for duplicate or long keys, or too many."""
     if len(pairs) > limits.keys:
         raise NotJson("json_too_complex", 413, f"an object has more than {limits.keys} keys")
     value = dict(pairs)
@@ -246,6 +246,7 @@ def _object(limits: Limits, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _int(limits: Limits, literal: str) -> int:
+    """Return an integer. Raises `NotJson` if it is out of range."""
     if len(literal) > MAX_LITERAL:
         raise NotJson("number_out_of_range", 400, f"a number has more than {MAX_LITERAL} digits")
     number = int(literal)
@@ -255,36 +256,33 @@ def _int(limits: Limits, literal: str) -> int:
 
 
 def _float(limits: Limits, literal: str) -> float | None:
+    """Return a finite number; None for infinity if that is accepted. Raises `NotJson` otherwise."""
     if len(literal) > MAX_LITERAL:
         raise NotJson("number_out_of_range", 400, f"a number has more than {MAX_LITERAL} digits")
     number = float(literal)
     if math.isinf(number):
         _constant(limits, literal)
         return None
-    # One database keeps -0.0, the other does not.
+    # -0.0 becomes 0.0, because only one of the databases keeps the sign.
     return number or 0.0
 
 
 def _constant(limits: Limits, literal: str) -> None:
+    """Return None for NaN or infinity. Raises `NotJson` if they are not accepted."""
     if limits.non_finite:
         return
     raise NotJson("non_finite_number", 400, f"{literal[:64]} is not a finite number")
 
 
 def _check_strings(value: Any, limits: Limits) -> None:
-    for path, text in _strings(value):
-        if len(text) > limits.string:
-            problem = f"a text has more than {limits.string} characters"
-            raise NotJson("string_too_long", 413, problem, pointer=pointer(path))
-
-
-def _strings(value: Any) -> Iterator[tuple[Path, str]]:
+    """Raise `NotJson` if a text in the value is too long."""
     todo: list[tuple[Any, Path]] = [(value, ())]
     while todo:
         item, path = todo.pop()
-        if isinstance(item, str):
-            yield path, item
-        elif isinstance(item, dict):
+        if isinstance(item, str) and len(item) > limits.string:
+            problem = f"a text has more than {limits.string} characters"
+            raise NotJson("string_too_long", 413, problem, pointer=pointer(path))
+        if isinstance(item, dict):
             todo += [(member, (*path, key)) for key, member in item.items()]
         elif isinstance(item, list):
             todo += [(member, (*path, index)) for index, member in enumerate(item)]

@@ -1,8 +1,8 @@
 """The projects whose redaction rules apply to the current request, command or step of a run.
 
-Code that gives access to a project adds it here: permission checks, the worker that executes a run, and the renderer of
-a stream. Without a project in scope, texts are redacted with the rules of all projects, so an omission masks too much,
-never too little.
+Code that gives access to a project adds the project: permission checks, the worker that executes a run, and the
+renderer of a stream. Without a project in scope, the rules of all projects apply, so that a missing project masks too
+much, not too little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def clear() -> None:
 
 @contextmanager
 def limited_to(*project_ids: UUID) -> Iterator[None]:
-    """Replace the scope by these projects, or by an empty one, within the context."""
+    """Set the scope to these projects within the context; without arguments, to no known project."""
     token = _projects.set(frozenset(project_ids) or None)
     try:
         yield

@@ -10,46 +10,45 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from agentops.base.redaction import project_scope, secret_shapes
-from agentops.base.redaction.registered_secrets import SecretSet
+from agentops.base.redaction.registered_secrets import SecretSet, TokenFormat, TokenFormats, blank, exclude, join
 from agentops.base.redaction.secret_names import SecretSpan, kind_of_member, lower_case
-from agentops.base.redaction.span_lists import blank, exclude, join
-from agentops.base.redaction.token_formats import TokenFormat, TokenFormats
 
 if TYPE_CHECKING:  # importing pydantic would delay every command by 0.1 s
     from pydantic import JsonValue
 
 JSON: TypeAlias = "JsonValue"
 
+#: The kinds of replacements.
 NUL = "nul"
 SURROGATE = "surrogate"
 REDACTED = "redacted"
 NOTHING: frozenset[str] = frozenset()
 
-# Replacing a secret by a mark can reveal another one next to it, so the search is repeated.
+#: Maximum searches of a text: a secret that was replaced by a placeholder can reveal another one next to it.
 ROUNDS = 4
-#: The replacement of a secret.
-MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
-_MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
-_MARK_LENGTH = 52
+#: The text that replaces a secret.
+PLACEHOLDER = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
+_PLACEHOLDER_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
+_PLACEHOLDER_LENGTH = 52
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Identifiers: no known secret is both that short and lower-case.
+# Keys of JSON objects that are not searched: no known secret is that short and in lower case.
 _PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
 
 
-def mark(kind: str, original: str) -> str:
-    """Return the replacement of a secret. Equal secrets have equal marks."""
+def placeholder(kind: str, original: str) -> str:
+    """Return the text that replaces a secret. Equal secrets have equal placeholders."""
     digest = hashlib.sha256(original.encode(errors="surrogatepass")).hexdigest()
     return f"[REDACTED:{kind}:{digest[:8]}]"
 
 
 def is_masked_form(masked: str, original: str) -> bool:
-    """Return whether a text with marks can be the masked form of the original one."""
-    first, *between = MARK.split(masked)
+    """Return whether a text with placeholders can be the masked form of the original text."""
+    first, *between = PLACEHOLDER.split(masked)
     if not between or not original.startswith(first):
         return False
     *between, last = between
     at = len(first)
-    for piece in between:  # the first occurrence of each leaves most for the others
+    for piece in between:  # taking the first occurrence of each leaves most text for the others
         at = original.find(piece, at + 1) + len(piece)
         if at < len(piece):
             return False
@@ -57,12 +56,12 @@ def is_masked_form(masked: str, original: str) -> bool:
 
 
 class Redactor:
-    """Replaces the given secrets and everything that looks like a secret. Immutable and thread-safe.
+    """Replaces registered secrets, those of the site (`use_site_secrets`), and texts that look like a secret.
 
-    `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
-    built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
-    `masks_model_input` says whether texts are redacted before they are stored and sent to a model. The secrets of
-    `use_site_secrets` are replaced too.
+    `secrets`: values, or a mapping of values to kinds. `tokens`: formats besides the built-in ones. `off`: built-in
+    kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
+    `masks_model_input`: whether texts are redacted before they are stored and sent to a model. Immutable and
+    thread-safe.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Redactor:
         return max(site_secrets().longest, self._registered.longest, self._tokens.longest)
 
     def fixed(self) -> Redactor:
-        """Return a redactor for a text that is redacted in several calls."""
+        """Return a redactor whose rules do not change between calls, for a text that is redacted in several calls."""
         return self
 
     @property
@@ -97,7 +96,7 @@ class Redactor:
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         """Return the redacted text, and the kinds of replacements: a subset of `nul`, `surrogate` and `redacted`.
 
-        `before` and `after` are the surroundings of the text. They are searched but not returned.
+        `before` and `after` are the surroundings of the text, which are searched but not returned.
         """
         text, changes = storable(text)
         if self.shapes and (spans := self.spans(text, before, after)):
@@ -105,29 +104,33 @@ class Redactor:
         return text, changes
 
     def clean(self, value: JSON) -> tuple[JSON, frozenset[str]]:
-        """Redact all strings and keys of a JSON value. If nothing was replaced, the same object is returned."""
+        """Return a JSON value with all strings and keys redacted, and the kinds of replacements.
+
+        If nothing was replaced, the same object is returned.
+        """
         replacements: dict[str, str] = {}
         changes = NOTHING
         todo: list[JSON] = [value]
-        while todo:  # no recursion: the depth is not limited
+        while todo:  # not recursive, because the depth is not limited
             item = todo.pop()
             if isinstance(item, str):
-                changes |= self._note(replacements, item)
+                changes |= self._add_replacement(replacements, item)
             elif isinstance(item, list):
                 todo.extend(item)
             elif isinstance(item, dict):
                 member_name = _member_name(item)
                 for key, member in item.items():
                     if self._registered or self._tokens or not _PLAIN_KEY.fullmatch(key):
-                        changes |= self._note(replacements, key)
+                        changes |= self._add_replacement(replacements, key)
                     if isinstance(member, str):
-                        changes |= self._note(replacements, member, member_name if key in ("value", "Value") else key)
+                        name = member_name if key in ("value", "Value") else key
+                        changes |= self._add_replacement(replacements, member, name)
                     elif isinstance(member, list | dict):
                         todo.append(member)
         return (_rebuilt(value, replacements), changes) if changes else (value, NOTHING)
 
     def spans(self, text: str, before: str = "", after: str = "") -> list[SecretSpan]:
-        """Return the secrets of a text in order. Overlapping ones are merged; existing marks are excluded."""
+        """Return the secrets in a text in order. Overlapping ones are merged; existing placeholders are excluded."""
         spans, _ = self.search(before + text + after)
         past, size = len(before), len(text)
         return [
@@ -137,12 +140,12 @@ class Redactor:
         ]
 
     def search(self, whole: str, past: int = 0) -> tuple[list[SecretSpan], list[str]]:
-        """Return the secrets of a text in order, and the texts that the rounds of the search used.
+        """Return the secrets in a text in order, and the texts that the rounds of the search used.
 
-        Secrets and marks are replaced by NUL before the next round, which keeps all positions. Secrets that extend over
-        `past` are excluded, because the text before it was searched already.
+        Each round searches the text with the placeholders and the secrets of earlier rounds replaced by NUL, so that
+        positions stay the same. The text before `past` was searched already: secrets that extend over it are excluded.
         """
-        blanks = [m.span() for m in MARK.finditer(whole)] if "[REDACTED:" in whole else []
+        blanks = [m.span() for m in PLACEHOLDER.finditer(whole)] if "[REDACTED:" in whole else []
         texts = [blank(whole, blanks)]
         spans: list[SecretSpan] = []
         for _ in range(ROUNDS):
@@ -163,19 +166,19 @@ class Redactor:
         return spans, texts
 
     def unfinished(self, text: str) -> int:
-        """Return the position from which further text could complete or change a secret, or the length of the text."""
+        """Return the position from which further text could complete or change a secret; at most the text's length."""
         begin = secret_shapes.unfinished(text, lower_case(text))
         for secrets in self._known_values():
             begin = min(begin, secrets.unfinished(text))
         if self._tokens:
             begin = min(begin, self._tokens.unfinished(text))
-        at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
-        if at >= 0 and ("[REDACTED:".startswith(text[at:]) or _MARK_HEAD.match(text, at)):
+        at = text.rfind("[", max(0, len(text) - _PLACEHOLDER_LENGTH))
+        if at >= 0 and ("[REDACTED:".startswith(text[at:]) or _PLACEHOLDER_HEAD.match(text, at)):
             begin = min(begin, at)
         return begin
 
-    def _note(self, replacements: dict[str, str], text: str, name: str = "") -> frozenset[str]:
-        """Add the redacted form of a string to the replacements if it differs."""
+    def _add_replacement(self, replacements: dict[str, str], text: str, name: str = "") -> frozenset[str]:
+        """Add the redacted form of a string to `replacements` if it differs. Return the kinds of replacements."""
         cleaned, changes = self.clean_text(text)
         if name and self.shapes and REDACTED not in changes and "[REDACTED:" not in text:
             cleaned, changes = self._clean_member(name, cleaned, changes)
@@ -184,41 +187,44 @@ class Redactor:
         return changes
 
     def _clean_member(self, name: str, text: str, changes: frozenset[str]) -> tuple[str, frozenset[str]]:
-        """Redact a string that is a secret because of its key in a JSON object."""
+        """Return a member's text, redacted if its name makes it a secret, and `changes` with that of this method."""
         kind = kind_of_member(name, text)
         if kind and kind not in self._off:
-            return mark(kind, text), changes | {REDACTED}
+            return placeholder(kind, text), changes | {REDACTED}
         if name.lower().endswith(("authorization", "cookie")):
             cleaned, more = self.clean_text(text, f"{name}: ")
             return cleaned, changes | more
         return text, changes
 
     def replace(self, text: str, spans: list[SecretSpan]) -> str:
-        """Return the text with each span replaced by a mark."""
+        """Return the text with each span replaced by a placeholder."""
         parts: list[str] = []
         position = 0
         for span in spans:
-            parts += text[position : span.begin], self.mark_of(text, span)
+            parts += text[position : span.begin], self.placeholder_of(text, span)
             position = span.end
         return "".join([*parts, text[position:]])
 
-    def mark_of(self, text: str, span: SecretSpan) -> str:
-        """Return the mark of a secret in a text."""
-        return mark(span.kind, self._registered.plain(site_secrets().plain(text[span.begin : span.end])))
+    def placeholder_of(self, text: str, span: SecretSpan) -> str:
+        """Return the placeholder of a secret in a text."""
+        return placeholder(span.kind, self._registered.plain(site_secrets().plain(text[span.begin : span.end])))
 
     def _known_values(self) -> Iterator[SecretSet]:
         return (secrets for secrets in (self._registered, site_secrets()) if secrets)
 
 
 def storable(text: str) -> tuple[str, frozenset[str]]:
-    """Replace NUL and unpaired surrogates, which PostgreSQL and UTF-8 cannot store."""
+    """Return a text that can be stored, and the kinds of replacements.
+
+    PostgreSQL cannot store NUL, and UTF-8 has no unpaired surrogates.
+    """
     changes = NOTHING
     if "\0" in text:
         text, changes = text.replace("\0", "\ufffd"), frozenset({NUL})
     if text.isascii():
         return text, changes
     try:
-        text.encode()  # much quicker than a search
+        text.encode()  # much faster than a search
     except UnicodeEncodeError:
         return _SURROGATES.sub("\ufffd", text), changes | {SURROGATE}
     return text, changes
@@ -233,7 +239,7 @@ def _member_name(item: dict[str, JSON]) -> str:
 
 
 def _rebuilt(value: JSON, replacements: dict[str, str]) -> JSON:
-    """Return a copy of `value` with its strings replaced."""
+    """Return a copy of `value` in which the strings that are keys of `replacements` are replaced."""
     root: list[JSON] = [value]
     todo: list[tuple[Any, Any]] = [(root, 0)]  # a list and an index, or a dict and a key
     while todo:
@@ -264,9 +270,9 @@ def _replace_keys(item: dict[str, JSON], replacements: dict[str, str]) -> dict[s
 
 
 class ScopedRedactor(Redactor):
-    """Redacts with the rules of the projects in scope (agentops.base.redaction.project_scope) at the time of each call.
+    """Redacts with the rules of the projects that are in scope (project_scope) at the time of the call.
 
-    If `everywhere`, it uses the rules of all projects, as far as this process knows them, and never loads any.
+    With `everywhere`, it uses the rules of all projects that this process has loaded, and loads none.
     """
 
     def __init__(self, *, everywhere: bool = False) -> None:
@@ -294,7 +300,7 @@ class ScopedRedactor(Redactor):
 
 
 class ModelInputRedactor(ScopedRedactor):
-    """Redacts texts that are stored and sent to a model. The projects in scope configure whether it masks secrets."""
+    """Redacts texts that are stored and sent to a model, if the projects in scope mask the input of models."""
 
     def fixed(self) -> Redactor:
         return super().fixed().for_model_input
@@ -303,8 +309,7 @@ class ModelInputRedactor(ScopedRedactor):
 def use_site_secrets(values: Callable[[], Iterable[str]]) -> None:
     """Set the function that returns the site's own secrets, which are always masked. It is called at the first use.
 
-    A secret must not be both shorter than 17 characters and limited to lower-case letters and `_`: such JSON keys are
-    not searched.
+    As keys of JSON objects, secrets of up to 16 lower-case letters and `_` are not found.
     """
     global _values_of_site
     _values_of_site = values
@@ -313,37 +318,35 @@ def use_site_secrets(values: Callable[[], Iterable[str]]) -> None:
 
 @cache
 def site_secrets() -> SecretSet:
-    """Return the site's own secrets."""
     return SecretSet(_values_of_site())
 
 
-def _no_values() -> Iterable[str]:
-    return ()
-
-
-_values_of_site: Callable[[], Iterable[str]] = _no_values
+_values_of_site: Callable[[], Iterable[str]] = tuple
 
 
 def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
-    """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
+    """Set the function that returns the redactor for some projects (None: for all). Called once at startup.
 
-    Its second argument is whether it may check for changed rules.
+    The second argument of the function says whether it may load changed rules.
     """
     global _redactor_of
     _redactor_of = redactor_of
 
 
-def _built_in(project_ids: frozenset[UUID] | None, may_load: bool) -> Redactor:
+#: Without the rules of any project.
+BUILT_IN = Redactor()
+
+
+def _without_rules(project_ids: frozenset[UUID] | None, may_load: bool) -> Redactor:
     return BUILT_IN
 
 
-_redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
-#: Without the rules of any project.
-BUILT_IN = Redactor()
+_redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _without_rules
+#: With the rules of the projects in scope.
 DEFAULT = ScopedRedactor()
-#: For prompts, messages and tool outputs before they are stored. Text that leaves the site always passes `DEFAULT`.
+#: For prompts, messages and tool outputs before they are stored. Texts that leave the site are redacted by `DEFAULT`.
 MODEL_INPUT = ModelInputRedactor()
-#: For lines of the log, which belong to no project, and whose writers must not query the database.
+#: For lines of the log, which belong to no project. The writer of a line must not query the database.
 EVERYWHERE = ScopedRedactor(everywhere=True)
-# For messages of the model, which are stored unredacted.
+#: For texts that are stored and sent to a model unredacted.
 BARE = Redactor(shapes=False)

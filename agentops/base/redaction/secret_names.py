@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class SecretSpan(NamedTuple):
-    """The range of a secret. `context` is the start of its evidence, such as a name or a URL scheme."""
+    """The range of a secret in a text. `context` is the start of the evidence, such as a name or a URL scheme."""
 
     begin: int
     end: int
@@ -17,12 +17,12 @@ class SecretSpan(NamedTuple):
     kind: str
 
 
-# After "pass…" almost any value is a secret; after the weak names it must also look random.
+# After a strong name almost any value is a secret. After a weak name, the value must also look random.
 STRONG = ("pass", "pwd")
 WEAK = ("secret", "token", "key")
 PASSWORD = "password"  # noqa: S105 (a kind of secret)
 KINDS = frozenset({PASSWORD, *WEAK})
-# Shorter values after the weak names are words, numbers and indexes.
+#: Minimum length of the value after a weak name. Shorter values are words, numbers and indexes.
 MIN_LENGTH = {"secret": 8, "key": 8, "token": 12}
 
 DIGIT = re.compile("[0-9]")
@@ -33,23 +33,28 @@ TEMPLATE = re.compile(
     r"\$(?:[{(]|[A-Z_][A-Z0-9_]{0,64}\Z|[a-z_]{1,64}\Z|[0-9]\Z)|[{<(\[]|\*\*|%[s(]|[Yy]our[_ -]|YOUR_|\.\.\."
 )
 
+#: Maximum characters of a name.
 _MAX_NAME = 48
-_MAX_KIND = 14  # as long as "continuation_", what a weak name is judged by
-_HEAD = 256  # how much of a value with full stops is looked at
-_LOOK = 64  # how much of a value tells whether it is varied
+#: Characters before a weak name by which its kind is recognised, such as "continuation_".
+_MAX_KIND = 14
+#: Characters of a value with full stops that are checked.
+_HEAD = 256
+#: Characters of a value that are checked for variety.
+_LOOK = 64
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _STRONG_TAIL = re.compile(r"(?:words?|wd|phrase|code)?")
 _KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared|client)[_.-]?\Z")
 _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mask|stop|special|max)[_-]?\Z")
 
-_AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
+#: Characters that may follow a name with a value. Checked first, because the patterns below take longer.
+_AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")
 _ASSIGN = re.compile(r"[0-9]{0,2}\\{0,15}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
-# {"name": "password", "value": "…"}: a name may itself be a value.
+# In {"name": "password", "value": "…"} the name is a value itself.
 _PAIR = re.compile(r"\\{0,15}[\"']\s{0,8},\s{0,8}\\{0,15}[\"'](?:value|Value)\\{0,15}[\"']\s{0,4}(:)\s{0,4}")
 _FLAG = re.compile(r"(\s{1,2})(?!-)")
-# Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote, because previews are
-# truncated, and streams are checked before they end. Only the start of bare values is checked, so that a=b=c=d=… is not
-# read again from each of its names.
+# A quoted value ("…", '…', \"…\") is in group 1, 2 or 3; the start of a bare one is in group 4. The end of the text
+# closes a quote, because previews are truncated, and streams are checked before they end. Only the start of a bare
+# value is matched, so that the time for a=b=c=d=… is linear.
 _VALUE = re.compile(
     r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512})(?:\"|\Z)"
     r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512})(?:'|\Z)"
@@ -57,40 +62,18 @@ _VALUE = re.compile(
     r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2})"
 )
 _BARE_WHOLE = re.compile(r"[^\s\"'`&;,<>\\]*+")
-_BARE_END = ")]}.:|"  # the sentence or the code around it, not the value
+#: Characters at the end of a bare value that belong to the sentence or code around it.
+_BARE_END = ")]}.:|"
+#: The group of a bare value in _VALUE.
 _BARE = 4
 
+#: Values after a strong name that are no passwords.
 _NO_PASSWORD = frozenset(
-    [
-        "none",
-        "null",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "str",
-        "string",
-        "text",
-        "bool",
-        "int",
-        "bytes",
-        "any",
-        "optional",
-        "required",
-        "invalid",
-        "password",
-        "passwd",
-        "pwd",
-        "hidden",
-        "redacted",
-        "masked",
-        "unset",
-        "empty",
-        "input",
-        "field",
-        "char",
-        "varchar",
-    ]
+    (
+        *("none", "null", "nil", "true", "false", "undefined", "str", "string", "text", "bool", "int", "bytes"),
+        *("any", "optional", "required", "invalid", "password", "passwd", "pwd", "hidden", "redacted", "masked"),
+        *("unset", "empty", "input", "field", "char", "varchar"),
+    )
 )
 _SENTENCE = re.compile(
     r"\b(?:an?|and|are|at|be|is|must|not|of|or|please|the|this|too?|with|your|field|password|required)\b",
@@ -108,12 +91,18 @@ _PATH = re.compile(
 
 
 def lower_case(text: str) -> str:
-    """Return the text in lower case with all positions unchanged. Only ASCII letters matter."""
+    """Return the text in lower case, with the same positions: characters outside ASCII become "?"."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode("ascii").lower()
 
 
+def after_escape(text: str) -> str:
+    """Return a pattern that matches at the end of `text` if an escape such as \\n, %3D or \\u0022 precedes the text."""
+    digit = "[0-9A-Fa-f]"
+    return rf"(?<=\\[nrt]{text})|(?<=%{digit}{digit}{text})|(?<=\\u{digit}{digit}{digit}{digit}{text})"
+
+
 def each(text: str, word: str) -> Iterator[int]:
-    """Yield the positions of `word`."""
+    """Yield the positions of `word` in `text`."""
     at = text.find(word)
     while at >= 0:
         yield at
@@ -121,31 +110,31 @@ def each(text: str, word: str) -> Iterator[int]:
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
-    """Yield the values after names of secrets. `lower` is `lower_case(text)`."""
+    """Yield the secrets after names such as `password`. `lower` is `lower_case(text)`."""
     for word in STRONG:
-        if word in lower:  # much quicker than to begin an empty iteration
-            yield from _behind(text, lower, word, PASSWORD)
+        if word in lower:  # much faster than starting an empty iteration
+            yield from _secrets_after(text, lower, word, PASSWORD)
     for word in WEAK:
         if word in lower:
-            yield from _behind(text, lower, word, word)
+            yield from _secrets_after(text, lower, word, word)
 
 
-def signs(lower: str) -> Iterator[int]:
-    """Yield positions of names, at least one for each value of `find` and `kind_of_member`.
+def name_positions(lower: str) -> Iterator[int]:
+    """Yield positions of names in JSON, at least one for each secret of `find` and `kind_of_member`.
 
-    `lower`: JSON in lower case. See `secret_signs.signs`.
+    `lower`: the JSON text in lower case. See `json_values.marker_positions`.
     """
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
         for at in each(lower, word):
             end = _end(kind, lower, at + len(word))
-            # "pass" alone is a verb, but a name as a key in JSON.
+            # "pass" alone is a verb in prose, but a name as a key in JSON.
             if lower[end : end + 1] in _AFTER_NAME and (lower[at - 1 : at] == '"' or _is_name(kind, lower, at, end)):
                 yield at
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Return the position of a value that the end of the text truncates, or the length of the text."""
+    """Return the position of a value that the end of the text truncates; else the length of the text."""
     first = len(text)
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
@@ -157,8 +146,9 @@ def unfinished(text: str, lower: str) -> int:
 
 
 def _unfinished_value(text: str, at: int, end: int) -> int:
-    sign = _sign(text, at, end)
-    match = sign and _VALUE.match(text, sign.end())
+    """Return the position of the value after the name `at..end`, if the end of the text truncates it."""
+    separator = _separator(text, at, end)
+    match = separator and _VALUE.match(text, separator.end())
     if not match or match.lastindex is None:
         return len(text)
     begin = match.start(match.lastindex)
@@ -168,7 +158,7 @@ def _unfinished_value(text: str, at: int, end: int) -> int:
 
 def kind_of_member(name: str, value: str) -> str | None:
     """Return the kind of secret that the key of a value in a JSON object indicates, or None."""
-    word = _telling_word(name[-_MAX_NAME:])
+    word = _word_of(name[-_MAX_NAME:])
     if word is None:
         return None
     if word == PASSWORD:
@@ -177,8 +167,8 @@ def kind_of_member(name: str, value: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _telling_word(name: str) -> str | None:
-    """Return the word at the end of a key that indicates a secret, or None. Cached, because keys repeat."""
+def _word_of(name: str) -> str | None:
+    """Return the kind of secret that the end of a key indicates, or None. Cached, because keys repeat."""
     lower = lower_case(name).rstrip("0123456789")
     for word in STRONG:
         at = lower.rfind(word)
@@ -193,8 +183,8 @@ def _telling_word(name: str) -> str | None:
     return None
 
 
-def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
-    """Yield the values after one word. The search continues after the end of each value."""
+def _secrets_after(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
+    """Yield the secrets after names that contain `word`. The search continues after the end of each secret."""
     position = 0
     for at in each(lower, word):
         end = _end(kind, lower, at + len(word))
@@ -206,13 +196,14 @@ def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]
 
 
 def _is_name(kind: str, lower: str, at: int, end: int) -> bool:
+    """Return whether the word `at..end` is part of a name of a secret."""
     if kind == PASSWORD:
         return _is_strong_name(lower, at, end)
     return _is_weak_name(kind, lower[max(0, at - _MAX_KIND) : at])
 
 
 def _end(kind: str, lower: str, at: int) -> int:
-    """Return the end of a name whose word ends at `at`: of DB_PASSWORD after "pass", of API_KEYS after "key"."""
+    """Return the end of the name whose word ends at `at`, such as that of DB_PASSWORD after "pass"."""
     if kind == PASSWORD:
         return _strong_end(lower, at)
     if kind != "key":
@@ -228,8 +219,10 @@ def _strong_end(lower: str, at: int) -> int:
 
 
 def _is_strong_name(lower: str, at: int, end: int) -> bool:
-    """Return whether a strong word is part of a name: "pass" alone is a verb, DB_PASS is a name. "pwd" can be a
-    directory; its value decides."""
+    """Return whether a strong word is part of a name: "pass" alone is a verb, DB_PASS is a name.
+
+    "pwd" can also be the working directory, but its value then looks like a path.
+    """
     return lower.startswith("pwd", at) or end > at + 4 or (at > 0 and lower[at - 1] in "_-")
 
 
@@ -240,10 +233,10 @@ def _is_weak_name(word: str, before: str) -> bool:
 
 
 def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
-    """Return the value after the name whose last word is `at..end`, or None if it does not look like a secret."""
-    sign = _sign(text, at, end)
-    match = sign and _VALUE.match(text, sign.end())
-    if not sign or not match or match.lastindex is None:
+    """Return the value after the name with the word `at..end`, or None if it does not look like a secret."""
+    separator = _separator(text, at, end)
+    match = separator and _VALUE.match(text, separator.end())
+    if not separator or not match or match.lastindex is None:
         return None
     begin, quoted = match.start(match.lastindex), match.lastindex < _BARE
     value = match[match.lastindex] if quoted else match[_BARE].rstrip(_BARE_END)
@@ -252,7 +245,7 @@ def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
     elif not quoted and _is_argument(value, text, begin + len(value)):
         is_secret = False
     else:
-        is_secret = _is_password(value, quoted=quoted, tight=sign[1].upper() in ("=", "==", "%3D"))
+        is_secret = _is_password(value, quoted=quoted, tight=separator[1].upper() in ("=", "==", "%3D"))
     if not is_secret:
         return None
     whole = _BARE_WHOLE.match(text, begin)
@@ -261,12 +254,12 @@ def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
     return SecretSpan(begin, begin + len(value), _name_start(text, at), kind)
 
 
-def _sign(text: str, at: int, end: int) -> re.Match[str] | None:
-    """Match the separator between a name and its value."""
-    sign = _ASSIGN.match(text, end) or _PAIR.match(text, end)
-    if sign is None and text.startswith("--", _name_start(text, at)):
-        sign = _FLAG.match(text, end)
-    return sign
+def _separator(text: str, at: int, end: int) -> re.Match[str] | None:
+    """Return the match of the text between the name with the word `at..end` and its value, or None."""
+    separator = _ASSIGN.match(text, end) or _PAIR.match(text, end)
+    if separator is None and text.startswith("--", _name_start(text, at)):
+        separator = _FLAG.match(text, end)
+    return separator
 
 
 def _name_start(text: str, at: int) -> int:
@@ -281,7 +274,10 @@ def _is_argument(value: str, text: str, end: int) -> bool:
 
 
 def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
-    """Return whether a value can be a password, not a template, code, a schema or prose. `tight`: `a=b`, not `a: b`."""
+    """Return whether a value can be a password, and not a template, code, a type or prose.
+
+    `tight`: the value follows an equals sign, as in `a=b`, but not in `a: b`.
+    """
     if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
         return False
     if quoted:
@@ -293,6 +289,7 @@ def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
 
 
 def _is_random(word: str, value: str, *, quoted: bool) -> bool:
+    """Return whether a value looks random: varied letters and digits, and neither a template, a path nor code."""
     if len(value) < MIN_LENGTH[word] or not DIGIT.search(value) or not LETTER.search(value):
         return False
     if len(set(value[:_LOOK])) < 6 or _SPACE.search(value):
@@ -303,7 +300,7 @@ def _is_random(word: str, value: str, *, quoted: bool) -> bool:
 
 
 def _has_random_part(value: str) -> bool:
-    """Return whether a dotted value has a part that is not an identifier in code, for example a Discord token."""
+    """Return whether a value with full stops has a part that is no identifier of code, such as a Discord token."""
     parts = value[:_HEAD].split(".") if "." in value else ()
     return any(
         len(part) >= 18 and len(DIGIT.findall(part)) >= 3 and part.lower() != part and part.upper() != part

@@ -10,20 +10,23 @@ from agentops.base.redaction.secret_names import DIGIT, LETTER, SecretSpan, each
 
 
 class _Address(NamedTuple):
-    """The text that all addresses of a kind contain, and a pattern for the rest, with the secret as its group."""
+    """The addresses of a kind of secret."""
 
     kind: str
-    mark: str
+    #: A text that all these addresses contain.
+    marker: str
+    #: The text after the marker, with the secret as group 1.
     rest: re.Pattern[str]
     #: The minimum length of the secret.
     least: int
 
 
-def _address(kind: str, mark: str, rest: str, least: int) -> _Address:
-    return _Address(kind, mark, re.compile(rest.replace("~", _SLASH), re.ASCII), least)
+def _address(kind: str, marker: str, rest: str, least: int) -> _Address:
+    """Compile an address. In `rest`, `~` represents a slash."""
+    return _Address(kind, marker, re.compile(rest.replace("~", _SLASH), re.ASCII), least)
 
 
-# JSON may escape slashes, again at each level of nesting. The end of the text may truncate this and other escapes.
+# Each level of JSON may escape slashes. The end of the text may truncate an escape.
 _SLASH = r"(?:\\{0,7}/|\\{1,7}\Z)"
 _PERCENT = r"%[0-9A-Fa-f]{2}|%[0-9A-Fa-f]?\Z"
 _WORD = "[A-Za-z0-9_-]"
@@ -35,7 +38,7 @@ ADDRESSES = (
     _address("teams_webhook", "office.com", rf"~webhook(?:b2)?~((?:{_WORD}|@|{_PERCENT}|~){{0,400}})", 64),
     _address("zapier_webhook", "hooks.zapier.com", rf"~hooks~catch~((?:{_WORD}|~){{0,64}})", 8),
     _address("ifttt_key", "maker.ifttt.com", rf"~trigger~{_WORD}{{1,64}}(?:~json)?~with~key~({_WORD}*+)", 20),
-    # Azure's shared access signatures. The preceding character may be escaped for JSON or HTML.
+    # Azure's shared access signatures. The & before them may be escaped for JSON (\u0026) or HTML (&amp;).
     _address("url_signature", "sig=", rf"(?<=[?&;6]sig=){_VALUE}", 40),
     _address("url_signature", "-Signature=", _VALUE, 40),
     # Links of this site: data, a time and a signature, with colons between them.
@@ -45,10 +48,10 @@ ADDRESSES = (
     ),
 )
 KINDS = frozenset(address.kind for address in ADDRESSES)
-MARKS = tuple(dict.fromkeys(address.mark for address in ADDRESSES))
+MARKERS = tuple(dict.fromkeys(address.marker for address in ADDRESSES))
 
 
-# Each begins with one character, which makes its search fast.
+# Each pattern begins with one character, which makes its search fast.
 _GATES = (
     re.compile(r"/(?:webhook|services|workflows|triggers?|hooks|invitations|approvals|shared)"),
     re.compile(r"=(?:(?<=sig=)|(?<=-Signature=))"),
@@ -63,20 +66,20 @@ def may_be_in(text: str) -> bool:
 def find(text: str) -> Iterator[SecretSpan]:
     """Yield the secrets in addresses."""
     for address in ADDRESSES:
-        if address.mark in text:
+        if address.marker in text:
             for match, at in _matches(address, text):
                 if _is_secret(address, match[1]):
                     yield SecretSpan(*match.span(1), at, address.kind)
 
 
 def unfinished(text: str) -> int:
-    """Return the position of a secret that the end of the text truncates, or the length of the text."""
+    """Return the position of a secret that the end of the text truncates; else the length of the text."""
     size = len(text)
     return min(
         (
             match.start(1)
             for address in ADDRESSES
-            if address.mark in text
+            if address.marker in text
             for match, _ in _matches(address, text)
             if match.end() == size
         ),
@@ -84,9 +87,9 @@ def unfinished(text: str) -> int:
     )
 
 
-def may_follow(text: str, mark: str, end: int) -> bool:
-    """Return whether a secret may follow a mark that ends at `end`."""
-    return any(address.mark == mark and address.rest.match(text, end) for address in ADDRESSES)
+def may_follow(text: str, marker: str, end: int) -> bool:
+    """Return whether a secret may follow the marker that ends at `end`."""
+    return any(address.marker == marker and address.rest.match(text, end) for address in ADDRESSES)
 
 
 def _is_secret(address: _Address, value: str) -> bool:
@@ -96,6 +99,6 @@ def _is_secret(address: _Address, value: str) -> bool:
 
 
 def _matches(address: _Address, text: str) -> Iterator[tuple[re.Match[str], int]]:
-    for at in each(text, address.mark):
-        if match := address.rest.match(text, at + len(address.mark)):
+    for at in each(text, address.marker):
+        if match := address.rest.match(text, at + len(address.marker)):
             yield match, at

@@ -1,9 +1,9 @@
 """The notation for the body of a token after its prefix, and its regular expression.
 
 A body is a list of parts with spaces between them. `alnum*20-30` is 20 to 30 characters of an alphabet, `uuid` a UUID,
-and anything else literal text. With `*`, the expression is generous: vendors lengthen their tokens, and previews
-truncate them, so any 16 characters of the alphabets match. With `=`, for prefixes that also occur in ordinary words,
-the lengths must match, and no character of the alphabet may follow.
+and anything else literal text. With `*`, any 16 or more characters of the alphabets match, because vendors lengthen
+their tokens, and previews truncate them. With `=`, for prefixes that also occur in ordinary words, the lengths must
+match, and no character of the alphabet may follow.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ ALPHABETS = {
 }
 #: Groups of hexadecimal digits, with a hyphen between them.
 UUID = (8, 4, 4, 4, 12)
-#: The minimum length of a body of any length, and the maximum of a body that may contain word separators.
-ENOUGH, LONGEST = 16, 2048
+#: The length from which a body of the kind `*` always matches.
+ENOUGH = 16
+#: The maximum length of a part whose pattern is not possessive, so that matching takes linear time.
+LONGEST = 2048
 _RANGES = {"digit": "0-9", "hex": "0-9A-Fa-f", "lower": "0-9a-z", "upper": "0-9A-Z", "alnum": "0-9A-Za-z"}
 _RANGES |= {"word": "0-9A-Za-z_-", "base64": "0-9A-Za-z+/"}
 _PART = re.compile(r"([a-z0-9]+)([*=])(\d+)(?:-(\d+))?")
@@ -44,13 +46,15 @@ class Part(NamedTuple):
 
 
 class VendorFormat(NamedTuple):
-    """A token format: the kind in marks, its vendor, prefix and body, and the sources of this information."""
+    """A token format of a vendor."""
 
+    #: The kind of secret, which the placeholder names.
     kind: str
     vendor: str
     prefix: str
+    #: In the notation of this module.
     body: str
-    #: Letters of `all_formats.SOURCES`.
+    #: The sources of this information: letters of `vendor_formats.SOURCES`.
     sources: str
 
     @property
@@ -77,11 +81,11 @@ class VendorFormat(NamedTuple):
                 yield Part("", len(part), len(part), part)
 
     def pattern(self) -> str:
-        """Return a regular expression for the body. It takes linear time."""
+        """Return a regular expression for the body, which matches in linear time."""
         return _exact(list(self.parts())) if self.is_exact else _generous(list(self.parts()), self.least)
 
     def head(self) -> str:
-        """Return a regular expression for the start of every body, of bounded length."""
+        """Return a regular expression of bounded length that matches the start of every body."""
         first = next(self.parts())
         if self.is_exact:
             return self.pattern()
@@ -92,6 +96,7 @@ class VendorFormat(NamedTuple):
 
 
 def _exact(parts: list[Part]) -> str:
+    """Return the pattern of a body with `=`."""
     pieces = [re.escape(p.text) or _repeated(_character(p), p.least, p.most) for p in parts]
     if (last := parts[-1].alphabet) == "base64":
         return "".join([*pieces, _PADDING, f"(?!{_BASE64})"])
@@ -99,7 +104,7 @@ def _exact(parts: list[Part]) -> str:
 
 
 def _repeated(one: str, least: int, most: int | str) -> str:
-    """Return a repetition, possessive where `one` is a set of characters: see tests/test_regular_expressions.py."""
+    """Return a repetition, which is possessive if `one` is a set of characters (tests/test_regular_expressions.py)."""
     return f"{one}{{{least},{most}}}{'+' if one.startswith('[') else ''}"
 
 
@@ -108,9 +113,11 @@ def _character(part: Part) -> str:
 
 
 def _generous(parts: list[Part], least: int) -> str:
+    """Return the pattern of a body with `*`. `least`: the minimum length of a complete body."""
     least = min(least, ENOUGH)
     is_base64 = any(part.alphabet == "base64" for part in parts)
     one = _BASE64 if is_base64 else f"[{_union(parts)}]"
+    # Characters of literal texts at which a token can be split into words, such as full stops.
     joints = "".join({c for part in parts for c in part.text if not c.isalnum() and c not in "_-"})
     end = _PADDING if is_base64 else ""
     if not joints:
@@ -120,6 +127,6 @@ def _generous(parts: list[Part], least: int) -> str:
 
 
 def _union(parts: list[Part]) -> str:
-    """Return the characters of the parts, a superset of their alphabets."""
+    """Return the ranges of a set of characters that contains the alphabets of all parts."""
     is_word = any(part.alphabet == "word" or set("_-") & set(part.text) for part in parts)
     return _RANGES["word" if is_word else "alnum"]

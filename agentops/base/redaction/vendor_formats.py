@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from agentops.base.redaction.token_grammar import VendorFormat
 
-#: Letter → project, its licence, and the commit that was used.
+#: Letter → the project, its licence, and the commit from which the facts are.
 SOURCES = {
     "g": ("gitleaks/gitleaks", "MIT", "b58d3f102cf3"),
     "b": ("betterleaks/betterleaks", "MIT", "6381fa45ae94"),
@@ -17,7 +17,7 @@ SOURCES = {
     "t": ("trufflesecurity/trufflehog", "AGPL-3.0, of which nothing but facts is used", "3ab759fef4bb"),
     "v": ("none of these; from the vendor's tokens", "", ""),
 }
-#: Kind of secret, vendor, prefix, body (see `token_grammar.VendorFormat`), and sources.
+#: Title of a group → rows with the fields of `VendorFormat`: kind of secret, vendor, prefix, body and sources.
 GROUPS: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "Models and services of agents": (
         ("anthropic_key", "Anthropic, OAuth", "sk-ant-oat01-", "word*95", "v"),
@@ -259,13 +259,7 @@ GROUPS: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "Messengers, mail, payments and others": (
         ("slack_token", "Slack, bot", "xoxb-", "digit*10-13 - digit*10-13 - alnum*24", "g b k n d t"),
         ("slack_token", "Slack, user", "xoxp-", "digit*10-13 - digit*10-13 - digit*10-13 - hex*32", "g b k n d t"),
-        (
-            "slack_token",
-            "Slack, app, version 2",
-            "xoxa-",
-            "digit*1 - digit*10-13 - digit*10-13 - alnum*24",
-            "g b k n d t",
-        ),
+        ("slack_token", "Slack, app, v2", "xoxa-", "digit*1 - digit*10-13 - digit*10-13 - alnum*24", "g b k n d t"),
         ("slack_token", "Slack, refresh", "xoxr-", "digit*10-13 - digit*10-13 - alnum*24", "g b k n d t"),
         ("slack_token", "Slack, legacy", "xoxs-", "digit*10-11 - digit*10-11 - digit*10-11 - hex*10", "g b k n d"),
         ("slack_token", "Slack, legacy", "xoxo-", "digit*10-11 - digit*10-11 - digit*10-11 - hex*10", "g b k d"),

@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.management.base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.accounts.command_base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 from agentops.mcp_server.api_access import Api, LocalApi, SiteApi
-from agentops.mcp_server.stdio import serve
+from agentops.mcp_server.tool_server import serve
 
 
 class Command(AgentopsCommand):
@@ -30,6 +30,7 @@ class Command(AgentopsCommand):
 
 
 def _api(options: dict[str, Any]) -> Api:
+    """Return the access to the site that the options name. Raises `CommandError`."""
     if not options["url"]:
         return LocalApi()
     key = _key(options["key_file"])
@@ -43,6 +44,7 @@ def _api(options: dict[str, Any]) -> Api:
 
 
 def _key(path: Path | None) -> str:
+    """Return the API key in a file, or the one in the settings. Raises `CommandError`."""
     if path is None:
         return str(settings.AGENTOPS_API_KEY).strip()
     try:

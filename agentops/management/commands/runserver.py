@@ -1,6 +1,6 @@
-"""`manage.py runserver`: replaces Django's command; it serves the whole site and restarts when its code changes.
+"""`manage.py runserver`: serves the whole site with a worker, and restarts when its code changes.
 
-Django's own command serves WSGI: without live streams and the MCP server, and without a worker.
+It replaces Django's command, which has no live streams, no MCP server and no worker, because it serves WSGI.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from django.core.management.commands import runserver
 from django.db import connections
 from django.utils import autoreload
 
-from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand, failure_of
+from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand, failure_of
 from agentops.base.http.address_policy import MAX_PORT
 from runs import environment
 from runs.management.commands import up
 from runs.management.site.embedded import SignalHandler, serve
-from runs.management.site.schema_at_start import refuse_unusable_schema
+from runs.management.site.start_checks import refuse_unusable_schema
 from runs.management.site.web_server import listen, url_of
 
 #: The exit code of a process whose code has changed, as in django.utils.autoreload.
@@ -35,7 +35,7 @@ CHANGED = 3
 
 
 class Reloader(SignalHandler):
-    """The signal handler of a process that ends when its code changes."""
+    """A signal handler that sends SIGTERM to its process when the code changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Reloader(SignalHandler):
             signal.pause()
 
     def code_of(self, code: int) -> int:
-        """Return the exit code of a process that ends with `code`, or because of a change."""
+        """Return CHANGED if the code has changed, else `code`."""
         return CHANGED if self._is_changed else code
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -105,6 +105,7 @@ class Command(AgentopsCommand, runserver.Command):
             raise SystemExit(code)
 
     def _serve_until_change(self) -> int:
+        """Serve the site, and return the exit code. After an error in the code, wait until the code changes."""
         autoreload.raise_last_exception()
         reloader = Reloader()
         reloader.start()
@@ -113,15 +114,16 @@ class Command(AgentopsCommand, runserver.Command):
         except Exception as error:
             if isinstance(error, ImproperlyConfigured) or failure_of(error) is not None:
                 raise
-            # An error in code that is being edited: the next change may fix it.
+            # The code is being edited, and the next change may fix the error.
             traceback.print_exc()
             reloader.wait()
             raise
 
     def _serve(self, signal_handler: SignalHandler) -> int:
+        """Serve the site, and return the exit code."""
         site = up.Command()
         site.stdout, site.stderr = self.stdout, self.stderr
-        if not any(os.environ.get(name) for name in up.SERVERS):
+        if not any(os.environ.get(name) for name in up.MULTI_PROCESS_SETTINGS):
             return site.serve_home(self.addr, int(self.port), signal_handler)
         environment.hide_secrets()
         refuse_unusable_schema()
@@ -133,11 +135,10 @@ class Command(AgentopsCommand, runserver.Command):
 def _supervise() -> int:
     """Start the serving process, restart it after each change of its code, and return its last exit code.
 
-    It passes on signals and waits for the process to end, so that the process can hand its runs back.
+    SIGINT and SIGTERM are passed on to the process, which then gives its runs back before it ends.
     """
     environ = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
-        # The current command line.
         process = subprocess.Popen(autoreload.get_child_arguments(), env=environ, close_fds=False)  # noqa: S603
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, partial(_pass_on, process))

@@ -10,17 +10,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
-from agentops.reference.api_page import api_pages
+from agentops.accounts.command_base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
+from agentops.reference.api_pages import api_pages, events_page
 from agentops.reference.client_page import client_page
-from agentops.reference.commands_page import commands_page
-from agentops.reference.events_page import events_page
-from agentops.reference.exit_codes_page import exit_codes_page
-from agentops.reference.secret_kinds_page import secret_kinds_page
-from agentops.reference.settings_page import settings_page
+from agentops.reference.durable_page import durable_page
+from agentops.reference.operator_pages import commands_page, exit_codes_page, secret_kinds_page, settings_page
 from runs.fixtures.fixture_files import json_schema as fixture_schema
-from runs.flows.definition.schema import flow_schema
-from timeline.dialects.json_schemas import agent_schema, events_schema
+from runs.flows.shapes import flow_schema
+from timeline.event_vocabularies import agent_schema, events_schema
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
@@ -28,6 +25,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes_page,
     "events.md": events_page,
     "client.md": client_page,
+    "durable.md": durable_page,
     "secret-kinds.md": secret_kinds_page,
     "events.schema.json": lambda: _json_text(events_schema()),
     "agent-events.schema.json": lambda: _json_text(agent_schema()),
@@ -66,7 +64,7 @@ class Command(AgentopsCommand):
 
 
 def _stale_pages(directory: Path, pages: dict[str, str]) -> list[str]:
-    """Return the pages whose file is missing or differs, and files in the directory of the API that are no page."""
+    """Return the names of pages whose file is missing or differs, and of files in `api/` for which there is no page."""
     obsolete = {f"api/{path.name}" for path in (directory / "api").glob("*.md")} - pages.keys()
     changed = [
         name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,30 +18,36 @@ from django.db.models import QuerySet
 from agentops.accounts.audit import Actor, name_of, record
 from agentops.accounts.models import Project
 from agentops.base import database_clock
-from agentops.base.redaction.masked_secrets import MaskedSecrets
+from agentops.base.redaction.json_values import MaskedSecrets
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import NotFound
-from runs.actions.schedules import periodic_tasks, starting
+from runs.actions.schedules import schedule_definition, starting
 from runs.actions.schedules.due_times import Cron, Interval, Timing, upcoming
-from runs.actions.schedules.periodic_tasks import state_of, timing_of, whole_second, with_timing
-from runs.actions.schedules.schedule_definition import ScheduleDefinition, checked
+from runs.actions.schedules.schedule_definition import (
+    ScheduleDefinition,
+    checked,
+    state_of,
+    timing_of,
+    whole_second,
+    with_timing,
+)
 from runs.errors import InvalidSchedule
 from runs.models import AgentRun, FlowRun, Schedule
 
+#: Maximum number of schedules of a project.
 MAX_SCHEDULES = 50
 #: Number of runs that one statement detaches from a removed schedule.
 DETACHED_AT_ONCE = 500
-#: The number of due times in the interface.
+#: Number of coming due times that pages and the API show.
 SHOWN_TIMES = 5
-#: An anchor for timings that do not depend on it.
+#: An anchor where it does not matter, because the definition is only checked.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ALTERNATIVES = (
-    *(("cron", "every_s"), ("every_s", "cron"), ("agent", "flow"), ("agent", "inputs"), ("flow", "agent")),
-    ("flow", "prompt"),
-)
-_NOTHING: dict[str, Any] = {"cron": "", "every_s": None, "agent": "", "flow": "", "prompt": "", "inputs": {}}
+#: Setting a field clears these other fields.
+_CLEARED_BY = {"cron": ("every_s",), "every_s": ("cron",), "agent": ("flow", "inputs"), "flow": ("agent", "prompt")}
+_CLEARED: dict[str, Any] = {"cron": "", "every_s": None, "agent": "", "flow": "", "prompt": "", "inputs": {}}
 #: Fields that may contain secrets.
 _TEXTS = ("name", "prompt", "inputs")
+#: Fields of the definition that are columns of the schedule. The others are in its periodic task.
 _COLUMNS = ("name", "agent", "flow", "prompt", "inputs", "overlap", "catch_up")
 
 
@@ -59,7 +66,7 @@ def schedules_of(project: Project) -> list[Schedule]:
 
 
 def schedule_of(project: Project, name_or_id: str | UUID) -> Schedule:
-    """Return a schedule by its ID or its name. Raises `schedule_not_found`."""
+    """Return a schedule by its ID or its name. Raises `NotFound`."""
     rows = with_timing(Schedule.objects.filter(project=project).select_related("project"))
     try:
         schedule = rows.filter(pk=UUID(str(name_or_id))).first()
@@ -71,9 +78,9 @@ def schedule_of(project: Project, name_or_id: str | UUID) -> Schedule:
 
 
 def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> Schedule:
-    """Add a schedule. `values` are the fields of `ScheduleDefinition`. Raises `InvalidSchedule`.
+    """Add a schedule, whose due times count from now on. `values` are the fields of `ScheduleDefinition`.
 
-    Its first due time is the first one after now.
+    Raises `InvalidSchedule`.
     """
     now = database_clock.now()
     definition = checked(project, values, whole_second(now))
@@ -83,8 +90,9 @@ def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> S
         if Schedule.objects.filter(project=project).count() >= MAX_SCHEDULES:
             raise InvalidSchedule(f"a project can have at most {MAX_SCHEDULES} schedules", "")
         _set_columns(schedule, definition)
+        _require_free_name(schedule)
         timing = definition.timing(schedule.anchor)
-        schedule.periodic_task = periodic_tasks.new_task(schedule, timing, is_enabled=definition.is_enabled)
+        schedule.periodic_task = schedule_definition.new_task(schedule, timing, is_enabled=definition.is_enabled)
         schedule.state = state_of(schedule)
         schedule.save(force_insert=True)
         record(by, ScheduleAuditAction.ADDED, project=project, obj=schedule, after=document_of(schedule))
@@ -92,15 +100,15 @@ def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> S
 
 
 def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, Any], *, by: Actor) -> Schedule:
-    """Change the fields in `values`. A new timing counts from now on, and so does a re-enabled schedule.
+    """Change the fields in `values`. The due times of a new timing, or of a re-enabled schedule, count from now on.
 
-    A placeholder for a stored secret in `values` keeps the secret, because pages and API return schedules masked.
-    Raises `schedule_not_found` or `InvalidSchedule`. A schedule whose agent is gone can also be enabled and disabled.
+    A placeholder for a stored secret in `values` keeps the secret, because pages and API return schedules masked. A
+    schedule can be enabled and disabled even if its agent no longer exists. Raises `NotFound` or `InvalidSchedule`.
     """
-    # Looked up within the project before any change.
+    # Raises NotFound before anything is changed.
     schedule = schedule_of(project, schedule_id)
-    # The old definition decides about times that were due before the change. An error there must not prevent the
-    # change.
+    # The old definition decides about times that were due before the change. Errors are only logged, because they must
+    # not prevent the change.
     starting.try_to_start_due(schedule.pk)
     while (changed := _try_to_change(project, schedule.pk, values, by)) is None:
         continue
@@ -111,8 +119,8 @@ def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any
     """Change a schedule. Returns None if another request changed it while the new definition was checked."""
     stored = values_of(schedule_of(project, schedule_id))
     values = MaskedSecrets({name: stored[name] for name in _TEXTS}).restore(values)
-    is_switch = values.keys() == {"is_enabled"}
-    definition = None if is_switch else checked(project, _merged(stored, values), _EPOCH)
+    only_switches = values.keys() == {"is_enabled"}
+    definition = None if only_switches else checked(project, _merged(stored, values), _EPOCH)
     with transaction.atomic():
         schedule = _locked(project, schedule_id)
         Project.objects.locked(project)
@@ -125,7 +133,7 @@ def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any
             schedule.periodic_task.save()
         else:
             _change(schedule, definition, whole_second(now), is_enabled=is_enabled)
-        starting.begin_anew(schedule, now)
+        starting.restart_timing(schedule, now)
         schedule.save()
         after = document_of(schedule)
         if after != before:
@@ -134,10 +142,17 @@ def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any
 
 
 def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
-    """Remove a schedule with its list of starts. Its runs are kept. Raises `schedule_not_found`."""
+    """Remove a schedule with its list of starts. Its runs are kept. Raises `NotFound`.
+
+    Its ended runs are detached before, in short transactions: there may be hundreds of thousands, and SQLite has one
+    writer at a time. If the removal is interrupted, the schedule continues, because only runs in progress affect it.
+    """
+    schedule = schedule_of(project, schedule_id)
+    _detach(AgentRun.with_removed.filter(schedule=schedule, completed_at__isnull=False))
+    _detach(FlowRun.with_removed.filter(schedule=schedule, completed_at__isnull=False))
     with transaction.atomic():
         schedule = _locked(project, schedule_id)
-        # Before the project: a claim locks a run, and then its project.
+        # The runs are locked before the project, as by a claim.
         _detach(AgentRun.with_removed.filter(schedule=schedule))
         _detach(FlowRun.with_removed.filter(schedule=schedule))
         Project.objects.locked(project)
@@ -148,22 +163,26 @@ def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
 
 
 def _detach(runs: QuerySet[Any]) -> None:
-    """Detach the runs from their schedule, in the usual lock order of runs.
+    """Detach the runs from their schedule, each batch in a transaction.
 
-    Repeats until none is left: resuming a run locks it and adds another run to the schedule.
+    Repeats until none is left, because a resume in progress adds another run to the schedule.
     """
-    rows = runs.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True)
-    while ids := list(rows[:DETACHED_AT_ONCE]):
-        runs.filter(pk__in=ids).update(schedule=None)
+    # Not in an order: the database would sort all remaining runs for each batch.
+    while ids := list(runs.order_by().values_list("pk", flat=True)[:DETACHED_AT_ONCE]):
+        batch = runs.filter(pk__in=ids)
+        with transaction.atomic():
+            # Locks the runs in the usual order.
+            list(batch.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
+            batch.update(schedule=None)
 
 
 def run_now(project: Project, schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
-    """Start a run of a schedule now, see `starting.start_now`, with an audit entry for schedule and run."""
-    return starting.prepared(lambda inputs: run_prepared(project, schedule_id, inputs, by=by), schedule_id)
+    """Start a run of a schedule now, with audit entries for the schedule and the run: see `starting.start_now`."""
+    return starting.with_checked_inputs(partial(run_prepared, project, schedule_id, by=by), schedule_id)
 
 
 def run_prepared(project: Project, schedule_id: UUID, inputs: starting.Inputs, *, by: Actor) -> AgentRun | FlowRun:
-    """Start a run of a schedule as `run_now` does, with the result of `starting.prepare`."""
+    """Start a run of a schedule as `run_now` does, with `inputs` from `starting.prepare`."""
     schedule = schedule_of(project, schedule_id)
     with transaction.atomic():
         run = starting.start_now(schedule.pk, inputs, by=by)
@@ -171,8 +190,8 @@ def run_prepared(project: Project, schedule_id: UUID, inputs: starting.Inputs, *
     return run
 
 
-def next_times(schedule: Schedule) -> list[Any]:
-    """Return the next due times of a schedule, in UTC; empty if it is disabled, or made invalid by an admin."""
+def next_times(schedule: Schedule) -> list[datetime]:
+    """Return the next due times of a schedule, in UTC; empty if it is disabled, or was made invalid in the admin."""
     if not schedule.is_enabled:
         return []
     try:
@@ -182,7 +201,7 @@ def next_times(schedule: Schedule) -> list[Any]:
 
 
 def problem_of(schedule: Schedule) -> str:
-    """Return why a schedule has no due times, if an admin has made it invalid; otherwise ""."""
+    """Return why a schedule has no due times, if it was made invalid in the admin; otherwise ""."""
     try:
         timing_of(schedule)
     except InvalidSchedule as problem:
@@ -191,7 +210,7 @@ def problem_of(schedule: Schedule) -> str:
 
 
 def values_of(schedule: Schedule) -> dict[str, Any]:
-    """Return the fields of `ScheduleDefinition` as stored."""
+    """Return the stored values of the fields of `ScheduleDefinition`."""
     values = {name: getattr(schedule, name) for name in _COLUMNS}
     return {**values, **timing_values(schedule), "is_enabled": schedule.is_enabled}
 
@@ -217,33 +236,40 @@ def document_of(schedule: Schedule) -> dict[str, Any]:
 
 
 def _change(schedule: Schedule, definition: ScheduleDefinition, now: datetime, *, is_enabled: bool) -> None:
-    before = values_of(schedule)
-    _set_columns(schedule, definition)
-    if definition.every_s != before["every_s"]:
+    """Set the columns of a schedule, which the caller saves, and save its periodic task. Raises `InvalidSchedule`."""
+    if definition.every_s != timing_values(schedule)["every_s"]:
         schedule.anchor = now
+    _set_columns(schedule, definition)
+    _require_free_name(schedule)
     timing = definition.timing(schedule.anchor)
-    periodic_tasks.save_task(schedule.periodic_task, schedule, timing, is_enabled=is_enabled)
+    schedule_definition.save_task(schedule.periodic_task, schedule, timing, is_enabled=is_enabled)
 
 
 def _set_columns(schedule: Schedule, definition: ScheduleDefinition) -> None:
     for name in _COLUMNS:
         setattr(schedule, name, getattr(definition, name))
-    if Schedule.objects.filter(project=schedule.project_id, name=schedule.name).exclude(pk=schedule.pk).exists():
-        raise InvalidSchedule(f"a schedule {schedule.name!r} already exists", "name")
+    # Columns have the values of enums, not their members.
     schedule.overlap, schedule.catch_up = definition.overlap.value, definition.catch_up.value
 
 
+def _require_free_name(schedule: Schedule) -> None:
+    """Raise `InvalidSchedule` if another schedule of the project has this name."""
+    if Schedule.objects.filter(project=schedule.project_id, name=schedule.name).exclude(pk=schedule.pk).exists():
+        raise InvalidSchedule(f"a schedule {schedule.name!r} already exists", "name")
+
+
 def _merged(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with changes. Setting one of two alternatives removes the other."""
+    """Return the stored fields with changes. A new value clears the other fields that it replaces."""
     merged = {**stored, **values}
-    for name, other in _ALTERNATIVES:
-        if values.get(name) and other not in values:
-            merged[other] = _NOTHING[other]
+    for name, others in _CLEARED_BY.items():
+        if values.get(name):
+            merged |= {other: _CLEARED[other] for other in others if other not in values}
     return merged
 
 
 def _locked(project: Project, schedule_id: UUID) -> Schedule:
-    schedule = periodic_tasks.locked(Schedule.objects.filter(project=project, pk=schedule_id))
+    """Lock and return a schedule. Raises `NotFound`."""
+    schedule = schedule_definition.locked(Schedule.objects.filter(project=project, pk=schedule_id))
     if schedule is None:
         raise NotFound("the project has no such schedule", code="schedule_not_found")
     return schedule

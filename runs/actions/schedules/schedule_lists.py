@@ -18,21 +18,21 @@ _OVERLAPS = {
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
-def says(schedule: Schedule) -> str:
-    """Return a schedule as a sentence: the agent or flow, the timing, and the rules."""
+def describe(schedule: Schedule) -> str:
+    """Return a schedule in words: the agent or flow, the timing, and the rules."""
     target = f"agent {schedule.agent}" if schedule.agent else f"flow {schedule.flow}"
-    return f"{target}, {says_timing(schedule)}; {says_rules(schedule)}"
+    return f"{target}, {describe_timing(schedule)}; {describe_rules(schedule)}"
 
 
-def says_rules(schedule: Schedule) -> str:
-    """Return the rules for overlaps and for missed due times."""
+def describe_rules(schedule: Schedule) -> str:
+    """Return the rules for overlaps and for missed due times in words."""
     rules = [_OVERLAPS[Schedule.Overlap(schedule.overlap)]]
     if schedule.catch_up == Schedule.CatchUp.LAST:
         rules.append("the last missed one is started after downtime")
     return "; ".join(rules)
 
 
-def says_timing(schedule: Schedule) -> str:
+def describe_timing(schedule: Schedule) -> str:
     """Return the timing in words: "every 2 hours", "0 9 * * 1-5 in Europe/Berlin"."""
     values = timing_values(schedule)
     if values["every_s"] is not None:
@@ -42,8 +42,8 @@ def says_timing(schedule: Schedule) -> str:
     return f"{values['cron']} in {values['time_zone']}" if values["cron"] else "never"
 
 
-def says_outcome(start: ScheduleStart) -> str:
-    """Return why no run was started; empty if one was."""
+def describe_outcome(start: ScheduleStart) -> str:
+    """Return why no run was started; empty if a run was started."""
     if start.outcome == ScheduleStart.Outcome.MISSED:
         times = "1 due time" if start.count == 1 else f"{start.count} due times"
         return f"{times} came while no worker looked"
@@ -58,6 +58,6 @@ def starts_of(schedule: Schedule) -> QuerySet[ScheduleStart]:
 
 
 def last_starts(schedules: Iterable[Schedule]) -> dict[UUID, ScheduleStart]:
-    """Return the newest start of each schedule. One query each, by an index."""
+    """Return the newest start of each schedule, by the ID of the schedule. One query for each schedule."""
     newest = ((schedule.pk, starts_of(schedule).first()) for schedule in schedules)
     return {pk: start for pk, start in newest if start is not None}

@@ -1,8 +1,8 @@
 """Start the runs of schedules. Each due time is decided once, regardless of clocks, messages and workers.
 
-A transaction locks the schedule, reads the database's clock, and decides the due times since `handled_until`: it writes
-their outcomes, the run, and the new `handled_until`. Messages only request a check. So a lost, late or duplicate
-message, or the death of a worker, only changes the time of the next check.
+A check is a transaction that locks the schedule, reads the database's clock, and decides about the due times since
+`handled_until`: it writes their outcomes, the run, and the new `handled_until`. Messages only request a check. So a
+lost, late or repeated message, or the death of a worker, only changes the time of the next check.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ from agentops.base.refusals import Conflict, NotFound, Refusal
 from runs import chaos
 from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
 from runs.actions.schedules import due_times
-from runs.actions.schedules.periodic_tasks import NOT_DUE, locked, state_of, timing_of, with_timing
-from runs.actions.schedules.schedule_plan import MAX_DUE, decide
+from runs.actions.schedules.due_times import MAX_DUE, decide
+from runs.actions.schedules.schedule_definition import NOT_DUE, locked, state_of, timing_of, with_timing
 from runs.database_errors import done_alone
-from runs.lifecycle import flow_creation
-from runs.lifecycle.flow_creation import CheckedInputs
+from runs.lifecycle import flow_transitions
+from runs.lifecycle.flow_transitions import CheckedInputs
 from runs.models import AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.providers import loading
 from runs.statuses import LIVE
 
 T = TypeVar("T")
-#: The inputs of a flow that were checked, or why they were refused; None for an agent.
+#: The checked inputs of a flow, or why they were refused; None for an agent.
 Inputs = CheckedInputs | Refusal | None
 Outcome = ScheduleStart.Outcome
-#: Maximum transactions for one schedule in one check. The next check continues.
-MAX_LOOKS = 20
+#: Maximum checks of a schedule in one call.
+MAX_CHECKS = 20
+#: Maximum characters of the reason for a refusal.
 MAX_DETAIL = 300
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Check:
     """A check of a schedule, in the transaction that has locked its row."""
 
     schedule: Schedule
     now: datetime
-    #: Checked before the lock was taken.
+    #: From `prepare`, before the lock was taken.
     inputs: Inputs
+    #: The author of the run.
     by: Actor
 
 
@@ -61,60 +63,67 @@ class ScheduleChanged(Conflict):
     code = "schedule_changed"
 
 
-def start_due_schedules() -> int:
-    """Decide all due times of all schedules, and return how many schedules had due times.
+def start_due_schedules(is_over: Callable[[], bool] = lambda: False) -> int:
+    """Decide about the due times of all schedules. Returns how many schedules had due times.
 
-    Without due times, runs only two queries. An error in one schedule does not affect the others.
+    `is_over`: whether the time for this call is over, checked after each schedule. Later calls decide about the rest.
+    Without due times, sends only two queries. An error in one schedule does not affect the others.
     """
-    return sum(map(try_to_start_due, due_schedules()))
+    started = 0
+    for schedule_id in due_schedules():
+        started += try_to_start_due(schedule_id)
+        if is_over():
+            break
+    return started
 
 
 def due_schedules() -> list[UUID]:
-    """Return the schedules with an undecided due time, or with a start that no longer has to wait."""
+    """Return the IDs of the schedules with an undecided due time, or with a start that no longer has to wait."""
     now = database_clock.now()
     rows = with_timing(Schedule.objects.filter(project__removed_at=None)).defer("prompt", "inputs").order_by("pk")
     ids = [schedule.pk for schedule in rows if _is_due(schedule, now)]
     waiting = ScheduleStart.objects.filter(outcome=Outcome.WAITING, schedule__project__removed_at=None)
-    free = waiting.exclude(_is_going(AgentRun, OuterRef("schedule"))).exclude(_is_going(FlowRun, OuterRef("schedule")))
-    return list(dict.fromkeys([*ids, *free.order_by("schedule").values_list("schedule", flat=True)]))
+    for model in (AgentRun, FlowRun):
+        waiting = waiting.exclude(Exists(_in_progress(model, OuterRef("schedule"))))
+    return list(dict.fromkeys([*ids, *waiting.order_by("schedule").values_list("schedule", flat=True)]))
 
 
 def start_due(schedule_id: UUID) -> bool:
-    """Decide the due times of one schedule, in order, and return whether there were any.
+    """Decide about the due times of one schedule, in order. Returns whether there were any.
 
     Concurrent or repeated calls have the same effect as one call.
     """
-    looks = 0
-    while looks < MAX_LOOKS and prepared(lambda inputs: _decide_next(schedule_id, inputs), schedule_id):
-        looks += 1
-    return looks > 0
+    checks = 0
+    while checks < MAX_CHECKS and with_checked_inputs(partial(_decide_next, schedule_id), schedule_id):
+        checks += 1
+    return checks > 0
 
 
 def start_now(schedule_id: UUID, inputs: Inputs, *, by: Actor) -> AgentRun | FlowRun:
-    """Start a run of a schedule now, even if it is disabled or has other runs. `inputs` are those of `prepare`.
+    """Start a run of a schedule now, even if the schedule is disabled or has other runs. `inputs` are from `prepare`.
 
-    Raises `schedule_not_found`, `ScheduleChanged`, and the errors of the run's creation; then writes nothing.
+    Writes nothing and raises `NotFound`, `ScheduleChanged`, or the errors of the run's creation.
     """
     with transaction.atomic():
         schedule = _locked(schedule_id)
         if schedule is None:
             raise NotFound("the project has no such schedule", code="schedule_not_found")
-        look = _Look(schedule, database_clock.now(), inputs, by)
-        run = _open_run(look)
-        ScheduleStart(schedule=schedule, **_started(run), decided_at=look.now).save(force_insert=True)
+        check = _Check(schedule, database_clock.now(), inputs, by)
+        run = _open_run(check)
+        ScheduleStart(schedule=schedule, **_started(run), decided_at=check.now).save(force_insert=True)
     return run
 
 
 def try_to_start_due(schedule_id: UUID) -> bool:
-    """Decide the due times of one schedule like `start_due`. An error is logged, unless it affects all schedules."""
+    """Call `start_due`. Logs an error, and returns False, unless the error affects all schedules."""
     return done_alone(lambda: start_due(schedule_id), "a schedule could not be started", schedule_id=str(schedule_id))
 
 
 # --- A check, in one transaction ----------------------------------------------------------------------------------
 
 
-def prepared(act: Callable[[Inputs], T], schedule_id: UUID) -> T:
-    """Return the result of `act` for the checked inputs of a schedule. Repeats both if the inputs change in between."""
+def with_checked_inputs(act: Callable[[Inputs], T], schedule_id: UUID) -> T:
+    """Check the inputs of a schedule, and return the result of `act` for them. Repeats both if the inputs change."""
     while True:
         try:
             return loading.repeating(partial(act, prepare(schedule_id)))
@@ -123,26 +132,26 @@ def prepared(act: Callable[[Inputs], T], schedule_id: UUID) -> T:
 
 
 def prepare(schedule_id: UUID) -> Inputs:
-    """Check the inputs of a flow. Called without a transaction: the check may take seconds."""
+    """Return the checked inputs of a schedule's flow. Call this outside of a transaction: it may take seconds."""
     schedule = Schedule.objects.filter(pk=schedule_id).exclude(flow="").select_related("project").first()
     if schedule is None:
         return None
     try:
         flow = flow_definitions.find(schedule.project, schedule.flow)
-        return flow_creation.check_inputs(flow, schedule.inputs)
+        return flow_transitions.check_inputs(flow, schedule.inputs)
     except Refusal as refusal:
         return refusal
 
 
 def _decide_next(schedule_id: UUID, inputs: Inputs) -> bool:
-    """Decide the next due times: missed ones, and one that was not missed. Returns whether to check again."""
+    """Check a schedule: decide about missed due times, and start at most one run. Returns whether to check again."""
     with transaction.atomic():
         schedule = _locked(schedule_id)
         if schedule is None:
             return False
-        look = _Look(schedule, database_clock.now(), inputs, f"schedule {schedule.name}")
+        check = _Check(schedule, database_clock.now(), inputs, f"schedule {schedule.name}")
         with project_scope.limited_to(schedule.project_id):
-            changed = _start_waiting(look) | _decide_due(look)
+            changed = _start_waiting(check) | _decide_due(check)
         if changed:
             chaos.point("schedule.in_transaction")
     if changed:
@@ -154,12 +163,12 @@ def _locked(schedule_id: UUID) -> Schedule | None:
     return locked(Schedule.objects.filter(pk=schedule_id, project__removed_at=None))
 
 
-def _decide_due(look: _Look) -> bool:
-    """Decide due times, and return whether there were any."""
-    schedule, now = look.schedule, look.now
+def _decide_due(check: _Check) -> bool:
+    """Decide about due times. Returns whether there were any."""
+    schedule, now = check.schedule, check.now
     if not _is_due(schedule, now):
         return False
-    if begin_anew(schedule, now):
+    if restart_timing(schedule, now):
         schedule.save(update_fields=["state", "handled_until"])
         return False
     coming = due_times.after(timing_of(schedule), schedule.handled_until)
@@ -168,71 +177,73 @@ def _decide_due(look: _Look) -> bool:
     assert plan.handled_until is not None  # at least one time is due
     if plan.missed:
         ScheduleStart(
-            schedule=schedule, first_due_at=plan.missed[0], due_at=plan.missed[-1], count=len(plan.missed),
-            outcome=Outcome.MISSED, reason="missed", decided_at=now,
-        ).save(force_insert=True)  # fmt: skip
+            schedule=schedule,
+            first_due_at=plan.missed[0],
+            due_at=plan.missed[-1],
+            count=len(plan.missed),
+            outcome=Outcome.MISSED,
+            reason="missed",
+            decided_at=now,
+        ).save(force_insert=True)
     if plan.start is not None:
-        ScheduleStart(schedule=schedule, due_at=plan.start, decided_at=now, **_outcome(look)).save(force_insert=True)
+        ScheduleStart(schedule=schedule, due_at=plan.start, decided_at=now, **_outcome(check)).save(force_insert=True)
     schedule.handled_until = plan.handled_until
     schedule.save(update_fields=["handled_until"])
     return True
 
 
-def _outcome(look: _Look) -> dict[str, Any]:
-    """Start a run for a due time if the schedule's rule for overlaps allows it, and return the outcome."""
-    schedule = look.schedule
-    if schedule.overlap == Schedule.Overlap.ALLOW or not _has_going(schedule):
-        return _try_to_start(look)
+def _outcome(check: _Check) -> dict[str, Any]:
+    """Start a run for a due time if the schedule's rule for overlaps allows it. Returns the columns of the outcome."""
+    schedule = check.schedule
+    if schedule.overlap == Schedule.Overlap.ALLOW or not _has_run_in_progress(schedule):
+        return _try_to_start(check)
     if schedule.overlap == Schedule.Overlap.SKIP:
-        return _refused(
-            Outcome.SKIPPED, Conflict("the last run of the schedule was still going", code="schedule_still_going")
-        )
+        return _skipped("the last run of the schedule was still going", code="schedule_still_going")
     if _waiting(schedule) is not None:
-        return _refused(
-            Outcome.SKIPPED, Conflict("another start was already waiting for the last run", code="schedule_start_waits")
-        )
+        return _skipped("another start was already waiting for the last run", code="schedule_start_waits")
     return {"outcome": Outcome.WAITING}
 
 
-def _start_waiting(look: _Look) -> bool:
-    """Start the waiting run, if no other run of the schedule is in progress. Returns whether it did."""
-    waiting = _waiting(look.schedule)
-    if waiting is None or _has_going(look.schedule):
+def _start_waiting(check: _Check) -> bool:
+    """Decide about the waiting start, if no run of the schedule is in progress. Returns whether there was one."""
+    waiting = _waiting(check.schedule)
+    if waiting is None or _has_run_in_progress(check.schedule):
         return False
-    disabled = _refused(
-        Outcome.SKIPPED, Conflict("the schedule was disabled while the start waited", code="schedule_disabled")
-    )
-    result = _try_to_start(look) if look.schedule.is_enabled else disabled
-    for name, value in {**result, "decided_at": look.now}.items():
+    if check.schedule.is_enabled:
+        outcome = _try_to_start(check)
+    else:
+        outcome = _skipped("the schedule was disabled while the start waited", code="schedule_disabled")
+    for name, value in {**outcome, "decided_at": check.now}.items():
         setattr(waiting, name, value)
     waiting.save()
     return True
 
 
-def _try_to_start(look: _Look) -> dict[str, Any]:
-    """Create a run, and return the outcome. A refusal of the run is recorded, and the schedule stays enabled."""
+def _try_to_start(check: _Check) -> dict[str, Any]:
+    """Create a run, and return the columns of the outcome. If the run is refused, the schedule stays enabled."""
     try:
         with transaction.atomic():
-            return _started(_open_run(look))
+            return _started(_open_run(check))
     except Refusal as refusal:
         return _refused(Outcome.FAILED, refusal)
 
 
-def _open_run(look: _Look) -> AgentRun | FlowRun:
-    schedule = look.schedule
+def _open_run(check: _Check) -> AgentRun | FlowRun:
+    """Create a run of the schedule. Raises `Refusal`, and `ScheduleChanged` if `check.inputs` are outdated."""
+    schedule = check.schedule
     if schedule.project.archived_at is not None:
         raise ProjectArchived
     if schedule.agent:
         agent = agent_definitions.find(schedule.project, schedule.agent)
         prompt = schedule.prompt or None
-        return run_actions.create(look.by, schedule.project, agent, prompt, schedule_id=schedule.pk)
-    flow, checked = flow_definitions.find(schedule.project, schedule.flow), look.inputs
+        return run_actions.create(check.by, schedule.project, agent, prompt, schedule_id=schedule.pk)
+    flow, checked = flow_definitions.find(schedule.project, schedule.flow), check.inputs
     if isinstance(checked, Refusal):
         raise checked
     is_same = checked is not None and (checked.flow.pk, checked.flow.version) == (flow.pk, flow.version)
     if checked is None or not is_same or checked.inputs != schedule.inputs:
         raise ScheduleChanged("the schedule or its flow has just been changed: try again")
-    return flow_run_actions.create_checked(look.by, checked, schedule_id=schedule.pk)
+    return flow_run_actions.create_checked(check.by, checked, schedule_id=schedule.pk)
 
 
 def _started(run: AgentRun | FlowRun) -> dict[str, Any]:
@@ -244,13 +255,17 @@ def _refused(outcome: Outcome, refusal: Refusal) -> dict[str, Any]:
     return {"outcome": outcome, "reason": refusal.code, "detail": str(refusal)[:MAX_DETAIL]}
 
 
+def _skipped(text: str, *, code: str) -> dict[str, Any]:
+    return _refused(Outcome.SKIPPED, Conflict(text, code=code))
+
+
 # --- Runs in progress, and due times -------------------------------------------------------------------------------
 
 
-def begin_anew(schedule: Schedule, now: datetime) -> bool:
+def restart_timing(schedule: Schedule, now: datetime) -> bool:
     """Count due times from now on if the timing has changed, or the schedule was enabled. Returns whether this applies.
 
-    The caller stores the schedule. `handled_until` never moves back, so no due time is decided twice.
+    The caller saves the schedule. `handled_until` never moves back, so no due time is decided twice.
     """
     if schedule.state == (state := state_of(schedule)):
         return False
@@ -259,7 +274,7 @@ def begin_anew(schedule: Schedule, now: datetime) -> bool:
 
 
 def _is_due(schedule: Schedule, now: datetime) -> bool:
-    """Return whether the schedule has undecided due times."""
+    """Whether a check has something to decide: a due time, or a change of the timing."""
     if schedule.state != state_of(schedule):
         return True
     if schedule.state in NOT_DUE:
@@ -268,21 +283,16 @@ def _is_due(schedule: Schedule, now: datetime) -> bool:
     return due is not None and due <= now
 
 
-def _is_going(model: type[AgentRun] | type[FlowRun], schedule: OuterRef) -> Exists:
-    return Exists(_going(model, schedule))
+def _has_run_in_progress(schedule: Schedule) -> bool:
+    return any(_in_progress(model, schedule).exists() for model in (AgentRun, FlowRun))
 
 
-def _has_going(schedule: Schedule) -> bool:
-    """Return whether a run of the schedule is queued, running or waiting. Paused runs do not count: they may never
-    continue.
-    """
-    return any(_going(model, schedule).exists() for model in (AgentRun, FlowRun))
-
-
-def _going(model: type[AgentRun] | type[FlowRun], schedule: Schedule | OuterRef) -> QuerySet[Any]:
-    # By completed_at, for the partial indexes of runs that have not ended.
+def _in_progress(model: type[AgentRun] | type[FlowRun], schedule: Schedule | OuterRef) -> QuerySet[Any]:
+    """Return the runs of a schedule that are queued, running or waiting. Paused runs may never continue."""
+    # Filtered by completed_at too, for the partial indexes of runs that have not ended.
     return model.objects.filter(schedule=schedule, status__in=LIVE, completed_at=None)
 
 
 def _waiting(schedule: Schedule) -> ScheduleStart | None:
+    """Return the start that waits for the end of the schedule's last run; None without one."""
     return ScheduleStart.objects.filter(schedule=schedule, outcome=Outcome.WAITING).first()

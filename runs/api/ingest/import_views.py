@@ -1,4 +1,4 @@
-"""`…/imports`: files with transcripts of other programs, which workers import as runs."""
+"""`…/imports`: uploaded files with transcripts of other programs, which workers import as runs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agentops.accounts.access import Action
-from agentops.base.refusals import Fault, Invalid, Refusal
+from agentops.base.refusals import Invalid, Refusal
 from runs.access import import_in, imports_in
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
-from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import echo
 from runs.api.requests.bodies import Choice
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import QuerySerializer, Text
-from runs.external.uploads import cancelling, intake
-from runs.external.uploads.import_progress import set_progress
-from runs.external.uploads.intake import Upload, UploadTooLarge
+from runs.external import uploads
+from runs.external.import_states import set_progress
+from runs.external.uploads import Upload, UploadTooLarge
 from runs.models import FileImport, ImportState
 from runs.upkeep import retention
 
 FORM, URL_FORM = "multipart/form-data", "application/x-www-form-urlencoded"
-#: Bytes of a body that are kept in memory, and bytes of each read.
-MEMORY_BYTES, READ_BYTES = 64 * 1024, 1024 * 1024
-_STRICT = "Refuse a file of which a line is damaged, instead of leaving the line out."
+#: A larger body is written to a temporary file.
+MEMORY_BYTES = 64 * 1024
+#: Bytes of a body that are read at a time.
+READ_BYTES = 1024 * 1024
+_STRICT = "Refuse a file that has a damaged line, instead of leaving the line out."
 _FORMAT = "Name of the format; by default, it is recognised by the content."
 UPLOAD_BODY: dict[str, Any] = {
     FORM: {
@@ -66,11 +67,12 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
     sha256 = serializers.SerializerMethodField(help_text="SHA-256 of the file, in hexadecimal digits.")
     state = serializers.ChoiceField(choices=ImportState.choices)
     events_done = serializers.IntegerField(help_text="Events that are imported so far.")
-    strict = serializers.BooleanField(source="is_strict", help_text="Whether a damaged line makes it refused.")
+    strict = serializers.BooleanField(source="is_strict", help_text="Whether the file is refused if a line is damaged.")
     left_out = serializers.SerializerMethodField(help_text="Damaged lines of the file that were not imported.")
     left_out_lines = serializers.SerializerMethodField(help_text="The first 20 of them, with the reason.")
     cut_line = serializers.SerializerMethodField(
-        help_text="Number of a last line that is not complete. It is no damage, and imported with a longer file."
+        help_text="Number of the last line, if it is incomplete. This is no damage: a later import of the longer file "
+        "includes the line."
     )
 
     class Meta:
@@ -88,9 +90,9 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
             "new_runs": {"help_text": "Runs that the import has created."},
             "continued_runs": {"help_text": "Runs that the project had, and that got further events."},
             "unchanged_runs": {"help_text": "Runs that the project had completely."},
-            "error": {"help_text": "Why it was refused or failed: names the file, and the line or JSON pointer."},
+            "error": {"help_text": "Why it was refused or failed, with the file, and the line or JSON pointer."},
             "error_code": {
-                "help_text": "Why it was refused: `import_too_large`, `nothing_to_import`, `invalid_file`; else empty."
+                "help_text": "`import_too_large`, `nothing_to_import` or `invalid_file` if it was refused; else empty."
             },
         }
 
@@ -112,7 +114,7 @@ class ImportAnswer(ImportRow):
     """An uploaded file and its import, with the runs of the file."""
 
     kept_until = serializers.SerializerMethodField(
-        help_text="When retention deletes the runs, unless later events or imports come. Null: never, or not imported."
+        help_text="When retention deletes the runs, unless they get further events. Null: never, or not imported."
     )
 
     run_ids = serializers.ListField(
@@ -127,7 +129,7 @@ class ImportAnswer(ImportRow):
 
 
 class ImportsAnswer(serializers.Serializer):  # type: ignore[misc]
-    """The imports of the uploaded files, in their order."""
+    """The imports of the uploaded files, in the order of the upload."""
 
     results = ImportRow(many=True)
 
@@ -143,7 +145,7 @@ class Imports(ListView):
 
     serializer_class = ImportRow
     write_query_class = UploadQuery
-    #: Importing a file again adds only new events.
+    #: A repeated upload is harmless: importing a file again adds only new events.
     takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[FileImport]:
@@ -162,32 +164,33 @@ class Imports(ListView):
     def post(self, request: Request, **_: Any) -> Response:
         """Upload files with transcripts of other programs, to be imported as runs.
 
-        The body is a form with one or more files, or a single file. The answer is sent once they are stored; each is
-        then imported as a whole, or refused. The content is deleted afterwards.
+        The body is a form with one or more files, or a single file. The answer is sent when the files are stored. Then
+        a worker imports each file as a whole, or refuses it, and deletes its content.
         """
         project = self.get_project(Action.IMPORT)
         _check_type(request)
         if request._request.content_type == FORM:
             files = _files(request)
-            imports = intake.store(self.principal, project, files, self._format(), is_strict=self._is_strict())
+            imports = uploads.store(self.principal, project, files, self._format(), is_strict=self._is_strict())
         else:
             with _spooled(request) as content:
                 upload = Upload(self.query.get("name", "upload"), content, content.seek(0, 2))
-                imports = intake.store(self.principal, project, [upload], self._format(), is_strict=self._is_strict())
+                imports = uploads.store(self.principal, project, [upload], self._format(), is_strict=self._is_strict())
         return Response({"results": ImportRow(imports, many=True).data}, 202, headers=self._location(imports))
 
     def _format(self) -> str:
-        # In a form, or in the query.
+        """Return the name of the format from the form or the query; empty if neither has one."""
         return str(self.request._request.POST.get("format") or self.query.get("format", ""))
 
     def _is_strict(self) -> bool:
+        """Return the value of `strict` in the form or the query. Raises `Invalid`."""
         text = self.request._request.POST.get("strict")
         if text not in (None, "true", "false"):
             raise Invalid(f"strict must be true or false, not {echo(text)}", code="invalid_value")
         return (text or self.query.get("strict")) == "true"
 
     def _location(self, imports: list[FileImport]) -> dict[str, str]:
-        """Return the address of the import, if there is exactly one."""
+        """Return the Location header with the URL of the import, if there is exactly one."""
         if len(imports) != 1:
             return {}
         return {"Location": reverse("api:import", args=[self.kwargs["project"], imports[0].pk])}
@@ -203,15 +206,14 @@ class ImportDetail(ApiView):
         project = self.get_project(Action.VIEW_IMPORTS)
         file_import = import_in(project, self.principal, self.kwargs["import_id"])
         set_progress([file_import])
-        return self.etag_response(MaskedJSONRenderer().render(ImportAnswer(file_import).data).decode())
+        return self.masked_response(ImportAnswer(file_import).data)
 
 
 @extend_schema(responses=OpenApiResponse(ImportAnswer, "The import, which is cancelled."))
 class CancelImport(ActionView):
     """Cancel an import that is waiting or running. Nothing of the file is imported, and its content is deleted.
 
-    Cancelling it again changes nothing. An import that is done or refused, or has failed, is answered with 409
-    `import_finished`.
+    Cancelling it again changes nothing. 409 `import_finished` if the import is done, was refused, or has failed.
     """
 
     serializer_class = EmptyBody
@@ -223,13 +225,13 @@ class CancelImport(ActionView):
         return self.run_once(project, lambda _: self._cancel(file_import))
 
     def _cancel(self, file_import: FileImport) -> Response:
-        cancelled = cancelling.cancel(self.principal, file_import)
+        cancelled = uploads.cancel(self.principal, file_import)
         set_progress([cancelled])
         return Response(ImportAnswer(cancelled).data)
 
 
 def _check_type(request: Request) -> None:
-    """Refuse encoded bodies, and forms that cannot contain files."""
+    """Raise `Refusal` for an encoded body, and for a form that cannot contain files."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
         text = f"the body must not be encoded as {echo(coding)}"
@@ -250,15 +252,14 @@ def _files(request: Request) -> list[Upload]:
     ]
     if unknown:
         text = f"there is no field {echo(unknown[0])} here; known are file, format and strict"
-        faults = [Fault(f"/{unknown[0][:64]}", "unknown_field", text)]
-        raise Invalid(text, code="unknown_field", errors=faults)
+        raise Invalid(text, code="unknown_field", pointer=f"/{unknown[0][:64]}")
     return [Upload(file.name or "", file.file, file.size or 0) for file in files.getlist("file")]
 
 
 @contextmanager
 def _spooled(request: Request) -> Iterator[IO[bytes]]:
     """Yield the body as a file, on the disk unless it is short. Raises `UploadTooLarge` or `Refusal`."""
-    size, limit = 0, settings.AGENTOPS_UPLOAD_MIB * intake.MIB
+    size, limit = 0, settings.AGENTOPS_UPLOAD_MIB * uploads.MIB
     with SpooledTemporaryFile(max_size=MEMORY_BYTES) as content:
         try:
             while piece := request._request.read(READ_BYTES):

@@ -1,26 +1,70 @@
-"""The base class of the views that runners send to."""
+"""The base class of the views that external runners send to, and the authentication of runners by a secret.
+
+The secrets are in the settings of the site, and are valid for ingest only.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from hmac import compare_digest
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
 from agentops.accounts import rate_limits
-from agentops.accounts.access import ANONYMOUS, Action, project_for, project_of_key
-from agentops.accounts.errors import AuthRequired, AuthRevoked
-from agentops.accounts.models import ApiKey, Project
+from agentops.accounts.access import ANONYMOUS, Action, Principal, PrincipalKind, project_for, project_of_key
+from agentops.accounts.errors import AuthInvalid, AuthRequired, AuthRevoked, ProjectArchived, ProjectNotFound
+from agentops.accounts.models import ApiKey, Project, Scope
+from agentops.accounts.requests import address_of
+from agentops.base.fair_shares import sender_project
+from agentops.base.redaction import project_scope
 from agentops.base.refusals import Refusal
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
 from runs.external import ingest_counts
+from runs.external.ingest_counts import RUNNER
+
+HEADER = "x-agent-runner-secret"
+
+
+class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
+    """Authentication by a secret of AGENT_RUNNER_SECRET, for the project AGENT_RUNNER_PROJECT.
+
+    Several secrets can be valid at the same time, so that runners can change to a new one after each other. Raises
+    `AuthInvalid`, and `ProjectNotFound` if the site has no such project.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Principal, Project] | None:
+        secret = request.headers.get(HEADER)
+        if secret is None:
+            return None
+        sent = secret.encode(errors="replace")
+        # All secrets are compared, so that the time does not reveal which one matches.
+        matches = [compare_digest(sent, valid.encode()) for valid in settings.AGENT_RUNNER_SECRET]
+        if not any(matches):
+            raise AuthInvalid("the runner secret is not valid")
+        project = Project.objects.filter(slug=settings.AGENT_RUNNER_PROJECT).first()
+        if project is None:
+            raise ProjectNotFound(f"AGENT_RUNNER_PROJECT names no project: {settings.AGENT_RUNNER_PROJECT}")
+        sender_project.set(project.pk)
+        ip = address_of(request) or None
+        scopes = frozenset({Scope.INGEST})
+        return Principal(PrincipalKind.KEY, RUNNER, project_id=project.pk, scopes=scopes, ip=ip), project
+
+
+def enter_with_secret(project: Project) -> Project:
+    """Return the project of a runner secret, and use its redaction rules in this request. Raises `ProjectArchived`."""
+    if project.archived_at is not None:
+        raise ProjectArchived
+    project_scope.add(project.pk)
+    return project
 
 
 class IngestRate(BaseThrottle):  # type: ignore[misc]
@@ -32,14 +76,14 @@ class IngestRate(BaseThrottle):  # type: ignore[misc]
 
 
 def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
-    """Count the events of a project by the reference of their run, or of another object that they belong to.
+    """Count events for the rate limit of each run. `events`: their number by the ID of their run or trace.
 
-    Raises `RateLimited`, before any event is stored, and then counts no events.
+    Raises `RateLimited` if one run has too many, and then counts none.
     """
     counted: dict[str, int] = {}
     try:
         for reference, number in events.items():
-            rate_limits.count_run_events(request, _holder_of(project_id, reference), number)
+            rate_limits.count_run_events(request, _rate_key(project_id, reference), number)
             counted[reference] = number
     except rate_limits.RateLimited:
         give_back_events(request, project_id, counted)
@@ -47,18 +91,21 @@ def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, in
 
 
 def give_back_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
-    """Take back events that this request has counted and then refused, for example because of their size."""
+    """Uncount events that were counted and then refused, for example because of their size."""
     for reference, number in events.items():
-        rate_limits.give_back_run_events(request, _holder_of(project_id, reference), number)
+        rate_limits.give_back_run_events(request, _rate_key(project_id, reference), number)
 
 
-def _holder_of(project_id: UUID, reference: str) -> str:
-    # Accepts any text, including references that are refused later.
+def _rate_key(project_id: UUID, reference: str) -> str:
+    """Return the key of a run in the rate limits: a digest, because the reference may be any text."""
     return hashlib.sha256(f"{project_id}/{reference}".encode(errors="replace")).hexdigest()
 
 
 def count_refusal(refusal: Exception, sender: str, project_id: UUID | None) -> None:
-    """Count a request that was refused as a whole, if its sender is known. `project_id`: None if unknown."""
+    """Count a request that was refused as a whole, for the ingest page of the sender's project.
+
+    `project_id`: None if the sender is unknown. The sender of a revoked key is known from the refusal.
+    """
     if not isinstance(refusal, Refusal):
         return
     if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
@@ -73,14 +120,14 @@ class IngestView(ApiView):
     authentication_classes = [RunnerSecretAuthentication, KeyAuthentication]
     throttle_classes = [IngestRate]
     security_schemes = ("key", "runner")
-    #: The IDs of events identify repeats.
+    #: The IDs of events identify repeated requests.
     takes_idempotency_key = False
-    #: Whether the events are counted by the code that stores them.
+    #: Whether the request has called `record`, which counts the events and their refusals itself.
     has_recorded = False
 
     def perform_authentication(self, request: Request) -> None:
         super().perform_authentication(request)
-        # Before the query is checked, so that a key sent as a query parameter gets the answer for a missing key.
+        # Checked before the query, so that a key that was sent as a query parameter gets the answer for a missing key.
         if request.user == ANONYMOUS or request.auth is None:
             raise AuthRequired
 
@@ -92,10 +139,10 @@ class IngestView(ApiView):
             raise
 
     def _count_refusal(self, refusal: Exception) -> None:
-        """Count a request that was refused as a whole. Events are counted by `record`."""
+        """Count a refused request, unless `record` has counted its events."""
         if self.has_recorded:
             return
-        # Reading the caller would repeat the authentication that was refused.
+        # After a refused authentication, reading `request.auth` would authenticate again.
         is_known = not (isinstance(refusal, Refusal) and refusal.status == 401)
         caller = self.request.auth if is_known else None
         if isinstance(caller, (Project, ApiKey)):
@@ -105,7 +152,7 @@ class IngestView(ApiView):
             count_refusal(refusal, "", None)
 
     def get_ingest_project(self) -> Project:
-        """Return the project of the key or the secret, if it may send to it."""
+        """Return the project of the key or the secret. Raises `Refusal` if it may not send to the project."""
         if isinstance(self.request.auth, Project):
             return enter_with_secret(self.request.auth)
         key = self.request.auth

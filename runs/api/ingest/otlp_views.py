@@ -1,27 +1,35 @@
-"""OTLP/HTTP: `/v1/traces`, `/v1/logs` and `/v1/metrics`, and the addresses that Langfuse's SDKs use.
+"""OTLP/HTTP: `/v1/traces`, `/v1/logs` and `/v1/metrics`, and the URLs that Langfuse's SDKs use.
 
-Answers, errors too, are in the encoding of the request, as the protocol requires.
+The API key, the content type, and the size and compression of the body are checked before the body is parsed.
+Exporters send an API key as a Bearer token, Langfuse's SDKs as the password of Basic authentication. All answers, also
+errors, have the encoding of the request, as the protocol requires.
 """
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.accounts import rate_limits
-from agentops.accounts.access import Principal
-from agentops.accounts.models import ApiKey
-from agentops.base.http.storage_faults import fault_of
+from agentops.accounts import keys, rate_limits
+from agentops.accounts.access import Action, Principal, principal_for_key, project_for, project_of_key
+from agentops.accounts.errors import AuthInvalid, AuthRequired
+from agentops.accounts.models import ApiKey, Project
+from agentops.accounts.requests import address_of
+from agentops.base.database.statements import fault_of
 from agentops.base.refusals import Refusal
 from runs.api.ingest.ingest_view import count_events, count_refusal
-from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
+from runs.api.problems import echo
+from runs.api.requests.bodies import MAX_BYTES, decompress, read_stream
 from runs.external import ingest_counts
 from runs.external.ingest import Sender
 from runs.external.ingest_counts import ACCEPTED, DUPLICATE, UNKNOWN_OPERATION
@@ -37,6 +45,67 @@ from runs.external.otlp.wire import (
     encode_error,
     encode_success,
 )
+
+_BEARER, _BASIC = "bearer ", "basic "
+_ACCEPTED = ", ".join(Encoding)
+
+
+def key_of(request: HttpRequest) -> ApiKey:
+    """Return the API key that authenticates a request. Raises `Refusal`."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        raise AuthRequired("send an API key with the scope ingest, as a Bearer token or as the password of Basic")
+    return keys.authenticate(_token(header))
+
+
+def caller_of(request: HttpRequest, key: ApiKey) -> tuple[Principal, Project]:
+    """Return the principal of a key, and its project. Raises `Refusal` if the key lacks the scope `ingest`."""
+    principal = principal_for_key(key, ip=address_of(request) or None)
+    project = project_of_key(key, str(key.project_id), Action.INGEST)
+    return principal, project or project_for(principal, key.project_id, Action.INGEST)
+
+
+def encoding_of(request: HttpRequest) -> Encoding:
+    """Return the encoding of the body, which is also that of the answer. Raises `Refusal`."""
+    try:
+        encoding = Encoding(request.content_type or "")
+    except ValueError:
+        text = f"the body must be {_ACCEPTED}, not {echo(request.content_type or '')}"
+        raise Refusal(text, code="unsupported_media_type", status=415, headers={"Accept-Post": _ACCEPTED}) from None
+    charset = (request.content_params or {}).get("charset", "utf-8")
+    if encoding is Encoding.JSON and charset.lower() not in ("utf-8", "utf8"):
+        raise Refusal(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
+    return encoding
+
+
+def body_of(request: HttpRequest) -> bytes:
+    """Return the decompressed body, which may be sent in chunks. Raises `Refusal`."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    if length and not (length.isascii() and length.isdigit() and len(length) < 20):
+        raise Refusal(f"{echo(length)} is not a valid Content-Length", code="bad_length")
+    if length and int(length) > MAX_BYTES:
+        raise Refusal("the body is too large: send smaller batches", code="body_too_large", status=413)
+    stream: Any = request
+    if not length and request.META.get("HTTP_TRANSFER_ENCODING"):
+        # Under WSGI, Django treats a body without a length as empty, so it is read from the server's stream.
+        if not request.META.get("wsgi.input_terminated"):
+            raise Refusal("this server requires a Content-Length", code="length_required", status=411)
+        stream = request.META["wsgi.input"]
+    return decompress(request, read_stream(stream, int(length or 0)))
+
+
+def _token(header: str) -> str:
+    """Return the API key in a header. Raises `AuthInvalid`."""
+    if header.lower().startswith(_BEARER):
+        return header[len(_BEARER) :].strip()
+    if not header.lower().startswith(_BASIC):
+        raise AuthInvalid
+    try:
+        credentials = b64decode(header[len(_BASIC) :].strip(), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        raise AuthInvalid from None
+    return credentials.partition(":")[2]
+
 
 RETRY_AFTER_S = 5
 _METRICS = "metrics_dropped"
@@ -71,14 +140,15 @@ class OtlpView(View):
         return HttpResponse(content, content_type=encoding)
 
     def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
-        """Store the entries of a request. Returns the message of the answer; empty for the default: the rejection
-        reasons.
+        """Store the entries of a request, and report the rejected ones to `report`.
+
+        Return the message of the answer; if it is empty, the message is the reasons of the rejections.
         """
         raise NotImplementedError
 
     def count_entries(self, principal: Principal, groups: Counter[str]) -> None:
-        """Count the entries of each trace or session like the events of a run. Raises `RateLimited`."""
-        assert principal.project_id is not None  # an API key's
+        """Count entries for the rate limits, each trace or session like a run. Raises `RateLimited`."""
+        assert principal.project_id is not None  # the principal is an API key
         count_events(self.request, principal.project_id, {f"otlp/{group}": number for group, number in groups.items()})
 
 
@@ -107,7 +177,7 @@ class OtlpLogs(OtlpView):
 
 
 class OtlpMetrics(OtlpView):
-    """Accept metrics, so that exporters of all signals need no other address, and drop them."""
+    """Accept metrics and drop them, so that an exporter can use the same URL for all signals."""
 
     signal = Signal.METRICS
 
@@ -128,34 +198,28 @@ class LangfuseProjects(View):
         principal, project = caller_of(request, key_of(request))
         rate_limits.count_principal(request, principal)
         organization = {"id": "agentops", "name": "agentops"}
-        row: dict[str, Any] = {
-            "id": str(project.pk),
-            "name": project.name,
-            "organization": organization,
-            "metadata": {},
-        }
+        row = {"id": str(project.pk), "name": project.name, "organization": organization, "metadata": {}}
         return JsonResponse({"data": [row]})
 
 
 def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None = None) -> None:
-    """Count entries by outcome, and a refused request once, for the ingest page.
+    """Count the entries by outcome for the ingest page; a refused request counts once, with its code.
 
-    Metrics are not counted: the site drops them on purpose.
+    Metrics are not counted, because the site drops them on purpose.
     """
     if refusal is not None:
         count_refusal(refusal, f"key:{key.prefix}" if key else "", key.project_id if key else None)
     if key is None:
         return
-    rejected = report.codes if refusal is None else {}
-    outcomes = {
-        ACCEPTED: report.accepted, DUPLICATE: report.known, UNKNOWN_OPERATION: report.unknown_operations, **rejected
-    }  # fmt: skip
+    outcomes = {ACCEPTED: report.accepted, DUPLICATE: report.known, UNKNOWN_OPERATION: report.unknown_operations}
+    if refusal is None:
+        outcomes |= report.codes
     outcomes = {code: count for code, count in outcomes.items() if count and code != _METRICS}
     ingest_counts.count(key.project_id, f"key:{key.prefix}", outcomes)
 
 
 def _refused(error: Exception, encoding: Encoding) -> HttpResponse:
-    """Return the answer to a refused request. Other errors are raised again."""
+    """Return the answer for a refusal or a failed database. Other errors are raised again."""
     if (fault := fault_of(error)) is not None:
         status, text, headers = 503, fault.advice, {"Retry-After": str(RETRY_AFTER_S)}
     elif isinstance(error, Refusal):
@@ -167,9 +231,13 @@ def _refused(error: Exception, encoding: Encoding) -> HttpResponse:
     return HttpResponse(encode_error(encoding, status, text), status=status, content_type=encoding, headers=headers)
 
 
-#: By the last part of their URL.
+#: The last part of the URL → the view.
 OTLP_VIEWS: dict[Signal, Callable[..., HttpResponseBase]] = {
     Signal.TRACES: OtlpTraces.as_view(),
     Signal.LOGS: OtlpLogs.as_view(),
     Signal.METRICS: OtlpMetrics.as_view(),
 }
+
+
+app_name = "otlp"
+urlpatterns = [path(f"v1/{signal}", view, name=signal) for signal, view in OTLP_VIEWS.items()]

@@ -1,12 +1,11 @@
-"""URLs that earlier runners and their readers use: `…/agent/sessions/{session}` and `/api/jobs/{job}`.
+"""URLs that older programs use for runs: `…/agent/sessions/{session}` and `/api/jobs/{job}`.
 
-A session or a job is a run, named by our ID or its runner's own. The events of the run are returned, by default in the
-same vocabulary as under `…/agent-runs`.
+A session or a job is a run. Its ID in the URL is the run's ID on this site, or the runner's own. The answers about
+events are the same as under `…/agent-runs`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -28,41 +27,36 @@ from agentops.base.refusals import Conflict, Refusal
 from runs import chaos
 from runs.access import run_for
 from runs.api.base_views import ApiView
-from runs.api.event_views import PAGE, Events
-from runs.api.ingest.ingest_view import IngestRate, count_events, give_back_events
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
-from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
-from runs.api.stream_views import STREAM, EventStreamView
+from runs.api.event_views import PAGE, STREAM, Events, EventStreamView
+from runs.api.ingest.ingest_view import (
+    IngestRate,
+    RunnerSecretAuthentication,
+    count_events,
+    enter_with_secret,
+    give_back_events,
+)
+from runs.api.requests.bodies import Choice, StrictSerializer, StringField, body_of
+from runs.api.requests.pagination import object_of
 from runs.errors import RunNotFound
 from runs.external import legacy_lines
 from runs.external.event_input import MAX_RUN_REFERENCE, RejectedEvent
 from runs.external.ingest import MAX_EVENTS, Sender, record_all
 from runs.external.legacy_lines import LINE_TYPES, STATUSES
 from runs.models import AgentRun
-from runs.models.run_references import references
-from runs.queries.masking import mask
+from runs.models.external import references
+from runs.queries.json_columns import mask, to_json
 
 MAX_PATH = 4096
-_LINE = {
-    "type": "object",
-    "properties": {"type": {"type": "string", "enum": list(LINE_TYPES)}, "text": {"type": "string"}},
-    "required": ["type", "text"],
-}
-SESSION = {
-    "type": "object",
-    "properties": {
+_LINE = object_of({"type": {"type": "string", "enum": list(LINE_TYPES)}, "text": {"type": "string"}})
+SESSION = object_of(
+    {
         "id": {"type": "string", "format": "uuid"},
         "status": {"type": "string"},
         "output": {"type": "array", "items": _LINE, "description": "The newest 5,000 lines."},
         "changed_files": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["id", "status", "output", "changed_files"],
-}
-PATCHED = {
-    "type": "object",
-    "properties": {name: SESSION["properties"][name] for name in ("id", "status")},  # type: ignore[index]
-    "required": ["id", "status"],
-}
+    }
+)
+PATCHED = object_of({name: SESSION["properties"][name] for name in ("id", "status")})
 
 
 class OutputLine(StrictSerializer):
@@ -95,29 +89,29 @@ class SessionView(ApiView):
         super().initial(request, *args, **kwargs)
         if request.method in ("GET", "HEAD"):
             run = _find(self.get_project(), self.kwargs["session"])
-            # The view refuses an unknown run, and a run that retention deleted.
+            # The view then refuses the ID of an unknown run, or of a run that retention deleted.
             self.kwargs["run_id"] = _id_of(self.kwargs["session"]) if run is None else run.pk
 
 
 @extend_schema(responses={200: PAGE})
 class SessionEvents(SessionView, Events):
-    """List the events of a session, as of the run that it is."""
+    """List the events of a session, like `…/agent-runs/{run}/events`."""
 
 
 @extend_schema(responses=STREAM)
 class SessionEventStream(SessionView, EventStreamView):
-    """Stream the events of a session, as of the run that it is."""
+    """Stream the events of a session, like `…/agent-runs/{run}/events/stream`."""
 
 
 class ReportAuthentication(RunnerSecretAuthentication):
-    """Authentication by a runner secret, which reads nothing."""
+    """Authentication by a runner secret for PATCH only: a runner secret does not allow reading."""
 
     def authenticate(self, request: Request) -> tuple[Principal, Project] | None:
         return super().authenticate(request) if request.method == "PATCH" else None
 
 
 class SessionDetail(SessionView):
-    """Show a session: its lines of output and the files that it has changed, made of its events."""
+    """Show a session: its lines of output and the files that it has changed, derived from its events."""
 
     serializer_class = SessionPatch
     authentication_classes = [ReportAuthentication, *SessionView.authentication_classes]
@@ -132,7 +126,7 @@ class SessionDetail(SessionView):
 
     @extend_schema(responses={200: SESSION})
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        return self.etag_response(mask(json.dumps(legacy_lines.session_of(self.get_run()), ensure_ascii=False)))
+        return self.etag_response(mask(to_json(legacy_lines.session_of(self.get_run()))))
 
     @extend_schema(responses={200: OpenApiResponse(PATCHED, "The session. Everything was stored.")})
     def patch(self, request: Request, **_: Any) -> Response:
@@ -142,10 +136,7 @@ class SessionDetail(SessionView):
         `error`, and `done` is `run.completed`. The status `running` of an unknown session creates it. The report is
         stored completely or not at all. For API keys with the scope `ingest` or `write`, and for the runner secrets.
         """
-        project = self._project()
-        body = self.get_serializer(data=document_of(request))
-        body.is_valid(raise_exception=True)
-        data, reference = body.validated_data, self.kwargs["session"]
+        project, data, reference = self._project(), body_of(SessionPatch, request), self.kwargs["session"]
         run = _find(project, reference)
         current = None if run is None else run.status
         line, status, files = data["outputLine"], data["status"], data["changed_files"]
@@ -165,9 +156,10 @@ class SessionDetail(SessionView):
         return Response({"id": run.pk, "status": run.status})
 
     def _project(self) -> Project:
+        """Return the project of the URL, if the caller may send to it. Raises `Refusal`."""
         key = self.request.auth
         if isinstance(key, Project):
-            # A secret is valid for its project only; other projects are refused like unknown ones.
+            # A secret is valid for its project only. Another project gets the same refusal as an unknown one.
             if self.kwargs["project"] not in (key.slug, str(key.pk)):
                 raise ProjectNotFound
             return enter_with_secret(key)
@@ -185,25 +177,25 @@ class JobView(ApiView):
         if self.principal.project_id is not None:
             project_for(self.principal, self.principal.project_id, Action.READ)
         runs = visible_rows(_named(self.kwargs["job"]), self.principal)
-        found = list(runs.values_list("pk", "project_id")[:2])
-        if len(found) > 1:
+        matches = list(runs.values_list("pk", "project_id")[:2])
+        if len(matches) > 1:
             text = "runs of several projects have this ID of their runner: use the run's ID"
             raise Conflict(text, code="ambiguous_run")
-        if not found:
-            # A run that retention deleted has another error.
+        if not matches:
+            # Raises the error for an unknown run, or the one for a run that retention deleted.
             run = run_for(self.principal, _id_of(self.kwargs["job"]))
-            found = [(run.pk, run.project_id)]
-        self.kwargs["run_id"], self.kwargs["project"] = found[0][0], str(found[0][1])
+            matches = [(run.pk, run.project_id)]
+        self.kwargs["run_id"], self.kwargs["project"] = matches[0][0], str(matches[0][1])
 
 
 @extend_schema(responses={200: PAGE})
 class JobEvents(JobView, Events):
-    """List the events of a job, as of the run that it is."""
+    """List the events of a job, like `…/agent-runs/{run}/events`."""
 
 
 @extend_schema(responses=STREAM)
 class JobEventStream(JobView, EventStreamView):
-    """Stream the events of a job, as of the run that it is."""
+    """Stream the events of a job, like `…/agent-runs/{run}/events/stream`."""
 
 
 def _find(project: Project, reference: str) -> AgentRun | None:
@@ -211,13 +203,13 @@ def _find(project: Project, reference: str) -> AgentRun | None:
 
 
 def _named(reference: str) -> QuerySet[AgentRun]:
-    """Return the runs with this ID. A text that is not allowed as an ID causes no query."""
+    """Return the runs with this ID, on this site or of their runner. An invalid ID causes no query."""
     is_valid = len(reference) <= MAX_RUN_REFERENCE and reference.isprintable()
     return AgentRun.objects.filter(references(reference)) if is_valid else AgentRun.objects.none()
 
 
 def _id_of(reference: str) -> UUID:
-    """Return the reference as a run ID. Raises `RunNotFound` if it is not a UUID."""
+    """Return the text as a run ID. Raises `RunNotFound` if it is not a UUID."""
     if not re.match(UUID_PATTERN, reference):
         raise RunNotFound("no such run")
     return UUID(reference)

@@ -1,4 +1,8 @@
-"""`POST /api/internal/sessions`: sessions of agent programs that `agentops watch` follows on another machine."""
+"""Reports about sessions of agent programs on other machines.
+
+`POST /api/internal/sessions…`: sessions that `agentops watch` follows.
+`POST /api/internal/agent-hooks/claude-code`: the input of Claude Code's hooks.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,12 @@ from rest_framework.response import Response
 
 from agentops.base.refusals import Conflict, Refusal
 from runs.api.ingest.ingest_view import IngestView, count_events
-from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
-from runs.external import ingest_counts, live_sessions, session_items
+from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, body_of, document_of
+from runs.api.requests.pagination import object_of
+from runs.external import claude_code_hooks, ingest_counts, live_sessions, session_items
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent
 from runs.external.import_runs import ImportHindered, NotImported
+from runs.external.ingest import Sender
 
 #: Maximum event IDs in one request.
 MAX_IDS = 5_000
@@ -36,36 +42,28 @@ _SESSIONS = {
                 "type": "array",
                 "maxItems": session_items.MAX_EVENTS,
                 "items": session_items.EVENT_SCHEMA,
-                "description": "What is new, in order.",
+                "description": "The new events, in order.",
             },
         },
         "additionalProperties": False,
     }
 }
-_STORED = {
-    "type": "object",
-    "properties": {
+_STORED = object_of(
+    {
         "stored": {"type": "integer", "description": "Number of events that were stored by this request."},
         "known": {"type": "integer", "description": "Number of events that had been stored before."},
-    },
-    "required": ["stored", "known"],
-}
-_KNOWN = {
-    "type": "object",
-    "properties": {
+    }
+)
+_KNOWN = object_of(
+    {
         "event_ids": {"type": "array", "items": {"type": "string"}, "description": "Those that are stored."},
         "open_id": {
             "type": ["string", "null"],
-            "description": "Of these, the one before the answer that is being received.",
+            "description": "Of these, the last event before an answer whose end is not stored yet.",
         },
-    },
-    "required": ["event_ids", "open_id"],
-}
-_WAITS = {
-    "type": "object",
-    "properties": {"settled": {"type": "boolean", "description": "Whether the run is not running any more."}},
-    "required": ["settled"],
-}
+    }
+)
+_WAITS = object_of({"settled": {"type": "boolean", "description": "Whether the run is not running any more."}})
 
 
 class EventQuestion(StrictSerializer):
@@ -79,7 +77,9 @@ class Quiet(StrictSerializer):
     """A report that a session has been silent."""
 
     runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
-    with_open_calls = Flag(default=False, help_text="Also if a tool may be at work: its outcome is unknown then.")
+    with_open_calls = Flag(
+        default=False, help_text="Also if a tool may still be working; its outcome then becomes unknown."
+    )
 
 
 class Sessions(IngestView):
@@ -111,15 +111,13 @@ class KnownSessionEvents(IngestView):
 
     @extend_schema(responses={200: OpenApiResponse(_KNOWN, "The events that are stored.")})
     def post(self, request: Request, **_: Any) -> Response:
-        project = self.get_ingest_project()
-        body = self.get_serializer(data=document_of(request))
-        body.is_valid(raise_exception=True)
-        data = body.validated_data
-        # Names that cannot belong to a run or an event cause no query.
-        names = [name for name in data["event_ids"] if name.isprintable()]
-        if not data["runId"].isprintable():
-            names = []
-        known = live_sessions.known_events(project, data["runId"], names) if names else live_sessions.KnownEvents()
+        project, data = self.get_ingest_project(), body_of(EventQuestion, request)
+        # IDs with control characters cannot exist, and cause no query.
+        event_ids = [event_id for event_id in data["event_ids"] if event_id.isprintable()]
+        if event_ids and data["runId"].isprintable():
+            known = live_sessions.known_events(project, data["runId"], event_ids)
+        else:
+            known = live_sessions.KnownEvents()
         return Response({"event_ids": sorted(known.event_ids), "open_id": known.open_id})
 
 
@@ -130,10 +128,7 @@ class QuietSession(IngestView):
 
     @extend_schema(responses={200: OpenApiResponse(_WAITS, "Whether the session waits now, or has ended.")})
     def post(self, request: Request, **_: Any) -> Response:
-        project = self.get_ingest_project()
-        body = self.get_serializer(data=document_of(request))
-        body.is_valid(raise_exception=True)
-        data = body.validated_data
+        project, data = self.get_ingest_project(), body_of(Quiet, request)
         settled = not data["runId"].isprintable() or live_sessions.let_wait(
             project, data["runId"], with_open_calls=data["with_open_calls"]
         )
@@ -142,10 +137,51 @@ class QuietSession(IngestView):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Translate errors of sessions into answers."""
+    """Raise errors of stored sessions as refusals."""
     try:
         yield
     except ImportHindered as error:
         raise Refusal(str(error), code="import_hindered", status=429, headers={"Retry-After": "5"}) from None
     except NotImported as error:
         raise Conflict(str(error), code="run_not_imported") from None
+
+
+_HOOK = {
+    "application/json": {
+        "type": "object",
+        "properties": {
+            "hook_event_name": {"type": "string"},
+            "session_id": {"type": "string"},
+            "message": {"type": "string", "description": "Of a notification."},
+            "notification_type": {"type": "string"},
+            "tool_name": {"type": "string"},
+            "tool_input": {"type": "object"},
+            "agent_type": {"type": "string", "description": "Of a sub-agent."},
+        },
+        "additionalProperties": True,
+        "description": "The JSON that Claude Code writes to the input of a hook. Other fields are dropped.",
+    }
+}
+_ANSWER = object_of(
+    {
+        "stored": {
+            "type": "boolean",
+            "description": "Whether an event was stored: the session is known, and the hook is news.",
+        }
+    }
+)
+
+
+class ClaudeCodeHooks(IngestView):
+    """Record a hook of Claude Code: the session works, waits, or starts a sub-agent.
+
+    Unknown hooks, and hooks that do not change the status, are accepted and ignored, because Claude Code cannot handle
+    errors of a hook.
+    """
+
+    parser_classes = [LongTextParser]
+
+    @extend_schema(request=_HOOK, responses={200: OpenApiResponse(_ANSWER, "The hook was received.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        sender = Sender(self.get_ingest_project(), self.principal.actor)
+        return Response({"stored": claude_code_hooks.record_claude_code(sender, document_of(request))})

@@ -1,4 +1,4 @@
-"""Request bodies: size limits, strict JSON, and fields with strict types."""
+"""Request bodies: size limits, strict JSON, and serializer fields with strict types."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from rest_framework.exceptions import ErrorDetail, UnsupportedMediaType, Validat
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from agentops.accounts.management.base import printable
+from agentops.accounts.command_base import printable
 from agentops.accounts.names import UUID_PATTERN
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
 from agentops.base.refusals import Refusal
 from runs.api.problems import JSON, MAX_ECHO, echo
 
-#: Bytes of a body as sent, and after its decompression.
+#: Maximum bytes of a body, both as sent and decompressed.
 MAX_BYTES = 5 * 1024 * 1024
+MAX_MIB = MAX_BYTES // (1024 * 1024)
+#: zlib reads the format of gzip only.
 GZIP = 16 + zlib.MAX_WBITS
+#: The first bytes of data that is compressed by gzip.
 GZIP_MAGIC = b"\x1f\x8b"
-MIB = MAX_BYTES // (1024 * 1024)
 
 
 class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
-    """The fields of a body, each strictly of its type. Unknown fields are errors."""
+    """A serializer of a body. Unknown fields are errors."""
 
-    #: The noun for a field in the error about an unknown one.
+    #: What errors call a field.
     field_noun: ClassVar[str] = "field"
 
     def to_internal_value(self, data: Any) -> Any:
@@ -55,7 +57,7 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
 
 
 class OpenSerializer(serializers.Serializer):  # type: ignore[misc]
-    """The used fields of a document in another program's format. Unknown fields are ignored."""
+    """A serializer of a document in another program's format. Unknown fields are ignored."""
 
 
 class StringField(serializers.CharField):  # type: ignore[misc]
@@ -65,8 +67,8 @@ class StringField(serializers.CharField):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_blank": True, "trim_whitespace": False} | options)
-        # Keep the limits of length; drop the validators of single characters.
-        self.validators: list[Any] = [one for one in self.validators if hasattr(one, "limit_value")]
+        # Only the limits of the length; without DRF's checks for NUL and surrogates.
+        self.validators: list[Any] = [each for each in self.validators if hasattr(each, "limit_value")]
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
@@ -82,7 +84,7 @@ class LineField(StringField):
 
 
 class Identifier(StringField):
-    """A client's name for an object."""
+    """A client's ID of an object."""
 
     def __init__(self, max_length: int, **options: Any) -> None:
         super().__init__(min_length=1, max_length=max_length, allow_blank=False, **options)
@@ -101,7 +103,7 @@ class Choice(serializers.ChoiceField):  # type: ignore[misc]
 
 
 class WholeField(serializers.IntegerField):  # type: ignore[misc]
-    """A JSON number without a decimal point; neither a string of digits nor true."""
+    """A JSON number without a decimal point. Digits in a string and booleans are refused."""
 
     default_error_messages = {"invalid": "this must be a whole number"}
 
@@ -112,7 +114,7 @@ class WholeField(serializers.IntegerField):  # type: ignore[misc]
 
 
 class Flag(serializers.BooleanField):  # type: ignore[misc]
-    """true or false; neither 1 nor "yes"."""
+    """A JSON boolean. Other values, such as 1 or "yes", are refused."""
 
     default_error_messages = {"invalid": "this must be true or false"}
 
@@ -123,7 +125,7 @@ class Flag(serializers.BooleanField):  # type: ignore[misc]
 
 
 class IdField(serializers.UUIDField):  # type: ignore[misc]
-    """A UUID in its usual form."""
+    """A UUID as a JSON string, with dashes."""
 
     default_error_messages = {"invalid": "this must be a UUID"}
 
@@ -144,7 +146,7 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
         request = parser_context["request"]
-        if "*" in request._request.content_type:  # which DRF interprets as any type
+        if "*" in request._request.content_type:  # DRF would accept it as any type
             raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
@@ -157,15 +159,15 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
 
 
 class LongTextParser(StrictJSONParser):
-    """The parser of bodies whose texts may be as long as the body, such as the outputs of tools."""
+    """The parser of bodies that contain long texts, such as the outputs of tools: they may be as long as the body."""
 
     limits = replace(strict_json.BODY, string=MAX_BYTES, nodes=200_000, keys=10_000)
 
 
 def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
-    """Return the JSON object of the body. `optional`: an empty body counts as an empty object.
+    """Return the JSON object in the body. `optional`: an empty body counts as an empty object.
 
-    Raises what StrictJSONParser raises. A body that is too long is not read.
+    Raises what `StrictJSONParser` raises. If the Content-Length is too large, the body is not read.
     """
     length = request.META.get("CONTENT_LENGTH") or "0"
     if not (length.isascii() and length.isdigit() and len(length) < 20):
@@ -174,21 +176,29 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
         raise _too_large()
     if request.stream is None and not optional:
         raise Refusal("the body is empty: send a JSON object", code="empty_body")
-    # Without a body DRF would return an empty form for a form type.
+    # If the content type is a form's, DRF's `request.data` of an empty body is an empty form.
     return {} if request.stream is None else request.data
 
 
 def body_of(
-    kind: type[StrictSerializer], request: Request, *, optional: bool = False, partial: bool = False
+    kind: type[serializers.Serializer], request: Request, *, optional: bool = False, partial: bool = False
 ) -> dict[str, Any]:
-    """Return the validated fields of the body. `partial`: none is required. Raises as `document_of`, and a 422."""
-    body = kind(data=document_of(request, optional=optional), partial=partial)
+    """Return the validated fields of the body. Raises what `document_of` raises, and `ValidationError`.
+
+    `optional`: an empty body counts as an empty object. `partial`: no field is required.
+    """
+    return validated(kind, document_of(request, optional=optional), partial=partial)
+
+
+def validated(kind: type[serializers.Serializer], document: Any, *, partial: bool = False) -> dict[str, Any]:
+    """Return the validated fields of a document. Raises `ValidationError`."""
+    body = kind(data=document, partial=partial)
     body.is_valid(raise_exception=True)
     return dict(body.validated_data)
 
 
 def read_stream(stream: Any, length: int) -> bytes:
-    """Return the body as sent, of at least `length` bytes. Raises `Refusal` if it is too large or incomplete."""
+    """Return the body as sent. Raises `Refusal` if it is too large, or has fewer than `length` bytes."""
     try:
         raw: bytes = stream.read(MAX_BYTES + 1)
     except UnreadablePostError:
@@ -201,7 +211,7 @@ def read_stream(stream: Any, length: int) -> bytes:
 
 
 def decompress(request: Any, raw: bytes) -> bytes:
-    """Return the decompressed body, or raise once it exceeds the limit."""
+    """Return the decompressed body. Raises `Refusal` if its encoding is invalid, or it is too large."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):
         return raw
@@ -216,7 +226,7 @@ def decompress(request: Any, raw: bytes) -> bytes:
     except zlib.error:
         raise _bad_encoding("it is not gzip") from None
     if len(plain) > MAX_BYTES:
-        text = f"the body has more than {MIB} MiB when decompressed"
+        text = f"the body has more than {MAX_MIB} MiB when decompressed"
         raise Refusal(text, code="decompressed_too_large", status=413)
     if not stream.eof:
         raise _bad_encoding("it is truncated")
@@ -232,7 +242,7 @@ def _bad_encoding(why: str) -> Refusal:
 
 
 def _too_large() -> Refusal:
-    return Refusal(f"the body has more than {MIB} MiB", code="body_too_large", status=413)
+    return Refusal(f"the body has more than {MAX_MIB} MiB", code="body_too_large", status=413)
 
 
 def _incomplete() -> Refusal:

@@ -1,4 +1,4 @@
-"""The bodies of the POSTs on runs."""
+"""The bodies of POST requests about runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
 from timeline.models import RunKind
 
-#: The key of a command as sent; it is stored with a prefix.
+#: Maximum characters of a command's idempotency key as sent; it is stored with a prefix.
 MAX_KEY = 120
+#: Maximum IDs in a list.
 MAX_IDS = 200
-#: Names of the run ID in a body, and the key under which `ActionView.run_once` reads them.
-RUN_NAMES, BODY_RUN_IDS = ("run_id", "runId"), "run IDs in the body"
+#: The fields of a body that may contain the ID of the run.
+RUN_NAMES = ("run_id", "runId")
+#: The key of the validated data with the set of these IDs, which `ActionView.run_once` reads.
+BODY_RUN_IDS = "run IDs in the body"
+#: Maximum characters of a run's ID on this site, or of its runner.
 MAX_RUN_NAME = 255
 
 
@@ -49,13 +53,13 @@ class Label(LineField):
 
 
 class MaxSteps(WholeField):
-    """A step budget; runs.lifecycle.creation validates it."""
+    """A step limit, which runs.lifecycle.creation validates."""
 
     def __init__(self) -> None:
         text = "Step limit. Default: the limit of the agent, or of the run that is resumed or forked."
         bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
         super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
-        # The bounds are for the documentation; they are checked elsewhere.
+        # The bounds are for the OpenAPI document only; `to_internal_value` checks them.
         self.validators: list[Any] = []
 
     def to_internal_value(self, data: Any) -> int:
@@ -72,7 +76,7 @@ class MessageField(StringField):
 
 
 class AgentId(StringField):
-    """The ID of an agent. An invalid one is refused, without a query."""
+    """The name of an agent. An invalid name is refused without a query."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=63, allow_blank=False, **options)
@@ -82,7 +86,7 @@ class AgentId(StringField):
 
 
 class RunBody(StrictSerializer):
-    """A body about the run of the URL. It may also name the run; a different run is refused (`run_mismatch`)."""
+    """A body of a request about the run of the URL. It may name the run; another run is refused (`run_mismatch`)."""
 
     run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the URL.")
     runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Same as `run_id`.")
@@ -94,7 +98,7 @@ class RunBody(StrictSerializer):
 
 
 class RunReference(StringField):
-    """A runner's own ID of a run: any printable text."""
+    """A runner's own ID of a run. It may be any printable text."""
 
     default_error_messages = {"invalid_identifier": "this must be a printable text"}
 
@@ -107,7 +111,7 @@ class RunReference(StringField):
 
 class NewRun(StrictSerializer):
     agent_id = AgentId(help_text="Name of the agent.")
-    prompt = MessageField("First user turn. Optional for agents that play a recording.")
+    prompt = MessageField("First user turn. Optional for agents that play a fixture.")
     title = LineField(
         required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Default: first line of the prompt."
     )
@@ -153,7 +157,7 @@ class AgentChanges(StrictSerializer):
 
 
 class NewFork(RunBody):
-    """The place to fork: requires exactly one of the fields `step` and `checkpoint`."""
+    """A fork. Exactly one of `step` and `checkpoint` is required."""
 
     step = WholeField(
         required=False, allow_null=True, default=None, min_value=1, help_text="Fork after this step of the lineage."
@@ -169,7 +173,7 @@ class NewFork(RunBody):
 
 
 class RunFilter(StrictSerializer):
-    """Paused runs that match every field; with `kill` running runs too."""
+    """Selects the paused runs, and with `kill` also the running runs, that match all fields."""
 
     agent_id = AgentId(required=False, help_text="Filter by agent name.")
     status_reason = LineField(
@@ -205,7 +209,7 @@ class ResumeRuns(StrictSerializer):
     kill = Flag(
         required=False, default=False, help_text="Also resume running runs, after stopping their workers. Admins only."
     )
-    dry_run = Flag(required=False, default=False, help_text="List what would happen, and change nothing.")
+    dry_run = Flag(required=False, default=False, help_text="Only list the runs that would be resumed.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if [attrs["ids"] is not None, attrs["filter"] is not None, attrs["all"]].count(True) != 1:
@@ -224,7 +228,7 @@ class EmptyRunBody(RunBody):
 class CallOutcome(RunBody):
     choice = Choice(choices=[choice.value for choice in OutcomeChoice])
     output = MessageField("For `done`: the output of the tool. Default: a message that the call is done.")
-    message = MessageField("For `failed`: the error. Default: the model is told that it failed.")
+    message = MessageField("For `failed`: the error. Default: a message that the call has failed.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         for name, choice in (("output", OutcomeChoice.DONE), ("message", OutcomeChoice.FAILED)):
@@ -242,13 +246,13 @@ class NewCommand(RunBody):
     message = MessageField(
         "Message to send, reply or resume with. If the run waits for an answer, send and reply are the answer."
     )
-    payload = MessageBody(required=False, help_text="May contain the message instead.")
+    payload = MessageBody(required=False, help_text="May contain `message` instead.")
     key = Identifier(
         MAX_KEY,
         required=False,
         allow_null=True,
         default=None,
-        help_text="Idempotency key of the command. A repeated key is recorded once.",
+        help_text="Idempotency key of the command. A command with a repeated key has no further effect.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -264,3 +268,17 @@ class NewCommand(RunBody):
         if attrs["type"] in ("pause", "stop") and attrs["message"] is not None:
             raise ValidationError({"message": f"a {attrs['type']} has no message"}, "unknown_field")
         return attrs
+
+
+class NewSignal(RunBody):
+    name = LineField(
+        min_length=1, max_length=inbox.MAX_SIGNAL, allow_blank=False, help_text="What the run's code waits for."
+    )
+    payload = serializers.JSONField(required=False, default=None, help_text="The value that the code gets.")
+    key = Identifier(
+        MAX_KEY,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Idempotency key of the signal. A signal with a repeated key has no further effect.",
+    )

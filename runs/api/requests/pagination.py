@@ -1,4 +1,4 @@
-"""Pagination by signed cursors: the answer `{next, previous, results}`, and its `Link` header.
+"""Pagination by signed cursors: the answer `{next, previous, results}`, its `Link` header, and its JSON Schema.
 
 A cursor is a position in the order of a list, not a row. It stays valid when the row is deleted, and rows inserted
 between two pages cause neither repeated nor skipped rows.
@@ -29,12 +29,23 @@ from runs.api.problems import JSON
 from runs.api.requests.queries import PageQuery
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan
 
-#: Cursors of another version are refused. Change it together with the content of a cursor.
+#: The version of the content of cursors. Cursors of another version are refused.
 VERSION = 1
+#: Length of the signature in a cursor.
 MAC_BYTES = 16
 LINK = {"type": ["string", "null"], "format": "uri-reference"}
 #: Reads the rows of a list by SQL.
 Fetch = Callable[[RowSpan], Rows]
+
+
+def object_of(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def map_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with any properties, whose values have the schema `value`."""
+    return {"type": "object", "additionalProperties": value}
 
 
 class InvalidCursor(Refusal):
@@ -49,14 +60,14 @@ class Pages(BasePagination):  # type: ignore[misc]
         """Return the rows of the requested page. The order of `queryset` must be total."""
         self.request, self.limit = request, int(view.query["limit"])
         filters = sorted((name, str(value)) for name, value in view.query.items() if name not in _PARAMETERS)
-        # A cursor is valid for this view, project, run or agent, and these filters only.
+        # A cursor is valid only for this view, this project, this run or agent, and these filters.
         owner = view.kwargs.get("run_id") or view.kwargs.get("agent")
         scope = [request.resolver_match.url_name, str(view.project_id), str(owner), filters]
         self.bound_to = json.dumps(scope).encode()
         self.cursor = _decode_cursor(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
         span = self.cursor or RowSpan(backward="at" in view.query)
         fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
-        # One row more than a page shows whether there is a next page.
+        # One row more than a page has: it shows whether there is another page.
         batch = fetch(replace(span, limit=self.limit + 1))
         onward, back = self._neighbours(batch, backward=span.backward)
         self.next, self.previous = (back, onward) if span.backward else (onward, back)
@@ -64,7 +75,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         return (rows.backwards() if span.backward else rows).items
 
     def _neighbours(self, batch: Rows, *, backward: bool) -> tuple[str | None, str | None]:
-        """Return the links to the next and the previous page, in the direction of reading."""
+        """Return the links to the pages after and before this one, in the direction in which `batch` was read."""
         cursor = self.cursor
         end = batch.position_of(self.limit - 1) if len(batch) > self.limit else batch.search_end
         onward = None if end is None else self.link(RowSpan(end, backward=backward))
@@ -72,10 +83,11 @@ class Pages(BasePagination):  # type: ignore[misc]
             return onward, None
         if len(batch):
             return onward, self.link(RowSpan(batch.position_of(0), backward=not backward))
-        # No rows are left on this side: the other side begins at the cursor itself.
+        # There are no rows in this direction: in the other one, the rows begin at the cursor itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
     def link(self, cursor: RowSpan) -> str:
+        """Return the URL of the page at a cursor, with the other parameters of this request."""
         pairs = [
             (name, text) for name, texts in self.request.query_params.lists() for text in texts if name != "cursor"
         ]
@@ -94,8 +106,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         return {"Link": ", ".join(links)} if links else {}
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        properties = {"next": LINK, "previous": LINK, "results": schema}
-        return {"type": "object", "properties": properties, "required": list(properties)}
+        return object_of({"next": LINK, "previous": LINK, "results": schema})
 
 
 def page_of(listing: Listing) -> dict[int, dict[str, Any]]:
@@ -107,17 +118,19 @@ _PARAMETERS = frozenset(PageQuery().fields)
 
 
 def rows_of(queryset: QuerySet[Any], span: RowSpan) -> Rows:
-    """Return the rows of a queryset from a position in its order. All its columns must have the same direction. One
-    query.
+    """Return the rows of a queryset after a position in its order. One query.
+
+    The columns of the order must all be ascending, or all be descending.
     """
     order = [str(name) for name in queryset.query.order_by]
     names = [name.removeprefix("-") for name in order]
     sign = "gt" if order[0].startswith("-") == span.backward else "lt"
-    beyond, before = Q(), Q()
+    # (a > x) or (a = x and b > y) …
+    beyond, equal = Q(), Q()
     for name, value in zip(names, span.position, strict=False):
         inclusive = "e" if span.inclusive and name == names[-1] else ""
-        beyond |= before & Q(**{f"{name}__{sign}{inclusive}": value})
-        before &= Q(**{name: value})
+        beyond |= equal & Q(**{f"{name}__{sign}{inclusive}": value})
+        equal &= Q(**{name: value})
     matching = queryset.filter(beyond)
     rows = list((matching.reverse() if span.backward else matching)[: span.limit])
     positions = [tuple(getattr(row, name) for name in names) for row in rows]
@@ -129,32 +142,32 @@ def _as_json(value: Any) -> int | str:
 
 
 def _encode_cursor(cursor: RowSpan, bound_to: bytes) -> str:
+    """Return a cursor as text: the values of its position, and a number with its two flags."""
     content = json.dumps([*cursor.position, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
     return seal(content, bound_to)
 
 
 def seal(content: bytes, bound_to: bytes) -> str:
-    """Return the content as a signed text for a URL, valid only with `bound_to`."""
+    """Return the content as a signed text for a URL. `bound_to`: what `unseal` must be called with."""
     mac = salted_hmac(f"agentops.cursor.{VERSION}", bound_to + b"\0" + content, algorithm="sha256")
     return urlsafe_b64encode(mac.digest()[:MAC_BYTES] + content).decode().rstrip("=")
 
 
 def unseal(text: str, bound_to: bytes) -> bytes:
-    """Return the content of a sealed text. Raises `InvalidCursor` for a text that this site did not sign."""
+    """Return the content of a signed text. Raises `InvalidCursor` if this site did not sign it for `bound_to`."""
     if not text.isascii():
         raise InvalidCursor
     try:
         content = urlsafe_b64decode(text + "=" * (-len(text) % 4))[MAC_BYTES:]
     except (Error, ValueError):
         raise InvalidCursor from None
-    # Compared as text, because lenient base64 decodes several texts to the same bytes.
+    # Texts are compared and not bytes, because base64 decodes several texts to the same bytes.
     if not compare_digest(seal(content, bound_to), text):
         raise InvalidCursor
     return content
 
 
 def _decode_cursor(text: str, bound_to: bytes) -> RowSpan:
-    """Return the content of a cursor. Raises `InvalidCursor` for a cursor that this site did not sign."""
-    content = unseal(text, bound_to)
-    *position, kind = json.loads(content)
-    return RowSpan(tuple(position), backward=bool(kind & 2), inclusive=bool(kind & 1))
+    """Return the cursor in a text. Raises `InvalidCursor` if this site did not sign it for `bound_to`."""
+    *position, flags = json.loads(unseal(text, bound_to))
+    return RowSpan(tuple(position), backward=bool(flags & 2), inclusive=bool(flags & 1))

@@ -1,7 +1,7 @@
 """The session of a program that a worker holds for a run: a provider and a toolset for the step loop.
 
-The program runs its model calls and tools. The loop stores its output as answers, calls and results, as for any other
-run. A call may start only after it is stored as running.
+The program makes the model calls and runs the tools itself. The loop stores its output as answers, calls and results,
+as for any other run. The program may start a call only after it is stored as running.
 """
 
 from __future__ import annotations
@@ -24,31 +24,28 @@ from pydantic_ai.tools import ToolDefinition
 from agentops.base import database_clock
 from runs import chaos
 from runs.agents.prices import ModelPrice
-from runs.conversation.message_text import CONTINUE
-from runs.conversation.transcript import Conversation
-from runs.engine.event_loop import LoopThread
+from runs.conversation.transcript import CONTINUE, Conversation
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.engine.sessions import earlier_sessions, program_questions, session_messages, subagent_records
+from runs.engine.sessions import session_messages, subagents
 from runs.engine.sessions.reported_costs import ReportedCosts
-from runs.engine.sessions.subagent_waits import SubagentWaits
+from runs.engine.sessions.subagents import SubagentWaits
+from runs.engine.turns.model_stream import LoopThread
 from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
-from runs.providers.claude_cli import blocks, program_command, transcripts
-from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
-from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
+from runs.providers.claude_cli import blocks, claude_provider
 from runs.providers.claude_cli.process import kill_leftovers
+from runs.providers.claude_cli.program_messages import CallVerdict, SessionFailed, SessionMissing, SubagentRequest
 from runs.providers.claude_cli.program_session import ProgramCommand, ProgramSession
 from runs.providers.claude_cli.session_answer import TURN_ENDED, CliAnswer
 from runs.providers.messages import canonical
 from runs.statuses import RunStatus, ToolStatus
-from runs.tools import roots
+from runs.tools import rooted_files
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.events.run import RunSession as SessionEvent
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import LeaseLost, Source
 
 PROVIDER = "claude_cli"
 PROGRAM = "Claude Code"
@@ -56,6 +53,7 @@ PROGRAM = "Claude Code"
 IDLE_S = 900.0
 #: Seconds for the end of a program: twice the wait of runs.providers.claude_cli.process, plus a margin.
 END_S = 15.0
+#: Seconds between two checks whether a call was cancelled.
 WATCH_S = 0.25
 #: The final status of a sub-agent, by the status of the call that it worked for.
 SUBAGENT_ENDS = {ToolStatus.COMPLETED: RunStatus.COMPLETED, ToolStatus.ERROR: RunStatus.FAILED}
@@ -63,7 +61,7 @@ SUBAGENT_ENDS = {ToolStatus.COMPLETED: RunStatus.COMPLETED, ToolStatus.ERROR: Ru
 
 @dataclass(frozen=True)
 class _Launch:
-    """A session to start, and whether it continues another."""
+    """A session to start. Its row names the session that it continues, if any."""
 
     command: ProgramCommand
     row: CliSession
@@ -75,26 +73,28 @@ class HeldSession:
     def __init__(self, run: AgentRun, lease: Lease, loop: LoopThread, conversation: Conversation) -> None:
         self._run, self._lease, self._loop, self._conversation = run, lease, loop, conversation
         self._session: ProgramSession | None = None
-        #: The user messages of the conversation that the program knows.
-        self._heard = 0
-        self._decisions: dict[str, CallVerdict] = {}
-        self._subagents = subagent_records.records_of(run.pk, lease.epoch)
+        #: How many user messages of the conversation the program has received.
+        self._sent_count = 0
+        #: The verdicts on calls of the main agent, by call ID.
+        self._verdicts: dict[str, CallVerdict] = {}
+        self._subagents = subagents.records_of(run.pk, lease.epoch)
         self._may_have_subagents = True
         self._costs = ReportedCosts(run)
-        #: The verdicts about calls of sub-agents, and the calls that wait for a person.
-        self.subagent_decisions: dict[str, CallVerdict] = {}
+        #: The verdicts on calls of sub-agents, by call ID.
+        self.subagent_verdicts: dict[str, CallVerdict] = {}
+        #: The calls of sub-agents that wait for a person.
         self.subagent_waits = SubagentWaits(run, lease)
-        #: Sessions that the program could not resume.
+        #: IDs of sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        program_command.check(model, settings)
+        claude_provider.check(model, settings)
 
     def context_window(self, model: str) -> int | None:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return whether the program continues after its last answer: its turn has no result yet."""
+        """Return a follow-up with `more` if the program continues after its last answer: its turn has no result yet."""
         last = self._conversation.history[-1] if self._conversation.history else None
         is_open = isinstance(last, ModelResponse) and not (last.provider_details or {}).get(TURN_ENDED)
         return FollowUp(more=is_open)
@@ -111,12 +111,12 @@ class HeldSession:
     # --- Calls of tools -----------------------------------------------------------------------------------------
 
     def run_call(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
-        """Permit the program to run a call, and wait for its result."""
+        """Permit the program to run a call, and wait for its result. Raises `OutcomeUnknown` if there will be none."""
         session = self._session
         if session is None:
             raise OutcomeUnknown
-        decision = self._decisions.get(ctx.call_id, CallVerdict())
-        result = _wait(self._loop.submit(session.result_of(ctx.call_id, decision)), ctx)
+        verdict = self._verdicts.get(ctx.call_id, CallVerdict())
+        result = _wait(self._loop.submit(session.result_of(ctx.call_id, verdict)), ctx)
         if result is None:
             raise OutcomeUnknown
         return ToolResult(blocks.output_of(result.content), is_error=result.is_error, retryable=False)
@@ -129,20 +129,20 @@ class HeldSession:
         """Whether the program waits for permission to run the call."""
         return self._session is not None and call_id in self._session.asking
 
-    def prepare(self, call_id: str, decision: CallVerdict) -> None:
-        """Keep the verdict on a call that runs next."""
-        self._decisions[call_id] = decision
+    def keep_verdict(self, call_id: str, verdict: CallVerdict) -> None:
+        """Keep the verdict on the next call to run: `run_call` sends it."""
+        self._verdicts[call_id] = verdict
 
-    def tell(self, call_id: str, decision: CallVerdict) -> None:
-        """Send the verdict on a call that is stored as running, or as denied."""
-        self._decisions[call_id] = decision
+    def send_verdict(self, call_id: str, verdict: CallVerdict) -> None:
+        """Send the verdict on a call at once. The call is already stored as running, or as denied."""
+        self._verdicts[call_id] = verdict
         if self._session is not None:
-            self._loop.submit(self._session.decide(call_id, decision)).result(END_S)
+            self._loop.submit(self._session.decide(call_id, verdict)).result(END_S)
 
     # --- Reports at the end of a turn ---
 
     def settle_cost(self, usage: TurnUsage, answer: ModelResponse, prices: Sequence[ModelPrice]) -> list[TurnUsage]:
-        """Complete the cost of an answer from the program's report. Returns the session's further usage, by model."""
+        """Complete the cost of an answer by the program's report. Returns usage that no answer includes, by model."""
         self.store_subagent_lines()
         return self._costs.settle(usage, answer, process=self._session, prices=prices)
 
@@ -155,7 +155,7 @@ class HeldSession:
     # --- Sub-agents ---------------------------------------------------------------------------------------------
 
     def store_subagent_lines(self) -> None:
-        """Store the lines that the program's sub-agents have written since the last call."""
+        """Store the lines that the program's sub-agents have written since these were last stored."""
         lines = self._session.take_subagent_lines() if self._session is not None else []
         if lines:
             self._write_records(partial(self._subagents.add, lines))
@@ -167,13 +167,13 @@ class HeldSession:
         self._write_records(partial(self._subagents.end, call_id, SUBAGENT_ENDS.get(status, RunStatus.STOPPED)))
 
     def _end_subagents(self) -> None:
-        """End the records of sub-agents without a program, including programs that died with an earlier worker."""
+        """End the records of the sub-agents of ended programs, also of a program that died with an earlier worker."""
         if self._may_have_subagents:
             self._write_records(self._subagents.end_all)
             self._may_have_subagents = False
 
     def _write_records(self, write: Callable[[], None]) -> None:
-        # Each line has an ID, so it is stored once.
+        # Need not know whether the commit succeeded: each line has an ID, so a repeated write stores nothing twice.
         commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
 
     def take_subagent_requests(self) -> list[SubagentRequest]:
@@ -181,18 +181,22 @@ class HeldSession:
         return self._session.take_subagent_requests() if self._session is not None else []
 
     def take_withdrawn(self) -> set[str]:
-        """Return the IDs of the requests that the program has withdrawn since the last call."""
+        """Return the IDs of the requests that the program has withdrawn since these were last taken."""
         return self._session.take_withdrawn() if self._session is not None else set()
 
-    def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
-        """Answer whether a sub-agent's call may run."""
+    def answer_subagent(self, request: SubagentRequest, verdict: CallVerdict) -> None:
+        """Keep the verdict on a sub-agent's call, and send it."""
+        self.subagent_verdicts[request.call_id] = verdict
         if self._session is not None:
-            self._loop.submit(self._session.answer_subagent(request, decision)).result(END_S)
+            self._loop.submit(self._session.answer_subagent(request, verdict)).result(END_S)
 
     # --- The end ------------------------------------------------------------------------------------------------
 
     def end(self, *, gently: bool = True) -> None:
-        """End the program: gently, so that its transcript is complete, or at once if another worker holds the run."""
+        """End the program: gently, so that its transcript is complete, or by killing it.
+
+        A program is always killed if another worker holds the run.
+        """
         session = self._session
         if session is not None:
             gently = gently and not self._lease.lost.is_set()
@@ -206,13 +210,13 @@ class HeldSession:
     # --- The start ----------------------------------------------------------------------------------------------
 
     def _prepare(self, call: ModelCall) -> _Launch:
-        """Choose the session to continue, and store the ID of the new session before its program starts."""
+        """Choose the session to continue, store the new session, and return the command that starts its program."""
         for run_id in filter(None, (self._run.pk, self._run.resumed_from_id)):
             kill_leftovers(str(run_id))
         self._end_subagents()
         self._may_have_subagents = True
-        config = self._config()
-        earlier = earlier_sessions.find(self._run, config, missing=self._missing)
+        config = self._config_directory()
+        earlier = session_messages.find_earlier(self._run, config, missing=self._missing)
         resumed = earlier.session_id
         row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=database_clock.now()
@@ -220,17 +224,22 @@ class HeldSession:
         has_answers = any(isinstance(message, ModelResponse) for message in call.history)
         self._store(row, lost=resumed is None and has_answers, is_cut=earlier.is_cut)
         chaos.point("session.stored")
-        start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
-        words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
-        environment = program_command.environment(str(self._run.pk), str(row.pk), config)
-        return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
+        start = claude_provider.Start(str(row.pk), str(resumed) if resumed else None)
+        words = claude_provider.command(call.model, call.settings, session_messages.instructions(call.history), start)
+        environment = claude_provider.environment(str(self._run.pk), str(row.pk), config)
+        allowed, relative = rooted_files.locate_root(call.settings.get("root"))
+        return _Launch(ProgramCommand(words, environment, allowed / relative), row)
 
     def _store(self, row: CliSession, *, lost: bool, is_cut: bool) -> None:
+        """Store a session. `lost`: its program does not know the earlier answers; `is_cut`: see `EarlierSession`."""
         resumed = str(row.resumed_id) if row.resumed_id else None
         event = SessionEvent(
-            session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None,
+            session_id=str(row.pk),
+            program=PROGRAM,
+            resumed=resumed,
+            lost=lost or None,
             cause="earlier_checkpoint" if lost and is_cut else None,
-        )  # fmt: skip
+        )
 
         def write() -> None:
             with transaction.atomic():
@@ -241,28 +250,23 @@ class HeldSession:
         existing = CliSession.objects.filter(pk=row.pk)
         commit_safely(write, is_committed=existing.exists, read_result=do_nothing, lease=self._lease)
 
-    def _config(self) -> Path:
-        """Return the program's config directory. Each project has a separate one, so sessions do not cross projects."""
+    def _config_directory(self) -> Path:
+        """Create and return the program's config directory. Projects have separate ones, so they share no sessions."""
         path: Path = settings.AGENTOPS_HOME / "claude" / str(self._run.project_id)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
-
-    def _folder(self, agent_settings: Mapping[str, Any]) -> Path:
-        """Return the working directory: the agent's root. Raises `RootRefused`."""
-        allowed, relative = roots.locate(agent_settings.get("root"))
-        return allowed / relative
 
     # --- An answer ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _answer(self, call: ModelCall, launch: _Launch | None) -> AsyncIterator[StreamedResponse]:
-        said = session_messages.user_parts(call.history)
+        """Yield the stream of an answer. Starts the program if `launch` is given, and kills it after most errors."""
         try:
             if launch is not None:
                 self._session = await ProgramSession.start(launch.command)
                 chaos.point("session.started")
             assert self._session is not None
-            await self._say(self._session, said, call.history, launch)
+            await self._send_messages(self._session, call.history, launch)
             yield CliAnswer(self._session, call.model)
         except SessionMissing:
             if launch is not None and launch.row.resumed_id is not None:
@@ -273,45 +277,53 @@ class HeldSession:
                 await self._session.kill()
             raise
 
-    async def _say(
-        self, session: ProgramSession, said: list[UserPromptPart], history: list[ModelMessage], launch: _Launch | None
+    async def _send_messages(
+        self, session: ProgramSession, history: list[ModelMessage], launch: _Launch | None
     ) -> None:
-        """Send the messages that the program has not received. If there are none and it waits for a message, send
-        "continue".
+        """Deny the calls that the program still asks about, and send the messages that it has not received.
+
+        Without a new message, a program that waits for a message gets "continue".
         """
-        new = said[self._heard :]
+        user_parts = session_messages.user_parts(history)
+        new = user_parts[self._sent_count :]
         if launch is not None and launch.row.resumed_id is not None:
-            path = transcripts.path_of(self._config(), launch.row.resumed_id)
-            told, unheard = session_messages.told(history), session_messages.after_last_answer(history)
-            new = session_messages.not_written([*told, *unheard], path)
-            if new and not unheard:
+            path = blocks.transcript_path(self._config_directory(), launch.row.resumed_id)
+            decisions = session_messages.missed_decisions(history)
+            messages = session_messages.after_last_answer(history)
+            new = session_messages.not_in_transcript([*decisions, *messages], path)
+            if new and not messages:
                 new.append(UserPromptPart(CONTINUE))
         reasons = {part.tool_call_id: session_messages.text_of(part) for part in session_messages.last_results(history)}
         for call_id in session.asking:
             reason = reasons.get(call_id, "not run: the run went on without this call")
             await session.decide(call_id, CallVerdict(denied=reason))
-        self._heard = len(said)
+        self._sent_count = len(user_parts)
         if new:
-            await session.say(session_messages.joined(new))
+            await session.say(session_messages.as_one_message(new))
         elif session.is_idle:
             await session.say(CONTINUE)
         chaos.point("session.said")
 
 
 class SessionTools:
-    """The toolset of a run that is a session. It accepts any tool name, because the program has the list of tools."""
+    """The toolset of a session's run. It accepts any tool name, because only the program knows its tools."""
 
     def __init__(self, session: HeldSession, agent_settings: Mapping[str, Any]) -> None:
         self._session = session
         self._settings = agent_settings
 
     def get(self, name: str) -> Tool:
-        if name == program_questions.ASK:
-            return program_questions.ASK_TOOL
+        if name == session_messages.ASK:
+            return session_messages.ASK_TOOL
         return Tool(
-            name=name, description="", parameters_schema={}, execute=self._session.run_call,
-            effect=Effect.AT_MOST_ONCE, timeout_s=None, needs_approval=program_command.asks_for(name, self._settings),
-        )  # fmt: skip
+            name=name,
+            description="",
+            parameters_schema={},
+            execute=self._session.run_call,
+            effect=Effect.AT_MOST_ONCE,
+            timeout_s=None,
+            needs_approval=claude_provider.asks_for(name, self._settings),
+        )
 
     def definitions(self) -> list[ToolDefinition]:
         return []
@@ -324,12 +336,12 @@ class SessionTools:
 
 
 def _is_reported(error: BaseException, session: ProgramSession) -> bool:
-    """Whether the program itself reported the failure and is alive: then it gets a message, not a new process."""
+    """Whether the program itself reported the failure and waits for a message: then no new process is needed."""
     return isinstance(error, SessionFailed) and session.is_alive and session.is_idle
 
 
 def _wait(future: Future[Any], ctx: ToolContext) -> Any:
-    """Return the result. Raises `OutcomeUnknown` if the call is cancelled."""
+    """Wait for a result of the event loop. Raises `OutcomeUnknown` if the call is cancelled."""
     while not wait([future], WATCH_S).done:
         if ctx.cancelled():
             future.cancel()

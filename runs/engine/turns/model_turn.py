@@ -13,58 +13,56 @@ from datetime import timedelta
 from functools import partial
 from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import cast
 
 from django.conf import settings
 from pydantic_ai.messages import ModelResponse
 
 from agentops.base import database_clock
 from runs import chaos
-from runs.agents.policies import Trigger, kind_of, rule_for
+from runs.agents.policies import OnCrash, Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
 from runs.database_errors import STORAGE_ERRORS
 from runs.engine.drive import Drive, FailedAttempts
-from runs.engine.notes import note, note_failure
-from runs.engine.results import AnswerCommitted, NoAnswer
-from runs.engine.safe_commit import commit_safely
-from runs.engine.sessions import held_session, session_calls, session_usage
-from runs.engine.shutdown import ShutdownDue, StopPending
+from runs.engine.results import AnswerCommitted, ModelFailed, ShutdownDue, StopPending
+from runs.engine.safe_commit import commit_safely, note, note_failure
+from runs.engine.sessions import held_session, session_calls
 from runs.engine.turns import open_call, recorded_calls
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
-from runs.lifecycle.error_contexts import LLM_STREAM
+from runs.lifecycle.causes import LLM_STREAM
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
-from runs.providers import retries
+from runs.providers import finish_reasons, retries
 from runs.providers.base import FollowUp, ModelCall
+from runs.providers.messages import sendable
 from runs.providers.retries import Failure, RetryDelay
-from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
-from timeline.events.notice import ContextTrimmed
-from timeline.events.retry import RetryScheduled
+from timeline.events.notice import ContextTrimmed, RetryScheduled
 from timeline.log import Entry
+from timeline.models import LeaseLost
 
 
 @dataclass(frozen=True)
 class _FailedAttempt:
-    """A failed attempt, and the event that closes it."""
+    """A failed attempt, and the event that closes it in the log."""
 
     failure: Failure
-    abandoned: Entry
+    abandoned_event: Entry
 
 
 def turn_start(drive: Drive, attempt: int) -> Entry:
-    """Return the event of the start of the next model call. Attempts count from 0."""
+    """Return the event of the start of the next step's model call. Attempts count from 0."""
     step = drive.run.step_count + 1
     payload = LlmTurnStart(attempt=attempt or None, model=drive.config["model"], call=step)
     return Entry(payload, step=step, clean=True)
 
 
-def ask(drive: Drive, *, started: bool) -> AnswerCommitted | NoAnswer:
+def ask(drive: Drive, *, started: bool) -> AnswerCommitted | ModelFailed:
     """Call the model until it answers or the attempts are used up, and commit the answer.
 
-    `started` says whether the start of the first attempt is committed already. Raises `StopPending` and `ShutdownDue`
-    after closing the attempt in the log.
+    `started`: the start of the first attempt is committed already. Raises `LeaseLost`, and `StopPending` or
+    `ShutdownDue` if interrupted, after closing the attempt in the log.
     """
     failed = drive.failed_attempts
     while True:
@@ -78,16 +76,16 @@ def ask(drive: Drive, *, started: bool) -> AnswerCommitted | NoAnswer:
             return answer
         failed = FailedAttempts(attempt + 1, failed.first_at or database_clock.now())
         pause = _pause(drive, attempt, failed, answer.failure)
-        _note_failed(drive, failed, answer.failure, answer.abandoned, pause)
+        _note_failed(drive, failed, answer, pause)
         if pause is None:
-            return NoAnswer(answer.failure, until=None)
+            return ModelFailed(answer.failure, until=None)
         if pause.outage or pause.delay_s > retries.HOLD_WORKER_S:
-            return NoAnswer(answer.failure, until=database_clock.now() + timedelta(seconds=pause.delay_s))
+            return ModelFailed(answer.failure, until=database_clock.now() + timedelta(seconds=pause.delay_s))
         _sleep(drive, pause.delay_s)
 
 
 def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
-    """Call the model once, and commit the answer."""
+    """Call the model once. Commit the answer, or return why there is none."""
     chaos.point("model.before_call")
     state, began = None, time.monotonic()
     try:
@@ -104,7 +102,7 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
         raise
     except Exception as error:  # any exception of a provider's library; classify() names it
         if drive.session is not None and isinstance(error, STORAGE_ERRORS):
-            raise  # raised by a query for a session: the model has not failed
+            raise  # a query for the session failed, not the model
         failure = retries.classify(error, database_clock.now(), drive.model, server=drive.model_server)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
@@ -112,12 +110,14 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
 
 
 def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[Entry]]:
-    """Return the whole answer, with the events for the text that was not logged during the stream."""
+    """Return the whole answer, and the events for the text that was not logged during the stream."""
+    history = drive.context.fit(drive.conversation.history)
     call = ModelCall(
         model=drive.config["model"],
         node=drive.node,
         number=drive.call_number(drive.run.step_count + 1),
-        history=drive.context.fit(drive.conversation.history),
+        # The program of a session has its own transcript: the history only says which messages it has received.
+        history=history if drive.session is not None else sendable(history),
         tools=drive.toolset.definitions(),
         settings=drive.settings,
         output_schema=drive.output_schema,
@@ -133,7 +133,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
     except LeaseLost:
         raise
     except Exception:
-        # The partial text stays in the log; the caller closes the attempt.
+        # Log the text so far; the caller closes the attempt.
         if deltas.is_ready:
             note(drive.lease, *deltas.take())
         raise
@@ -153,7 +153,7 @@ def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas,
             if chunk is None:
                 return
             deltas.add(chunk)
-        # Text that is ready at the end of the answer is committed with it.
+        # At the end of the answer, the remaining text is committed with the answer.
         if deltas.due() and not future.done():
             drive.check_for_stop()
             note(drive.lease, *deltas.take())
@@ -163,30 +163,33 @@ def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas,
 def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure) -> RetryDelay | None:
     """Return the pause before the next attempt; None for no further attempt.
 
-    After the immediate attempts a policy decides. Without a policy for this error, the run waits for the end of the
-    outage.
+    After the agent's `max_retries`, a policy for this error decides. Without one, further attempts follow until the
+    outage has lasted `AGENTOPS_OUTAGE_S` seconds.
     """
     jitter = random.random()  # noqa: S311 - spreads load, guards nothing
-    pause = retries.next_attempt(attempt, failure, drive.limits, jitter)
+    pause = retries.next_attempt(attempt, failure, drive.retry_limits, jitter)
     if pause is not None or rule_for(drive.policies, Trigger.ON_ERROR, kind_of(failure.error_type)) is not None:
         return pause
     outage_s = settings.AGENTOPS_OUTAGE_S
     left_s = retries.outage_left_s(failed.first_at, database_clock.now(), outage_s)
-    return retries.outage_pause(attempt, failure, drive.limits, jitter, left_s=left_s, outage_s=outage_s)
+    return retries.outage_pause(attempt, failure, drive.retry_limits, jitter, left_s=left_s, outage_s=outage_s)
 
 
-def _note_failed(
-    drive: Drive, failed: FailedAttempts, failure: Failure, abandoned: Entry, pause: RetryDelay | None
-) -> None:
-    """Save the last failed attempt, with its events and the event of the next attempt."""
-    step, attempt = drive.run.step_count + 1, failed.times - 1
-    entries = [abandoned]
+def _note_failed(drive: Drive, failed: FailedAttempts, last: _FailedAttempt, pause: RetryDelay | None) -> None:
+    """Save the last failed attempt, with the event that closes it and the event of the next attempt."""
+    step, failure, entries = drive.run.step_count + 1, last.failure, [last.abandoned_event]
     if pause is not None:
         entries.append(Entry(_retry_payload(drive, failed, failure, pause), step=step))
     row = RunError(
-        run=drive.run, step_number=step, context=LLM_STREAM, error_type=failure.error_type[:64],
-        message=failure.message, details=failure.details, attempt=attempt, created_at=database_clock.now(),
-    )  # fmt: skip
+        run=drive.run,
+        step_number=step,
+        context=LLM_STREAM,
+        error_type=failure.error_type[:64],
+        message=failure.message,
+        details=failure.details,
+        attempt=failed.times - 1,
+        created_at=database_clock.now(),
+    )
     note_failure(drive.lease, row, *entries)
 
 
@@ -196,13 +199,19 @@ def _retry_payload(drive: Drive, failed: FailedAttempts, failure: Failure, pause
     if pause.outage and failed.first_at is not None:
         until = failed.first_at + timedelta(seconds=settings.AGENTOPS_OUTAGE_S)
     return RetryScheduled(
-        what="llm", attempt=failed.times, max_attempts=None if pause.outage else drive.limits.max_retries + 1,
-        delay_ms=round(pause.delay_s * 1000), error_type=failure.error_type, error=failure.message[:500],
-        details=failure.details[:1000] or None, until=until,
-    )  # fmt: skip
+        what="llm",
+        attempt=failed.times,
+        max_attempts=None if pause.outage else drive.retry_limits.max_retries + 1,
+        delay_ms=round(pause.delay_s * 1000),
+        error_type=failure.error_type,
+        error=failure.message[:500],
+        details=failure.details[:1000] or None,
+        until=until,
+    )
 
 
 def _sleep(drive: Drive, seconds: float) -> None:
+    """Wait before the next attempt. Raises `ShutdownDue` once a shutdown is requested, and `StopPending`."""
     until = time.monotonic() + seconds
     while (left_s := until - time.monotonic()) > 0:
         if drive.shutdown.requested.wait(min(left_s, 0.25)):
@@ -211,7 +220,7 @@ def _sleep(drive: Drive, seconds: float) -> None:
 
 
 def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
-    """Return the event of a call without an answer, with the known usage.
+    """Return the event of a call without an answer, with the usage as far as it is known, and add it to the budgets.
 
     `state` is None if the model was not called.
     """
@@ -224,7 +233,9 @@ def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallSt
         return Entry(unknown, step=step)
     used = turn_usage.usage_of(drive.run.pk, step, attempt, answer, duration_ms, prices=drive.prices, model=drive.model)
     drive.spending.add(used)
-    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_usage_fields(used)), step=step, clean=True)
+    return Entry(
+        LlmTurnAbandoned(reason=reason, usage="partial", **turn_usage.event_fields(used)), step=step, clean=True
+    )
 
 
 def _commit(
@@ -232,65 +243,83 @@ def _commit(
 ) -> AnswerCommitted:
     """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
+    follow_up = drive.follow_up(step)
     if follow_up.recorded is not None:
         blocks, duration_ms = recorded_calls.apply(drive, follow_up.recorded, blocks), follow_up.recorded.duration_ms
-    # A program runs its calls itself, so each call needs a row.
-    dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
-    call_ids.make_usable(response)
-    response.usage = turn_usage.plausible(response.usage)
+    dropped_count = _make_storable(drive, response)
     row, message = transcript.new_row(
-        run.pk, drive.conversation.position + 1, response,
-        role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,
-    )  # fmt: skip
-    # The message as stored, without characters that no column accepts.
+        run.pk,
+        drive.conversation.position + 1,
+        response,
+        role=AgentRunMessage.Role.ASSISTANT,
+        step=step,
+        epoch=drive.epoch,
+    )
+    # From here on the message as stored, without characters that columns do not accept.
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
     usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms, prices=drive.prices, model=drive.model)
-    further = drive.session.settle_cost(usage, response, drive.prices) if drive.session is not None else []
-    turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
+    # The tokens of a session's program that no answer includes.
+    other_usages = drive.session.settle_cost(usage, response, drive.prices) if drive.session is not None else []
+    turn_end = LlmTurnEnd(
+        finish_reason=response.finish_reason, tool_calls=len(calls) or None, **turn_usage.event_fields(usage)
+    )
     entries = [
         *blocks,
         transcript.message_event(row),
-        turn_end,
+        Entry(turn_end, step=step, ref_id=row.id, clean=True),
         *open_call.dropped_calls_event(dropped_count, step),
         *_trimming_events(drive),
         *drive.spending.count(usage, step),
-        *session_usage.events(drive, further, step),
+        *session_calls.usage_events(drive, other_usages, step),
     ]
-    commands = _recorded_turns(drive, step, follow_up)
+    commands = _recorded_messages(drive, step, follow_up)
     entries += [inbox.received_event(command) for command in commands]
     first = _first_call(drive, response, calls)
-    if first is not None:
-        chaos.point("tool.before_start")
-        entries.append(tool_starts.start_call(first, attempt=0))
+    entries += _start_events(first)
     turn = Commit(
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
+    _write(drive, turn, other_usages)
+    return AnswerCommitted(row, message, calls, is_first_started=first is not None)
+
+
+def _write(drive: Drive, turn: Commit, other_usages: list[TurnUsage]) -> None:
+    """Write a turn, and the usage that its answer does not include, exactly once. Raises `LeaseLost`."""
+    [row] = turn.messages
     commit_safely(
-        partial(session_usage.write, turn, further) if further else partial(writes.write, turn),
+        partial(session_calls.write_usage, turn, other_usages) if other_usages else partial(writes.write, turn),
         is_committed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
-        read_result=lambda: False,
+        read_result=lambda: False,  # the result is not used
         lease=drive.lease,
         proves_lease=True,
     )
     chaos.point("turn.commit_sent")
-    return AnswerCommitted(row, message, calls, is_first_started=first is not None)
 
 
-def _recorded_turns(drive: Drive, step: int, follow_up: FollowUp) -> list[RunCommand]:
-    """Return the user message that the recording has for this run after this answer, as a command."""
-    if (
-        follow_up.user is None
-        or drive.is_last_call_of_visit(follow_up)
-        or inbox.has_recorded_turn(drive.run.pk, number=step)
-    ):
+def _make_storable(drive: Drive, response: ModelResponse) -> int:
+    """Correct call IDs and usage that cannot be stored, and drop excess calls. Returns the number of dropped calls.
+
+    Also name the finish reason, if the provider's library does not know the provider's word for it.
+    """
+    # The program of a session runs its calls itself, so each of them needs a row.
+    dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
+    call_ids.make_usable(response)
+    response.usage = turn_usage.plausible(response.usage)
+    response.finish_reason = finish_reasons.reason_of(response)
+    return dropped_count
+
+
+def _recorded_messages(drive: Drive, step: int, follow_up: FollowUp) -> list[RunCommand]:
+    """Return the user message that follows this answer in the fixture, as a command; empty if none is to be sent."""
+    is_for_run = follow_up.user is not None and not drive.is_last_call_of_visit(follow_up)
+    if not is_for_run or inbox.has_recorded_message(drive.run.pk, number=step):
         return []
-    return [inbox.recorded_turn(drive.run.pk, follow_up.user, number=step)]
+    return [inbox.recorded_message(drive.run.pk, follow_up.user, number=step)]
 
 
 def _trimming_events(drive: Drive) -> list[Entry]:
-    """Return the event about trimmed context. It is committed with the answer, so a repeated request logs it once."""
+    """Return the event about turns that the request left out; empty if it left out no further ones."""
     turn_count = drive.context.newly_omitted
     trimmed = ContextTrimmed(turns=turn_count, tokens=drive.context.tokens)
     return [Entry(trimmed, step=drive.run.step_count + 1, clean=True)] if turn_count else []
@@ -299,39 +328,31 @@ def _trimming_events(drive: Drive) -> list[Entry]:
 def _first_call(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
     """Return the call that may be marked running in the same commit; None without one.
 
-    Its tool must exist and must neither ask a question nor spawn runs. No hook, approval or repeat guard may block it.
-    Agents with the rollback policy start no call here: a turn can only be rolled back while none of its calls has
+    Its tool must exist and must neither ask a question nor spawn runs. No hook, approval or repeat guard may block it,
+    and its answer must not be refused or cut off within the call.
+    With the rollback policy no call is started here: a turn can only be rolled back while none of its calls has
     started.
     """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
-    if drive.has_rollback_policy or tool is None or tool.asks or tool.spawns or drive.stands_before(tool):
+    if tool is None or tool.asks or tool.spawns or drive.may_be_blocked(tool):
+        return None
+    if drive.session is None and finish_reasons.why_not_run(response, response.tool_calls[0]):
+        return None
+    if drive.policies.on_crash is OnCrash.ROLL_BACK:
         return None
     newest_first = chain([response], reversed(drive.conversation.history))
     return calls[0] if repeats.streak(newest_first, calls[0].call_id) < repeats.STOP_AT else None
 
 
+def _start_events(call: AgentRunToolCall | None) -> list[Entry]:
+    """Mark the first call running, and return the event of its start; empty if no call starts with the commit."""
+    if call is None:
+        return []
+    chaos.point("tool.before_start")
+    return [tool_starts.start_call(call, attempt=0)]
+
+
 def _planned_calls(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:
-    """Return the rows of the calls of an answer."""
-    calls: list[AgentRunToolCall] = []
-    for part in response.tool_calls:
-        tool = drive.toolset.get(part.tool_name)
-        call = tool_starts.planned_call(row, part, effect=tool.effect if tool else None)
-        calls.append(call)
-    return calls
-
-
-def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnEnd:
-    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_usage_fields(usage))
-
-
-def _usage_fields(usage: TurnUsage) -> dict[str, Any]:
-    """Return the usage as fields of an event."""
-    return {
-        "attempt": usage.attempt or None,
-        "model": usage.model or None,
-        "tier": usage.tier or None,
-        **{name: getattr(usage, name) or None for name in writes.TOKENS},
-        "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
-        "cost_source": usage.cost_source if usage.cost_source in turn_usage.SOURCES_IN_EVENTS else None,
-        "duration_ms": usage.duration_ms,
-    }
+    """Return the unsaved rows of the calls of an answer."""
+    parts = [(part, drive.toolset.get(part.tool_name)) for part in response.tool_calls]
+    return [tool_starts.planned_call(row, part, effect=tool.effect if tool else None) for part, tool in parts]

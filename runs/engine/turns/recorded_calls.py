@@ -1,4 +1,4 @@
-"""Details of a model call from a recording in the plain form: its events, session and duration go into the log."""
+"""Details of a model call from a fixture in the plain form: its events, session and duration go into the log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _TEXTS: dict[str, type[LlmText | LlmTextDelta | LlmThinking | LlmThinkingDelta]]
 
 
 def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Entry]:
-    """Give the run the session of the recording, and return the events of the text.
+    """Store the recorded session ID in the run, and return the events for the text of the answer.
 
-    These are the `blocks` of the response if the text was streamed at the pace of the recording. If the pieces of the
-    recorded texts would reveal a secret, each kind becomes one block, which is masked when it is appended.
+    If the text was streamed at the pace of the fixture, these are `blocks`, the events of the response; otherwise the
+    recorded events. If a secret spans several of them, all texts of a kind become one block, which is masked when it is
+    appended.
     """
     session_id = REDACTOR.clean_text(recorded.session_id)[0][:128]
     if session_id and session_id != drive.run.session_id:
@@ -41,7 +42,7 @@ def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Ent
 
 
 def _joined(events: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return all texts as one, all thoughts as one, the position where each begins, and the errors."""
+    """Return the events with all texts joined into one, and all thoughts into one, each where the first begins."""
     joined: list[tuple[str, str]] = []
     for base, pieces in groupby(sorted(events, key=_base), _base):
         texts = [text for _, text in pieces]
@@ -51,30 +52,30 @@ def _joined(events: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _base(event: tuple[str, str]) -> str:
+    """Return the type of an event without the suffix of a delta."""
     return event[0].removesuffix(":delta")
 
 
 def duration_ms(drive: Drive) -> int | None:
-    """Return the duration of the recorded run; None if the run plays no recording in the plain form."""
+    """Return the recorded duration of the run in milliseconds; None unless it plays a fixture in the plain form."""
     run = drive.run
     if run.step_count == run.step_base:
         return None
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(run.step_count))
-    if follow_up.recorded is None:
+    if drive.follow_up(run.step_count).recorded is None:
         return None
     answered = TurnUsage.objects.filter(run=run, outcome=TurnUsage.Outcome.ANSWERED)
     return int(answered.aggregate(total=Sum("duration_ms", default=0))["total"])
 
 
 def _payloads(events: Sequence[tuple[str, str]]) -> list[Payload]:
-    """Return the payloads in order. Consecutive pieces of one kind form a block and share one index."""
+    """Return the payloads of recorded events. Consecutive deltas of one type form a block: they share its index."""
     payloads: list[Payload] = []
-    index, before = -1, ""
-    for kind, text in events:
-        if (made := _TEXTS.get(kind)) is None:
+    index, previous_type = -1, ""
+    for event_type, text in events:
+        if (payload_class := _TEXTS.get(event_type)) is None:
             payloads.append(Error(error_type="error", error=text or None))
         else:
-            index += kind != before or not kind.endswith(":delta")
-            payloads.append(made(text=text, index=index))
-        before = kind
+            index += event_type != previous_type or not event_type.endswith(":delta")
+            payloads.append(payload_class(text=text, index=index))
+        previous_type = event_type
     return payloads

@@ -13,37 +13,31 @@ from typing import cast
 from agentops.base import database_clock
 from agentops.base.redaction.redact import MODEL_INPUT
 from runs import chaos
-from runs.conversation import checkpoints, repeats, tool_results, writes
-from runs.conversation.tool_results import CallResult
+from runs.conversation import repeats, tool_results, transcript, writes
+from runs.conversation.tool_results import CallResult, unknown_result
 from runs.engine import views
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
-from runs.engine.notes import note, note_failure
-from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
-from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted, StopPending
+from runs.engine.safe_commit import commit_safely, do_nothing, note, note_failure
 from runs.engine.sessions import session_calls
-from runs.engine.shutdown import StopPending
-from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
-from runs.engine.turns.call_gate import CallPermit
-from runs.engine.turns.calls_ahead import CallAhead
-from runs.engine.turns.live_output import LiveOutput
+from runs.engine.turns import hook_events, open_call, running_calls, subagents
 from runs.engine.turns.model_turn import turn_start
+from runs.engine.turns.open_call import CallPermit
+from runs.engine.turns.running_calls import CallAhead, LiveOutput
 from runs.hooks.base import HookEvent
 from runs.models import AgentRunToolCall, Checkpoint, RunError
 from runs.providers.retries import HOLD_WORKER_S
-from runs.providers.retry_limits import retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolDenied, ToolFailed, ToolResult
+from runs.tools.call_limits import StartedTool, parallel_limit, run_with_deadline
 from runs.tools.output import MODEL_LIMIT, Output
-from runs.tools.parallel import parallel_limit
-from runs.tools.timed_call import StartedTool, run_with_deadline
 from timeline import log
-from timeline.errors import LeaseLost
-from timeline.events.hook import HookDecided, SafetyBlock
-from timeline.events.notice import Error
-from timeline.events.retry import RetryScheduled
+from timeline.display import preview
+from timeline.events.notice import Error, RetryScheduled
+from timeline.events.tool import HookDecided, SafetyBlock
 from timeline.log import Entry
-from timeline.preview import preview
+from timeline.models import LeaseLost
 
 #: Statuses of calls that may be started ahead. A lost call is run again.
 STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)
@@ -53,7 +47,7 @@ SOFT_ERROR = "tool_error"
 
 @dataclass(frozen=True)
 class _FailedCall:
-    """The reason why an attempt failed."""
+    """The reason why an attempt of a call failed."""
 
     error_type: str
     text: str
@@ -67,8 +61,8 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | Appro
     """Run the next open call and commit its result.
 
     The last result of a turn is committed with the turn's checkpoint, and with the start of the next turn if one
-    follows. `started` says whether the last commit has marked the call as running, so that it cannot have had an
-    effect yet. Raises `StopPending` and `ShutdownDue` if interrupted; the call stays `running` then.
+    follows. `started`: the last commit has marked the call running, so it cannot have had an effect yet. Raises
+    `StopPending` or `ShutdownDue` if interrupted; the call then stays `running`.
     """
     call = drive.open_calls[0]
     chaos.point("hooks.before")
@@ -76,23 +70,24 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | Appro
     result = _result(drive, call, started=started)
     if isinstance(result, ApprovalNeeded | SpawnPermitted):
         return result
-    if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
+    if result.status is ToolStatus.UNKNOWN and not _continues_after_unknown(drive):
         return CallUnknown(call)
     try:
         session_calls.end_subagent(drive, call, result)
         closed = _close(drive, call, result)
-        session_calls.tell_result(drive, call, result)
+        session_calls.send_denial(drive, call, result)
         return closed
     except LeaseLost:
         if result.duration_ms is not None:  # the tool has run, and the worker that took the run over does not know
-            late_results.keep(call, result.output)
+            running_calls.log_late_output(call, result.output)
         raise
 
 
 def _start_ahead(drive: Drive) -> None:
     """Start the tools of the calls that may run at the same time as the next open call.
 
-    These are the calls after it, up to the first one that must not overlap with others.
+    These are the calls after the next open call, up to the first that must not overlap with others, if the next open
+    call may overlap too.
     """
     limit = parallel_limit(drive.settings)
     for call in drive.open_calls[:limit]:
@@ -101,81 +96,89 @@ def _start_ahead(drive: Drive) -> None:
             return
         if call is drive.open_calls[0] or call.pk in drive.ahead:
             continue
-        if open_call.is_too_many(drive, call) or drive.streak(call) >= repeats.STOP_AT:
+        if open_call.why_not_run(drive, call) or drive.streak(call) >= repeats.STOP_AT:
             return
         session_calls.commit_start(drive, call, 0, ())
         drive.ahead.add(call.pk, _start(drive, call, tool))
 
 
 def _start(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallAhead:
-    """Start the tool of a call that is marked running."""
+    """Start the tool of a call that is already stored as running."""
     output = LiveOutput(call)
     context = open_call.context(drive, call, attempt=0, output=output)
-    return CallAhead(StartedTool(tool, context, open_call.arguments(drive, call)), output)
+    return CallAhead(StartedTool(tool, context, open_call.arguments_of(drive, call)), output)
 
 
 def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult | ApprovalNeeded | SpawnPermitted:
-    """Act on a call by the status of its row, and return the result."""
+    """Review and run a call, as its status demands, and return the result. Does not run a call that is blocked."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
-        return _unknown_result(call)  # without that time it is run again: see runs.actions.unknown_calls
+        return unknown_result(call, attempts=1)  # without that time it is run again: see runs.actions.unknown_calls
     started = started or session_calls.is_running(drive, call)
-    if tool is not None and tool.spawns and not open_call.is_too_many(drive, call):
+    not_run = open_call.why_not_run(drive, call)
+    if tool is not None and tool.spawns and not not_run:
         return _result_of_children(drive, call, tool)
     is_lost = call.status == ToolStatus.RUNNING and not started
     if is_lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Started by a worker that died, so it may have taken effect.
-        return _unknown_result(call)
+        return unknown_result(call, attempts=1)
     if tool is None:
-        return _refusal(open_call.unknown_tool(drive, call))
-    if open_call.is_too_many(drive, call):
-        return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
-    # A call that was started before had permission then, with the stored arguments.
+        return CallResult(ToolStatus.ERROR, open_call.unknown_tool(drive, call))
+    if not_run:
+        return CallResult(ToolStatus.ERROR, not_run)
+    # A call that was started before was permitted then, with the stored arguments.
     denied = drive.denied_ahead.pop(call.pk, None)
-    permit = denied or (CallPermit() if call.starts else call_gate.review(drive, call, tool))
+    permit = denied or (CallPermit() if call.starts else open_call.review(drive, call, tool))
     if not isinstance(permit, CallPermit):
         return permit
-    if permit.changed_arguments is not None:
-        call.changed_arguments = dict(permit.changed_arguments)
-    if (closed := session_calls.prepare(drive, call, permit)) is not None:
-        return closed
+    permit.apply_to(call)
+    if (refused := session_calls.keep_verdict(drive, call, permit)) is not None:
+        return refused
     result = _run(drive, call, tool, started=started, before=permit.events)
-    return _with_reviews(drive, call, tool, result)
+    return _with_hooks(drive, call, tool, result)
 
 
 def _result_of_children(
     drive: Drive, call: AgentRunToolCall, tool: Tool
 ) -> CallResult | ApprovalNeeded | SpawnPermitted:
-    """Return the results of the children of a call, or the permission to open them."""
+    """Return the result of a call that spawns child runs, or the permission to open them."""
     is_permitted = drive.spawn_permit is not None and drive.spawn_permit[0] == call.pk
-    if call.status == ToolStatus.PLANNED and drive.stands_before(tool) and not is_permitted:
-        permit = call_gate.review(drive, call, tool)
+    if call.status == ToolStatus.PLANNED and drive.may_be_blocked(tool) and not is_permitted:
+        permit = open_call.review(drive, call, tool)
         if not isinstance(permit, CallPermit):
             return permit
-        if permit.changed_arguments is not None:
-            call.changed_arguments = dict(permit.changed_arguments)
+        permit.apply_to(call)
         return SpawnPermitted(call, permit.events)
     return subagents.result(drive, call, tool)
 
 
-def _with_reviews(drive: Drive, call: AgentRunToolCall, tool: Tool, result: CallResult) -> CallResult:
-    """Call the hooks about a call that has run, once, after its last attempt."""
+def _with_hooks(drive: Drive, call: AgentRunToolCall, tool: Tool, result: CallResult) -> CallResult:
+    """Call the hooks of a call that has run, and return the result with their events and commands."""
     events = {ToolStatus.COMPLETED: HookEvent.POST_TOOL_USE, ToolStatus.ERROR: HookEvent.POST_TOOL_USE_FAILURE}
     event = events.get(result.status)
-    if event is None or not any(hook.is_about(event, tool.name) for hook in drive.hooks):
+    if event is None or not any(hook.applies_to(event, tool.name) for hook in drive.hooks):
         return result
-    context = hook_events.context(
-        drive, event, call.step_number, tool_name=tool.name, effect=tool.effect.value, call_id=call.call_id,
-        arguments=call_gate.given_arguments(drive, call), output=result.output,
-    )  # fmt: skip
-    outcome = hook_events.outcome(drive, context, call)
+    context = hook_events.call_context(
+        drive,
+        event,
+        call.step_number,
+        tool,
+        call_id=call.call_id,
+        arguments=open_call.given_arguments(drive, call),
+        output=result.output,
+    )
+    outcome = hook_events.outcome_of(drive, context, call)
     return replace(result, events=[*result.events, *outcome.events], commands=outcome.commands)
 
 
 def _run(
     drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool, before: Sequence[Entry] = ()
 ) -> CallResult:
-    """Run the tool, with retries if its effect and its settings allow them. The last attempt counts."""
+    """Run the tool, with retries if its effect and the settings allow them, and return the last attempt's result.
+
+    `started`: this worker has already stored the start of the first attempt. `before`: the events to append before
+    that start.
+    """
     attempt = 0
     while True:
         if attempt or not (started or call.pk in drive.ahead):
@@ -193,32 +196,30 @@ def _run(
         try:
             _wait(drive, pause_s)
         except StopPending:
-            return result  # the result is known, so the following stop must not close the call as unknown
+            return result  # commit the known result: otherwise the stop would close the call as unknown
 
 
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
-    """Run the tool once. Returns its result, and why it failed if it did."""
+    """Run the tool once. Returns its result, and the reason if it failed."""
     chaos.point("tool.marked_running")
-    # Repeated, because the outcome would count as unknown if the run had to be loaded again.
+    # Retried during an outage of the database: if the run were loaded again, the call would count as unknown.
     commit_safely(drive.lease.prove, is_committed=lambda: False, read_result=do_nothing, lease=drive.lease)
     began = time.perf_counter() - drive.ahead.elapsed_s(call.pk)
     try:
         chaos.point("tool.running")
         result = _run_once(drive, call, tool, attempt)
     except OutcomeUnknown:
-        return _unknown_result(call, attempts=attempt + 1), None
+        return unknown_result(call, attempts=attempt + 1), None
     except ToolDenied as error:
         block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
         event = Entry(block, step=call.step_number, ref_id=call.pk)
         return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began), [event]), None
     except ToolFailed as error:
+        failed = _FailedCall(error.error_type, error.message, error.retryable, error)
         if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
-            # Its thread may still be running, and may have had an effect.
-            return _unknown_result(call, attempts=attempt + 1), _FailedCall(
-                error.error_type, error.message, False, error
-            )
-        outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began))
-        return outcome, _FailedCall(error.error_type, error.message, error.retryable, error)
+            # The tool's thread may still be running, and may have had an effect.
+            return unknown_result(call, attempts=attempt + 1), replace(failed, retryable=False)
+        return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began)), failed
     chaos.point("tool.returned")
     outcome = _tool_result(call, result, attempt + 1, _elapsed_ms(began))
     if not result.is_error:
@@ -228,13 +229,14 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
 
 
 def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> ToolResult:
-    """Run the tool, or wait for it if it already runs, and log its output during that time."""
-    late = partial(late_results.keep_and_close, call)
+    """Run the tool, or wait for it if it was started ahead, and log its output while it runs."""
+    late = partial(running_calls.log_late_result, call)
     ahead = drive.ahead.pop(call.pk) if attempt == 0 else None
     output = ahead.output if ahead is not None else LiveOutput(call)
 
     def watch() -> None:
-        _watch(drive)
+        drive.check_for_stop()
+        session_calls.attend(drive)
         if entries := [*output.take(), *drive.ahead.output()]:
             note(drive.lease, *entries)
 
@@ -242,7 +244,7 @@ def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) ->
         if ahead is not None:
             return ahead.tool.wait(watch, late)
         context = open_call.context(drive, call, attempt=attempt, output=output)
-        return run_with_deadline(tool, context, open_call.arguments(drive, call), watch, late)
+        return run_with_deadline(tool, context, open_call.arguments_of(drive, call), watch, late)
     finally:
         if rest := output.close():
             # The next commit detects a lost lease.
@@ -250,15 +252,9 @@ def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) ->
                 note(drive.lease, *rest)
 
 
-def _watch(drive: Drive) -> None:
-    """Check the run while a tool runs."""
-    drive.check_for_stop()
-    session_calls.attend(drive)
-
-
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
-    """Return the seconds until the next attempt, doubled each time; None for no further attempt."""
-    limits = retry_limits(drive.settings)
+    """Return the seconds until the next attempt, which double with each attempt; None for no further attempt."""
+    limits = drive.retry_limits
     if failed is None or not (failed.retryable and tool.may_repeat and attempt < limits.tool_max_retries):
         return None
     jitter = 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
@@ -266,7 +262,10 @@ def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int)
 
 
 def _wait(drive: Drive, pause_s: float) -> None:
-    """Sleep until the next attempt. Raises as soon as the run must be released or stopped."""
+    """Wait before the next attempt. Raises `StopPending`, and `ShutdownDue` when the grace period of a shutdown ends.
+
+    A shutdown that is only requested ends the wait, so that the next attempt is made within the grace period.
+    """
     until = time.monotonic() + pause_s
     while (left_s := until - time.monotonic()) > 0:
         drive.shutdown.requested.wait(min(left_s, STOP_CHECK_S))
@@ -277,23 +276,17 @@ def _wait(drive: Drive, pause_s: float) -> None:
 
 
 def _tool_result(call: AgentRunToolCall, result: ToolResult, attempts: int, took_ms: int) -> CallResult:
+    """Return the output of the tool as the result of its call, redacted for the model."""
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
-    # Before the output is cut for the model: half a secret is not recognised.
+    # Redacted before the output is cut for the model: half a secret would not be recognised.
     output = cast("Output", MODEL_INPUT.clean(result.output)[0])
     events = [Entry(payload, step=call.step_number, ref_id=call.pk) for payload in result.events]
     return CallResult(status, output, attempts, duration, events)
 
 
-def _refusal(why: str) -> CallResult:
-    return CallResult(ToolStatus.ERROR, why)
-
-
-def _unknown_result(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
-    return tool_results.unknown_result(call, attempts=attempts)
-
-
-def _tells_model(drive: Drive) -> bool:
+def _continues_after_unknown(drive: Drive) -> bool:
+    """Whether an unknown outcome is reported to the model, instead of waiting for a person to resolve it."""
     if drive.session is not None:
         return True  # the program knows more about the call, and continues with its transcript
     policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
@@ -301,16 +294,20 @@ def _tells_model(drive: Drive) -> bool:
 
 
 def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClosed:
-    """Commit the result of the call."""
+    """Commit the result of the call, with its checkpoint and the start of the next turn if it is the turn's last."""
     warning, warning_events = _repeat_warning(drive, call)
     is_last = len(drive.open_calls) == 1
     checkpoint, next_turn_start = _end_of_turn(drive) if is_last else (None, None)
     closed = tool_results.close(
-        call, replace(result, events=[*result.events, *warning_events]),
-        position=drive.conversation.position + 1, epoch=drive.epoch, warning=warning,
-        limit=drive.settings.get("tool_output_limit", MODEL_LIMIT), checkpoint=checkpoint,
+        call,
+        replace(result, events=[*result.events, *warning_events]),
+        position=drive.conversation.position + 1,
+        epoch=drive.epoch,
+        warning=warning,
+        limit=drive.settings.get("tool_output_limit", MODEL_LIMIT),
+        checkpoint=checkpoint,
         next_turn_start=next_turn_start,
-    )  # fmt: skip
+    )
     is_turn_started = commit_safely(
         partial(writes.write, closed.commit),
         is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=closed.row.pk).exists(),
@@ -328,27 +325,34 @@ def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
     """
     chaos.point("checkpoint.before")
     position = drive.conversation.position + 1
-    checkpoint = checkpoints.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
+    checkpoint = transcript.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
     asks_model = next_action(views.view_after_calls(drive)) is Next.ASK_MODEL and not drive.has_ending_call()
     return checkpoint, turn_start(drive, 0) if asks_model else None
 
 
 def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Entry]]:
-    """Return the warning for the model about a repeated call, and an event for the first warning."""
+    """Return the warning for the model about a repeated call, or "", and an event for the first warning."""
     length = drive.streak(call)
     if length < repeats.WARN_AT:
         return "", []
-    why = f"{call.tool_name} was requested {length} times in a row with the same arguments"
-    payload = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=why)
+    reason = f"{call.tool_name} was requested {length} times in a row with the same arguments"
+    payload = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=reason)
     entries = [Entry(payload, step=call.step_number, ref_id=call.pk)] if length == repeats.WARN_AT else []
     return repeats.warning(length), entries
 
 
 def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:
+    """Save the error of an attempt with its event, and append `entries` after the event."""
     row = RunError(
-        run=drive.run, step_number=call.step_number, context=call.tool_name[:300], call_id=call.call_id[:300],
-        error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=database_clock.now(),
-    )  # fmt: skip
+        run=drive.run,
+        step_number=call.step_number,
+        context=call.tool_name[:300],
+        call_id=call.call_id[:300],
+        error_type=error.error_type[:64],
+        message=error.message,
+        attempt=attempt,
+        created_at=database_clock.now(),
+    )
     payload = Error(
         error_type=row.error_type, error=error.message[:500], context=row.context, call_id=call.call_id, attempt=attempt
     )
@@ -357,10 +361,14 @@ def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attem
 
 def _retry_event(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: int, pause_s: float) -> Entry:
     payload = RetryScheduled(
-        what="tool", attempt=attempt + 1, max_attempts=retry_limits(drive.settings).tool_max_retries + 1,
-        delay_ms=round(pause_s * 1000), error_type=failed.error_type[:64], error=preview(failed.text, 500)[0],
+        what="tool",
+        attempt=attempt + 1,
+        max_attempts=drive.retry_limits.tool_max_retries + 1,
+        delay_ms=round(pause_s * 1000),
+        error_type=failed.error_type[:64],
+        error=preview(failed.text, 500)[0],
         call_id=call.call_id,
-    )  # fmt: skip
+    )
     return Entry(payload, step=call.step_number, ref_id=call.pk)
 
 

@@ -9,20 +9,18 @@ from pydantic_ai.messages import ToolCallPart
 
 from runs.external import contents
 from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
-from runs.external.importers.reading.json_place import JsonPlace, looks_like
+from runs.external.importers.conversation import AnswerFacts, ChatMessage, ImportedConversation
+from runs.external.importers.json_place import JsonPlace, looks_like
 from runs.statuses import RunStatus
 
-#: Fields that name a trajectory.
+#: Fields that identify a trajectory.
 _NAMES = ("trajectory_id", "session_id")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
-#: Counts without a field in ATIF, by provider name. The other counts include them.
+#: Fields of a step's metrics that ATIF does not define, under the providers' names. The defined counts include them.
 _EXTRA = ("cache_creation_input_tokens", "cache_creation", "reasoning_tokens", "service_tier", "speed")
 
 
 class AtifImporter:
-    """The importer of ATIF."""
-
     name = "atif"
     title = "trajectories in the Agent Trajectory Interchange Format"
 
@@ -36,12 +34,17 @@ class AtifImporter:
 
 
 def _read_trajectory(root: JsonPlace, known: set[str], parent: str = "", call_id: str = "") -> Iterator[Item]:
+    """Yield the run of a trajectory and, below it, the runs of its sub-agents.
+
+    `known`: the references of the runs so far; this run's reference is added. `parent`, `call_id`: the run and the call
+    that spawned this one.
+    """
     agent = root.at("agent")
     steps = list(root.at("steps").items())
     usage, cost = _totals(root)
     reference = root.run_reference(AtifImporter.name, root.at("trajectory_id").value or root.at("session_id").value)
     if reference in known:
-        # A sub-agent of the same session.
+        # A sub-agent with the session ID of its parent is identified by its content.
         reference = root.run_reference(AtifImporter.name)
     known.add(reference)
     head = ImportedRun(
@@ -63,13 +66,13 @@ def _read_trajectory(root: JsonPlace, known: set[str], parent: str = "", call_id
     yield from conversation.close()
     calls = _calls_of_sub_agents(steps)
     for child in root.at("subagent_trajectories").items():
-        names = [child.at(name).label() for name in _NAMES]
-        call_id = next((calls[one] for one in names if one in calls), "")
-        yield from _read_trajectory(child, known, head.run_ref, call_id)
+        ids = [child.at(name).label() for name in _NAMES]
+        spawning_call = next((calls[one] for one in ids if one in calls), "")
+        yield from _read_trajectory(child, known, head.run_ref, spawning_call)
 
 
 def _calls_of_sub_agents(steps: Sequence[JsonPlace]) -> dict[str, str]:
-    """Return the calls that spawned sub-agents, by trajectory name."""
+    """Return the IDs of the calls that spawned sub-agents, by the ID of the sub-agent's trajectory."""
     calls: dict[str, str] = {}
     for step in steps:
         for result in step.at("observation", "results").items():
@@ -81,14 +84,13 @@ def _calls_of_sub_agents(steps: Sequence[JsonPlace]) -> dict[str, str]:
 
 
 def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) -> Iterator[Item]:
+    """Yield the events of a step: of its message, and of the results of its calls."""
     source, at = step.at("source").text(None), step.at("timestamp").time()
     content = _content(step.at("message").value)
     if source == "agent":
         calls = [_call(call) for call in step.at("tool_calls").items()]
-        message = ChatMessage(
-            role="assistant", content=content, thinking=step.at("reasoning_content").text(), calls=calls
-        )
-        check_calls(message, conversation, step.at("tool_calls"))
+        thinking = step.at("reasoning_content").text()
+        message = ChatMessage(role="assistant", content=content, thinking=thinking, calls=calls)
         metrics = step.at("metrics")
         facts = AnswerFacts(
             model=step.at("model_name").label() or model,
@@ -99,7 +101,7 @@ def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) 
             cost=metrics.at("cost_usd").value,
             at=at,
         )
-        yield from conversation.add(message, facts)
+        yield from conversation.add_checked(message, step.at("tool_calls"), facts)
     elif source in ("system", "user"):
         yield from conversation.add(ChatMessage(role=source, content=content), AnswerFacts(at=at))  # type: ignore[arg-type]
     else:
@@ -109,27 +111,26 @@ def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) 
 
 
 def _read_result(result: JsonPlace, conversation: ImportedConversation, facts: AnswerFacts) -> Iterator[Item]:
+    """Yield the result of a call. A result that names no call belongs to the only open call, if there is one."""
     call_id = result.at("source_call_id").text()
     content = _content(result.at("content").value)
     if not call_id and len(conversation.open_calls) == 1:
         call_id = next(iter(conversation.open_calls))
     if not call_id:
-        # An observation of the agent that belongs to no call.
+        # The observation belongs to no call.
         yield from conversation.add(ChatMessage(role="user", content=content), facts)
         return
     message = ChatMessage(role="tool", content=content, call_ids=[call_id])
-    check_calls(message, conversation, result.at("source_call_id"))
-    yield from conversation.add(message, facts)
+    yield from conversation.add_checked(message, result.at("source_call_id"), facts)
 
 
 def _call(place: JsonPlace) -> ToolCallPart:
-    return contents.call_part(
-        place.at("tool_call_id").name(), place.at("function_name").name(), place.at("arguments").value
-    )
+    call_id, name = place.at("tool_call_id").name(), place.at("function_name").name()
+    return contents.call_part(call_id, name, place.at("arguments").value)
 
 
 def _content(value: Any) -> Any:
-    """Return a content with its images as links. ATIF stores their file names."""
+    """Return a content with texts in place of its images, of which ATIF has only the file names."""
     if not isinstance(value, list):
         return value
     return [_block(block) if isinstance(block, dict) else block for block in value]
@@ -142,7 +143,7 @@ def _block(block: dict[str, Any]) -> Any:
 
 
 def _totals(root: JsonPlace) -> tuple[dict[str, Any], Any]:
-    """Return the tokens and the cost of the whole trajectory, if no step reports them."""
+    """Return the tokens and the cost of the whole trajectory, as far as its steps do not report them."""
     metrics = [step.at("metrics") for step in root.at("steps").items()]
     final = root.at("final_metrics")
     has_tokens = any(one.at(name).value is not None for one in metrics for name in _TOKENS)

@@ -1,7 +1,7 @@
 """The interface of importers: an importer recognises a format by its content, and reads a file as runs and events.
 
-An importer looks nothing up and stores nothing. Its events are the events that a runner would send, plus the exact
-messages. Each event has a stable `event_id`: the file and all longer versions of it give the same ID.
+An importer does not use the database. It yields the events that a runner would send, with the exact messages. Each has
+a stable `event_id`, which is the same whenever the file, or a longer version of it, is read.
 """
 
 from __future__ import annotations
@@ -12,29 +12,35 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, NamedTuple, Protocol
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart
 
+from agentops.base.fair_shares import WorkBudget
 from agentops.base.http import strict_json
-from agentops.base.limits.work_budget import WorkBudget
 from agentops.base.redaction.redact import BARE
 from runs.external.event_input import IncomingEvent
-from runs.external.importers.reading.json_lines import BOM, Damage, split_line
-from runs.external.importers.reading.left_out import LeftOut
-from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, StoredBytes, StoredLine
+from runs.external.importers.stored_lines import (
+    BLOCK,
+    BOM,
+    MAX_LINE,
+    Damage,
+    LeftOut,
+    StoredBytes,
+    StoredLine,
+    split_line,
+)
+from runs.lifecycle.title_limits import MAX_LABEL
 from runs.statuses import RunStatus
 
 MIB = 1024 * 1024
-#: Maximum sizes in bytes: of a file of lines, which is read line by line, and of a document, which is read as a whole.
-MAX_FILE, MAX_DOCUMENT = 1024 * MIB, 64 * MIB
-#: Bytes of whole lines that are used to recognise the format.
-SAMPLE = 16 * MIB
-#: Records that are used to recognise the format.
-FIRST_RECORDS = 20
-#: Lines that may contain these records.
-FIRST_LINES = 100
+#: Maximum bytes of a file of lines, which is read line by line.
+MAX_FILE = 1024 * MIB
+#: Maximum bytes of a document, which is read as a whole.
+MAX_DOCUMENT = 64 * MIB
+#: A format is recognised by the first `FIRST_RECORDS` records in the first `FIRST_LINES` lines or `SAMPLE` bytes.
+FIRST_RECORDS, FIRST_LINES, SAMPLE = 20, 100, 16 * MIB
 
 
 def read_json(content: bytes) -> Any:
@@ -48,7 +54,7 @@ def read_json(content: bytes) -> Any:
 
 
 class ImportRefused(ValueError):
-    """A file that cannot be imported. The text names the file, and the line or the JSON pointer of the cause."""
+    """A file that cannot be imported. The message names the file, and the line or the JSON pointer of the cause."""
 
     #: The machine-readable reason.
     code = "invalid_file"
@@ -64,7 +70,7 @@ class ImportRefused(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """The head of a run in a file. Comes before the events of the run; parents come before children."""
+    """The head of a run. An importer yields it before the events of the run, and parents before their children."""
 
     #: The ID of the run in its program, such as a session ID, prefixed with the format: `claude-code:<session>`.
     run_ref: str
@@ -74,10 +80,10 @@ class ImportedRun:
     session_id: str = ""
     #: When the run began. None: unknown.
     created_at: datetime | None = None
-    #: The run that spawned it, which is in the same file, and the call that requested it.
+    #: The run that spawned this one, and the call in it that requested this one.
     parent_ref: str = ""
     parent_call_id: str = ""
-    #: The run that it is a fork of, if the file names it.
+    #: The run of which this one is a fork, if the file names it.
     forked_ref: str = ""
     labels: Sequence[str] = ()
     #: The final status. None: the session may continue and its file may grow.
@@ -91,20 +97,20 @@ class ImportedRun:
 
 @dataclass(slots=True, kw_only=True)
 class GrowingEvent(IncomingEvent):
-    """An answer that its program writes in pieces. A file may end in the middle of it."""
+    """The end of an answer that its program writes in pieces, so that a file may end in the middle of the answer."""
 
-    #: The ID of the preceding event, which arrives with the answer's first pieces.
+    #: The ID of the event that begins the answer. It is stored with the answer's first pieces.
     begin_id: str
-    #: The ID of the answer if the file ends after its first piece, after its second, and so on.
+    #: The ID of this event if the file ends after the answer's first piece, after its second, and so on.
     shorter_ids: Sequence[str]
-    #: Returns the answer without this number of its first pieces.
+    #: Returns this event without a number of the answer's first pieces.
     rest: Callable[[int], IncomingEvent]
 
-    def news(self, known: Container[str], open_id: str | None = None) -> IncomingEvent | None:
-        """Return the unknown part of the answer; None if a longer version of the file was imported before.
+    def possible_ids(self) -> list[str]:
+        return [*IncomingEvent.possible_ids(self), self.begin_id, *self.shorter_ids]
 
-        `open_id`: the ID of the event before the answer in progress, if any.
-        """
+    def new_part(self, known: Container[str], open_id: str | None) -> IncomingEvent | None:
+        """Return the pieces that are not stored; None if a longer version of the file was imported before."""
         if self.begin_id not in known:
             return self
         pieces = [count for count, event_id in enumerate(self.shorter_ids, start=1) if event_id in known]
@@ -113,13 +119,13 @@ class GrowingEvent(IncomingEvent):
         return self if self.begin_id == open_id else None
 
     def pieces(self) -> Iterator[Sequence[ModelResponsePart]]:
-        """Yield the parts of each piece."""
+        """Yield the message parts of each piece."""
         rests = [self, *(self.rest(count) for count in range(1, len(self.shorter_ids) + 1))]
         parts = [one.message.parts if isinstance(one.message, ModelResponse) else () for one in rests]
         for number, rest in enumerate(parts):
             following = parts[number + 1] if number + 1 < len(parts) else ()
             if len(following) > len(rest):
-                return  # the same pieces again, with the usage
+                return  # from here on, `rest` returns the same pieces again, without their late usage
             yield rest[: len(rest) - len(following)]
 
 
@@ -150,7 +156,7 @@ class Record(NamedTuple):
     #: The number of the record in its line, from 1.
     part: int
     value: Any
-    #: Reads the record again, so that callers need not keep its value. None: the file keeps it.
+    #: Reads the record again, so that callers need not keep its value. None: the file keeps the value.
     read: Reader | None
 
     @property
@@ -159,8 +165,14 @@ class Record(NamedTuple):
         return str(self.line) if self.part == 1 else f"{self.line}.{self.part}"
 
 
+def folder_labels(folder: str, branch: str = "") -> list[str]:
+    """Return the labels for the working directory of a session and for its Git branch; either may be empty."""
+    name = PureWindowsPath(folder).name if "\\" in folder else PurePath(folder).name
+    return [f"{label}:{value}"[:MAX_LABEL] for label, value in (("folder", name), ("branch", branch)) if value]
+
+
 def without_bom(stored: StoredBytes) -> StoredBytes:
-    """Return the content without the byte order mark that some programs write at the beginning."""
+    """Return a file's bytes without the byte order mark that some programs write at the beginning."""
     return stored.after(len(BOM)) if stored.read(0, len(BOM)) == BOM else stored
 
 
@@ -186,7 +198,7 @@ class ImportFile:
     """
 
     def __init__(self, name: str, content: bytes | StoredBytes = b"", *, is_strict: bool = False) -> None:
-        """Create it from bytes. `is_strict`: refuse the whole file if one line is damaged."""
+        """Create a file. `is_strict`: refuse the whole file if one line is damaged."""
         self.name = name
         self.stored = without_bom(StoredBytes.in_memory(content) if isinstance(content, bytes) else content)
         #: Its path, so that related files in its folder can be read; None for an upload.
@@ -197,7 +209,7 @@ class ImportFile:
         self._first_lines: list[Any] | None = None
         self._document: Any = None
         self._is_document: bool | None = None
-        #: The reader's work budget; None: no limit. See runs.external.importers.import_budget.
+        #: The reader's work budget; None: no limit. See runs.external.importers.guarded_reading.
         self.budget: WorkBudget | None = None
 
     @classmethod
@@ -213,7 +225,7 @@ class ImportFile:
             raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
 
     def content(self) -> bytes:
-        """Read the whole file. Raises `ImportRefused` if it is too large."""
+        """Read the whole file. Raises `ImportRefused` if the file exceeds `MAX_DOCUMENT`."""
         if self.stored.size > MAX_DOCUMENT:
             raise self.refuse(f"larger than {MAX_DOCUMENT // MIB} MiB, the limit of a file that is one document")
         return self.stored.read(0, self.stored.size)
@@ -229,7 +241,7 @@ class ImportFile:
         return self._document
 
     def lines(self) -> Iterator[tuple[int, Any]]:
-        """Yield the line number (from 1) and the JSON value of each record; see `records`."""
+        """Yield the line number (from 1) and the JSON value of each record: see `records`. For added importers."""
         for record in self.records():
             yield record.line, record.value
 
@@ -269,7 +281,7 @@ class ImportFile:
         return b"\n" not in self.stored.read(place.end, min(place.end + BLOCK, self.stored.size))
 
     def leave_out(self, refusal: ImportRefused) -> None:
-        """Leave an invalid record out. Raises the refusal if it has no line, or if the file is strict."""
+        """Record that a line is left out. Raises the refusal instead if it has no line, or if the file is strict."""
         if self.is_strict or refusal.line is None or isinstance(refusal, FileWasRewritten):
             raise refusal
         reason = f"{refusal.pointer}: {refusal.detail}" if refusal.pointer else refusal.detail
@@ -286,14 +298,14 @@ class ImportFile:
         for place, line in self.stored.lines():
             pieces = split_line(line, read_json) if line is not None else iter(())
             whole = (piece.value for piece in pieces if not isinstance(piece, Damage))
-            # Not more, because a line may have very many records.
+            # Reads no further records, because a line may have very many.
             values += islice(whole, FIRST_RECORDS - len(values))
             if len(values) == FIRST_RECORDS or place.end >= SAMPLE or place.number >= FIRST_LINES:
                 break
         return values
 
     def first_line(self) -> bytes | None:
-        """Return the first of several lines; None if nothing follows it. For `detect`."""
+        """Return the first of several lines; None if the file has only one line. For `detect`."""
         parts: list[bytes] = []
         size = 0
         for block in self.stored.blocks():
@@ -307,7 +319,7 @@ class ImportFile:
         return None
 
     def whole(self) -> Any:
-        """Return the content as one JSON value, or None if it is not one. For `detect`."""
+        """Return the content as one JSON value; None if it is not one, such as a file of lines. For `detect`."""
         if self._is_document is None:
             self._is_document = self.beginning(1) in (b"{", b"[") and not self._has_value_in_first_line()
         if not self._is_document:
@@ -323,7 +335,7 @@ class ImportFile:
         return ImportRefused(self.name, detail, line=line, pointer=pointer)
 
     def _has_value_in_first_line(self) -> bool:
-        """Return whether the first of several lines is a JSON value. Then the whole content is not one."""
+        """Return whether the first of several lines is a JSON value: then the whole content is not one."""
         line = self.first_line()
         try:
             return line is not None and self.parse(line) is not None
@@ -331,7 +343,7 @@ class ImportFile:
             return False
 
     def spend(self, units: int = 1) -> None:
-        """Count work of the reader: bytes unpacked, or values visited. Raises `WorkExceeded`."""
+        """Charge work to the file's budget: unpacked bytes, or visited values. Raises `WorkExceeded`."""
         if self.budget is not None:
             self.budget.spend(units)
 

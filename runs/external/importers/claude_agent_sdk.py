@@ -3,8 +3,8 @@
 A file is a list of messages, an object with such a list in `messages`, lines with one message each, or a recording with
 `calls` whose `events` are such messages. Streamed deltas are not stored: the whole messages follow them.
 
-The SDK reports a result at the end of each turn. The last result of a document ends the run. A file of lines may
-continue with the next turn or a resumed session, so after its last result the run waits for its user.
+The SDK reports a result at the end of each turn. A document is complete, so its last result ends the run. A file of
+lines may continue with the next turn, or with a resumed session: after its last result, the run waits for its user.
 """
 
 from __future__ import annotations
@@ -14,22 +14,27 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import PurePath
 from typing import Any
 
-from pydantic_ai.messages import UserPromptPart
-
-from runs.external.event_input import IncomingEvent
-from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport, Reader
+from runs.external.contents import text_or_empty
+from runs.external.event_input import is_identifier
+from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none, user_message
+from runs.external.importers.base import (
+    ImportedRun,
+    ImportFile,
+    ImportRefused,
+    Item,
+    NothingToImport,
+    Reader,
+    folder_labels,
+)
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
-from runs.external.importers.reading.claude_session_lines import KEPT_LINES
+from runs.external.importers.claude_session_lines import KEPT_LINES
 from runs.external.importers.sdk_turns import SdkTurns
-from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
-from runs.providers.messages import canonical, request
+from runs.lifecycle.title_limits import MAX_TITLE
+from runs.providers.messages import canonical
 from runs.statuses import RunStatus
-from timeline.events.message import MessageAdded
-from timeline.events.moments import moved
+from timeline.reading import shift
 
 AGENT = "claude-agent-sdk"
 _TYPES = (*MESSAGES, "system", "stream_event", "result")
@@ -55,12 +60,10 @@ class _MessageList:
     created_at: datetime | None
     messages: Iterable[_Place]
     #: Whether the session may continue, so that its last result does not end the run.
-    may_go_on: bool = False
+    may_continue: bool = False
 
 
 class ClaudeAgentSdkImporter:
-    """Messages of the Claude Agent SDK."""
-
     name = "claude-agent-sdk"
     title = "Claude Agent SDK messages (JSON or JSONL)"
 
@@ -76,7 +79,7 @@ class ClaudeAgentSdkImporter:
         document = file.whole()
         if document is None or _is_sdk_message(document):
             lines = (_Place(record.value, record.line, reader=record.read) for record in file.records())
-            lists = [_MessageList("", None, lines, may_go_on=True)]
+            lists = [_MessageList("", None, lines, may_continue=True)]
         else:
             lists = _lists(document)
         known: set[str] = set()
@@ -95,27 +98,26 @@ def _is_sdk_message(value: object) -> bool:
 
 
 def _lists(document: Any) -> list[_MessageList]:
+    """Return the lists of messages in a document: one, or one for each call of a recording."""
     if isinstance(document, list):
         return [_MessageList("", None, _numbered(document, ""))]
     if not isinstance(document, Mapping):
         return []
     calls = document.get("calls")
     if isinstance(calls, list):
-        found = []
+        lists = []
         for index, call in enumerate(calls):
             events = call.get("events") if isinstance(call, Mapping) else None
             if isinstance(events, list) and any(_is_sdk_message(event) for event in events):
                 recorded = call.get("input")
-                prompt = recorded.get("prompt") if isinstance(recorded, Mapping) else None
-                numbered = _numbered(events, f"/calls/{index}/events")
-                found.append(_MessageList(prompt if isinstance(prompt, str) else "", None, numbered))
-        return found
+                prompt = text_or_empty(recorded.get("prompt")) if isinstance(recorded, Mapping) else ""
+                lists.append(_MessageList(prompt, None, _numbered(events, f"/calls/{index}/events")))
+        return lists
     if not isinstance(document.get("messages"), list):
         return []
-    prompt, about = document.get("prompt"), document.get("metadata")
-    recorded_at = about.get("recordedAt") if isinstance(about, Mapping) else document.get("timestamp")
-    numbered = _numbered(document["messages"], "/messages")
-    return [_MessageList(prompt if isinstance(prompt, str) else "", time_or_none(recorded_at), numbered)]
+    prompt, metadata = text_or_empty(document.get("prompt")), document.get("metadata")
+    recorded_at = metadata.get("recordedAt") if isinstance(metadata, Mapping) else document.get("timestamp")
+    return [_MessageList(prompt, time_or_none(recorded_at), _numbered(document["messages"], "/messages"))]
 
 
 def _numbered(values: Sequence[Any], pointer: str) -> Iterator[_Place]:
@@ -137,10 +139,12 @@ class _SdkSession:
         self.file = file
         self.prompt = messages.prompt
         self.created_at = messages.created_at
-        self.may_go_on = messages.may_go_on
+        self.may_continue = messages.may_continue
         #: The usage at the end of each streamed answer, by message ID. Whole messages have the usage at their start.
         self.usages: dict[str, Mapping[str, Any]] = {}
+        #: The message ID of the answer that is being streamed, by the call of its sub-agent.
         self._open_ids: dict[str, str] = {}
+        #: The session's first `init` message.
         self._init: Mapping[str, Any] = {}
         #: The calls that have a result.
         self._ended_calls: set[str] = set()
@@ -155,9 +159,8 @@ class _SdkSession:
                 file.leave_out(refusal)
                 continue
             self.lines.append(line)
-            name = line.data.get("session_id")
-            session_id = session_id or (name if isinstance(name, str) else "")
-        if not (session_id.isprintable() and 1 <= len(session_id) <= 128):
+            session_id = session_id or text_or_empty(line.data.get("session_id"))
+        if not is_identifier(session_id):
             first = canonical(self.lines[0].data) if self.lines else ""
             session_id = hashlib.sha256((session_id or first).encode(errors="replace")).hexdigest()[:32]
         self.session_id = session_id
@@ -165,31 +168,26 @@ class _SdkSession:
 
     def items(self) -> Iterator[Item]:
         main = [line for line in self.lines if not line.parent_call]
-        model, folder = self._init.get("model"), PurePath(str(self._init.get("cwd") or "")).name
-        first = next((line.model for line in main if line.model), "")
+        first_model = next((line.model for line in main if line.model), "")
         title = self.prompt.strip().splitlines()[0][:MAX_TITLE] if self.prompt.strip() else ""
         yield ImportedRun(
             run_ref=self.run_ref,
             agent=AGENT,
-            model=identifier_or_none(model) or first,
+            model=identifier_or_none(self._init.get("model")) or first_model,
             title=title,
             session_id=self.session_id,
             created_at=self.created_at,
-            labels=[f"folder:{folder}"[:MAX_LABEL]] if folder else [],
+            labels=folder_labels(str(self._init.get("cwd") or "")),
         )
         if self.prompt:
-            added = MessageAdded(role="user")
-            part = UserPromptPart(self.prompt)
-            part.timestamp = self.created_at or part.timestamp
-            yield IncomingEvent(
-                self.run_ref, added.event_type, added, event_id="prompt", ts=self.created_at, message=request(part)
-            )
-        turns = SdkTurns(self.run_ref, main, self.usages, may_go_on=self.may_go_on)
+            yield user_message(self.run_ref, "prompt", self.prompt, self.created_at)
+        turns = SdkTurns(self.run_ref, main, self.usages, may_continue=self.may_continue)
         yield from turns.events()
         yield from self._sub_agents()
         yield from turns.end()
 
     def _sub_agents(self) -> Iterator[Item]:
+        """Yield a run for each call whose sub-agent wrote messages."""
         lines_of: dict[str, list[ConversationLine]] = {}
         for line in self.lines:
             if line.parent_call:
@@ -211,6 +209,7 @@ class _SdkSession:
             yield from ClaudeConversation(head.run_ref, lines, self.usages).events()
 
     def _line(self, index: int, place: _Place) -> ConversationLine:
+        """Return the message at a place. Raises `ImportRefused` if it is invalid."""
         value = place.value
         if not isinstance(value, Mapping):
             raise self.file.refuse("not a JSON object", line=place.number, pointer=place.pointer)
@@ -226,7 +225,7 @@ class _SdkSession:
         return line
 
     def _note(self, line: ConversationLine) -> None:
-        """Note facts about the session from a line, because the line's content may not be kept."""
+        """Note the facts about the session in a line, whose content may not be kept."""
         if not line.parent_call:
             self._ended_calls.update(block["tool_use_id"] for block in line.results)
             if not self._init and line.data.get("subtype") == "init":
@@ -243,6 +242,7 @@ class _SdkSession:
             self.usages[self._open_ids.get(line.parent_call, "")] = usage
 
     def _time(self, value: Mapping[str, Any], offset: float | None) -> datetime | None:
+        """Return the time of a message. `offset`: in milliseconds, since the beginning of the recording."""
         if self.created_at is not None and offset is not None and 0 <= offset < 10**12:
-            return moved(self.created_at, timedelta(milliseconds=offset))
+            return shift(self.created_at, timedelta(milliseconds=offset))
         return time_or_none(value.get("timestamp"))

@@ -1,10 +1,11 @@
 """Rollouts of Codex: the JSONL files of its folder `sessions`.
 
-A rollout has the items of answers one by one, followed by token counts. The first item after the result of a call
-begins another answer. A count belongs to the preceding answer. Encrypted reasoning is not kept.
+A rollout has the items of answers one by one, and a token count after each answer. The first item after the result of
+a call begins another answer. Encrypted reasoning is not imported.
 
-A compaction asks the model for a summary, whose answer is not among the items. Its tokens are a count without an answer
-or, since version 0.154, only a `token_usage_record` that the `compacted` line names. That line may have the summary.
+In a compaction, Codex asks the model for a summary of the conversation. The answer is not among the items. Its tokens
+are in a count without an answer or, since version 0.154, only in a `token_usage_record` that the `compacted` line
+names. That line may have the summary. An answer of which only the tokens are known is called bare here.
 """
 
 from __future__ import annotations
@@ -14,21 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import PurePath
 from typing import Any
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponsePart,
-    SystemPromptPart,
-    TextPart,
-    ThinkingPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelResponsePart, SystemPromptPart, TextPart, ThinkingPart
 from pydantic_ai.usage import RequestUsage
 
 from runs.external import contents
-from runs.external.event_input import IncomingEvent
+from runs.external.event_input import IncomingEvent, is_identifier
+from runs.external.foreign_payloads import count_of, read_usage
 from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
@@ -38,8 +32,10 @@ from runs.external.importers.answer_events import (
     event_id,
     identifier_or_none,
     time_or_none,
+    user_message,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, folder_labels
+from runs.external.importers.codex_history import CallNames, ThreadOrigin, origin_of
 from runs.external.importers.codex_lines import (
     ENVELOPES,
     RESULTS,
@@ -50,13 +46,9 @@ from runs.external.importers.codex_lines import (
     read_lines,
     whole_output,
 )
-from runs.external.importers.reading.codex_calls import CallNames
-from runs.external.importers.reading.codex_replay import ThreadOrigin, origin_of
-from runs.external.reported_usage import count_of, read_usage
-from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.providers.messages import request
-from timeline.events import Payload
-from timeline.events.message import MessageAdded
+from timeline.events.llm import MessageAdded
 from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "openai"
@@ -66,8 +58,6 @@ _ID_IN_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=\.jsonl
 
 
 class CodexImporter:
-    """Rollouts of Codex."""
-
     name = "codex"
     title = "Codex rollout (JSONL, or JSON of its first versions)"
 
@@ -79,7 +69,7 @@ class CodexImporter:
         return has_envelope or (bool(lines) and is_first_version(lines[0]) and "type" not in lines[0])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        # Read several times, because all lines together do not fit into memory.
+        # The file is read three times, because all its lines together may not fit into memory.
         origin = origin_of(read_lines(file))
         head = _head(file, origin)
         yield head
@@ -95,12 +85,14 @@ class CodexImporter:
 
 
 def _marked(lines: Iterable[RolloutLine], origin: ThreadOrigin | None) -> Iterator[RolloutLine]:
+    """Yield the lines, with `is_copied` set in the copied history."""
     for number, line in enumerate(lines):
         line.is_copied = origin is not None and number < origin.copied
         yield line
 
 
 def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
+    """Return the head of the run. The model and the prompt of the copied history count only if there are no others."""
     meta, model, prompt, copied = None, "", "", ("", "")
     for line in _marked(read_lines(file), origin):
         meta = meta or (line if line.type == "session_meta" else None)
@@ -112,7 +104,7 @@ def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
             break
     model, prompt = model or copied[0], prompt or copied[1]
     session_id = meta.text("id") if meta else ""
-    if not (1 <= len(session_id) <= 128 and session_id.isprintable()):
+    if not is_identifier(session_id):
         # The first line may be damaged. The file name also has the ID.
         session_id = (_ID_IN_NAME.search(file.name) or [""])[0]
     if meta is None:
@@ -120,9 +112,7 @@ def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
     if not session_id:
         raise file.refuse("no session_meta line with an id", line=meta.number)
     git = meta.payload.get("git")
-    branch = git.get("branch") if isinstance(git, Mapping) else None
-    labels = [f"folder:{PurePath(meta.text('cwd')).name}"] if PurePath(meta.text("cwd")).name else []
-    labels += [f"branch:{branch}"] if isinstance(branch, str) and branch else []
+    branch = contents.text_or_empty(git.get("branch")) if isinstance(git, Mapping) else ""
     return ImportedRun(
         run_ref=f"codex:{session_id}",
         agent=AGENT,
@@ -130,14 +120,14 @@ def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
         title=prompt.partition("\n")[0][:MAX_TITLE],
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
-        labels=[label[:MAX_LABEL] for label in labels],
+        labels=folder_labels(meta.text("cwd"), branch),
         parent_ref=f"codex:{origin.thread_id}" if origin and origin.is_parent else "",
         forked_ref=f"codex:{origin.thread_id}" if origin and not origin.is_parent else "",
     )
 
 
 class _Rollout:
-    """The lines of a rollout as events."""
+    """Converts the lines of a rollout into events."""
 
     def __init__(self, head: ImportedRun, origin: ThreadOrigin | None) -> None:
         self.run_ref = head.run_ref
@@ -146,43 +136,45 @@ class _Rollout:
         self.title = ""
         self._names = CallNames([head.session_id, *([origin.thread_id] if origin else [])])
         self._call_names: tuple[str, ...] = ()
-        #: Whether the current line is part of the history, and whether the current answer is.
+        #: Whether the current line is part of the copied history, and whether the current answer is.
         self._is_in_history = self._is_copied = False
-        #: The current answer: its pieces, and the items that follow its calls.
+        #: The pieces of the current answer, its ID, and the results that follow its calls.
         self._pieces: list[AnswerPiece] = []
         self._answer_id = ""
-        self._after: list[ImportedResult] = []
-        #: Whether only the tokens of the current answer are known, from a count without an answer.
+        self._results: list[ImportedResult] = []
+        #: Whether only the tokens of the current answer are known.
         self._is_bare = False
-        self._asked_at: datetime | None = None
+        self._requested_at: datetime | None = None
+        #: The time of the preceding line.
         self._before: datetime | None = None
+        #: The tool name and the start time of each call.
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._requested: RequestedCalls = Counter()
+        #: The total of the last count.
         self._total: object = None
-        #: The usage of the last model call from its record, with the ID of the response.
+        #: The last `token_usage_record`: the ID of the response, and its usage.
         self._record: tuple[object, Mapping[str, Any]] = None, {}
-        #: The usage of a compaction counted by its record. Some versions also include it in the total.
+        #: The usage of a compaction that was counted by its record. Some versions also write a count for it.
         self._compaction_usage: Mapping[str, Any] = {}
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
             yield from self._end_history(line)
             if line.is_of_answer:
-                if self._after or self._is_bare:
+                if self._results or self._is_bare:
                     # Only preceding lines decide where an answer ends, so that a longer file gives the same answers.
                     yield from self._end_answer()
                 self._add(line)
                 if line.is_whole_call:
-                    self._after.append(self._result(line, *whole_output(line)))
+                    self._results.append(self._result(line, *whole_output(line)))
             elif line.kind == "token_count":
                 yield from self._count(line)
             elif line.type == "token_usage_record":
                 usage = line.payload.get("usage")
                 self._record = line.payload.get("response_id"), usage if isinstance(usage, Mapping) else {}
             elif line.type == "response_item" and line.kind in RESULTS:
-                self._after.append(
-                    self._result(line, *output_of(line.payload.get("output", line.payload.get("tools"))))
-                )
+                output = line.payload.get("output", line.payload.get("tools"))
+                self._results.append(self._result(line, *output_of(output)))
             else:
                 if line.type == "compacted":
                     yield from self._compaction(line)
@@ -200,26 +192,27 @@ class _Rollout:
             self._is_in_history = line.is_copied
 
     def _add(self, line: RolloutLine) -> None:
+        """Add an item to the current answer, or begin an answer with it."""
         if not self._pieces:
-            self._answer_id, self._asked_at, self._is_copied = line.line_id, self._before, line.is_copied
+            self._answer_id, self._requested_at, self._is_copied = line.line_id, self._before, line.is_copied
         self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
 
     def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
-        """End the answer with its usage. Codex repeats unchanged counts."""
+        """End the current answer with the usage in a token count, or add a bare answer for it."""
         info = line.payload.get("info")
         if not isinstance(info, Mapping):
             return
         total, self._total = self._total, info.get("total_token_usage")
         if total == self._total is not None:
-            return
+            return  # Codex repeats unchanged counts
         names = self._names.next(info, is_copied=line.is_copied)
         name = "last_token_usage" if isinstance(info.get("last_token_usage"), Mapping) else "total_token_usage"
         usage = info.get(name)
         if isinstance(usage, Mapping) and self._is_usable(line, usage, name):
             usage = usage if name == "last_token_usage" else _increase(usage, total)
             if self._pieces and not self._is_bare:
-                # An extra piece without parts carries the usage, so that a file that ends before it can be completed by
-                # a later import.
+                # The usage is a separate piece without parts, because a file may end before the count. A later import
+                # then adds the piece.
                 self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
                 self._call_names = names
                 yield from self._end_answer()
@@ -232,7 +225,7 @@ class _Rollout:
         self._record, self._compaction_usage = (None, {}), {}
 
     def _compaction(self, line: RolloutLine) -> Iterator[IncomingEvent]:
-        """Yield the answer with the summary, if its tokens are known."""
+        """Yield the bare answer of a compaction, with its summary, if the tokens are known."""
         response_id, usage = self._record
         if not self._is_bare and response_id is not None and response_id == line.payload.get("compaction_response_id"):
             if not self._is_usable(line, usage, "usage"):
@@ -245,19 +238,20 @@ class _Rollout:
         yield from self._end_answer()
 
     def _begin_bare(self, line: RolloutLine, usage: Mapping[str, Any]) -> None:
-        """Begin an answer of which only the tokens are known."""
+        """Begin an answer of which only the tokens are known, if there are any."""
         if (tokens := _usage(usage)).has_values():
             self._pieces, self._answer_id = [AnswerPiece(parts=[], usage=tokens, at=line.at)], line.line_id
-            self._asked_at, self._is_bare, self._is_copied = self._before, True, line.is_copied
+            self._requested_at, self._is_bare, self._is_copied = self._before, True, line.is_copied
 
     def _is_usable(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> bool:
-        """Return whether a usage counts tokens. If not, leave its line out."""
-        count = bad_count(usage)
-        if count is not None:
-            line.file.leave_out(line.refuse(f"{name}.{count} is not a number of tokens"))
-        return count is None
+        """Return whether the usage `name` of a line has only token counts. If not, leave the line out."""
+        invalid = bad_count(usage)
+        if invalid is not None:
+            line.file.leave_out(line.refuse(f"{name}.{invalid} is not a number of tokens"))
+        return invalid is None
 
     def _end_answer(self) -> Iterator[IncomingEvent]:
+        """Yield the events of the current answer, if any, and of the results that follow it."""
         if self._pieces:
             yield from ImportedAnswer(
                 run_ref=self.run_ref,
@@ -265,26 +259,23 @@ class _Rollout:
                 pieces=self._pieces,
                 model=self.model,
                 provider=PROVIDER,
-                asked_at=self._asked_at,
+                requested_at=self._requested_at,
                 requested=self._requested,
                 call_names=self._call_names,
                 is_copied=self._is_copied,
             ).events()
-        yield from (result.event() for result in self._after)
-        self._pieces, self._after, self._is_bare, self._call_names = [], [], False, ()
+        yield from (result.event() for result in self._results)
+        self._pieces, self._results, self._is_bare, self._call_names = [], [], False, ()
 
     def _parts(self, line: RolloutLine) -> list[ModelResponsePart]:
+        """Return an item of an answer as message parts. Notes the start of a call."""
         payload = line.payload
         if line.kind == "message":
             return contents.response_parts(contents.text_content(payload.get("content")))
         if line.kind == "reasoning":
             blocks = payload.get("content") or payload.get("summary")
-            texts = (
-                [block.get("text") for block in blocks if isinstance(block, Mapping)]
-                if isinstance(blocks, list)
-                else []
-            )
-            text = "\n".join(text for text in texts if isinstance(text, str))
+            objects = [block for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
+            text = "\n".join(block["text"] for block in objects if isinstance(block.get("text"), str))
             return [ThinkingPart(text)] if text else []
         call_id, name = line.call_id, identifier_or_none(line.text("name")) or line.kind
         self._calls[call_id] = (name, line.at)
@@ -306,9 +297,12 @@ class _Rollout:
         )
 
     def _other(self, line: RolloutLine) -> IncomingEvent | None:
-        """Return the event of a message of a person or the program, of an error, or of a compaction."""
-        payload: Payload
-        message: ModelMessage | None = None
+        """Return the event of a user or system message, an error or a compaction; None for any other line.
+
+        Notes the model and the title in other lines.
+        """
+        payload: ContextTrimmed | Error
+        line_id = event_id(f"line:{line.line_id}")
         if line.type == "turn_context":
             self.model = line.model or self.model
             return None
@@ -320,27 +314,21 @@ class _Rollout:
         elif line.kind in ("error", "stream_error"):
             payload = Error(error_type=line.kind, error=line.text("message"))
         elif line.type == "response_item" and line.kind == "message":
-            content = contents.user_content(line.payload.get("content"))
+            content = line.payload.get("content")
             if line.payload.get("role") == "user":
-                payload, part = MessageAdded(role="user"), UserPromptPart(content)
-                part.timestamp = line.at or part.timestamp
-                message = request(part)
-            else:
-                payload, text = MessageAdded(role="system"), contents.text_content(line.payload.get("content"))
-                prompt = SystemPromptPart(text)
-                prompt.timestamp = line.at or prompt.timestamp
-                message = request(prompt)
+                user = contents.user_content(content)
+                return user_message(self.run_ref, line_id, user, line.at, is_copied=line.is_copied)
+            part = SystemPromptPart(contents.text_content(content))
+            part.timestamp = line.at or part.timestamp
+            added, message = MessageAdded(role="system"), request(part)
+            return IncomingEvent.of(self.run_ref, added, line_id, line.at, message=message, is_copied=line.is_copied)
         else:
             return None
-        line_id = event_id(f"line:{line.line_id}")
-        return IncomingEvent(
-            self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message,
-            is_copied=line.is_copied,
-        )  # fmt: skip
+        return IncomingEvent.of(self.run_ref, payload, line_id, line.at, is_copied=line.is_copied)
 
 
 def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
-    """Return the tokens since the previous count. If any count of the total decreased, the total restarted from 0."""
+    """Return the tokens since the previous total. If any of them decreased, Codex has started to count from 0 again."""
     counts = {name: count for name, value in total.items() if (count := count_of(value)) is not None}
     known = before if isinstance(before, Mapping) else {}
     earlier = {name: count for name in counts if (count := count_of(known.get(name))) is not None}
@@ -350,6 +338,5 @@ def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> RequestUsage:
-    """Return the tokens. Codex includes cached tokens in the input, and reasoning tokens in the output."""
-    reasoning = usage.get("reasoning_output_tokens")
-    return read_usage({**usage, "reasoning_tokens": reasoning})
+    """Return a usage in the form of pydantic-ai. Like it, Codex includes cached tokens in the input tokens."""
+    return read_usage({**usage, "reasoning_tokens": usage.get("reasoning_output_tokens")})

@@ -15,18 +15,18 @@ from runs.external.importers.answer_events import identifier_or_none, time_or_no
 from runs.external.importers.base import ImportFile, ImportRefused, Record
 
 ENVELOPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-#: Calls of tools that the provider runs itself. The rollout has the end of the call in the same line.
+#: Calls of tools that the provider runs itself. Their results are in the same lines.
 _PROVIDER_CALLS = ("web_search_call", "image_generation_call")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call", *_PROVIDER_CALLS)
 RESULTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 _FAILED = ("failed", "incomplete")
-#: Prefixes of user messages that Codex itself writes.
+#: Prefixes of user messages that Codex writes itself.
 _CONTEXT = ("<", "# AGENTS.md instructions")
 _EXIT_CODE = re.compile(r"\A(?:[^\n]*\n){0,4}?Process exited with code (\d+)")
 
 
 def is_first_version(value: object) -> bool:
-    """Return whether a line is the session head of a rollout without envelopes."""
+    """Return whether a value is the head of a rollout of the first versions, which have no envelopes."""
     return isinstance(value, Mapping) and isinstance(value.get("id"), str) and "instructions" in value
 
 
@@ -58,7 +58,10 @@ def read_lines(file: ImportFile) -> Iterator[RolloutLine]:
 
 
 def _line(file: ImportFile, record: Record, *, is_old: bool, is_first: bool) -> RolloutLine:
-    """Return a record as a line. Raises `ImportRefused` for any other record."""
+    """Return the line in a record. Raises `ImportRefused` if the record is not a valid line.
+
+    `is_old`: the rollout has no envelopes. `is_first`: the record is its head.
+    """
     value, number = record.value, record.line
     if not isinstance(value, Mapping):
         raise file.refuse("not a JSON object", line=number)
@@ -91,8 +94,9 @@ class RolloutLine:
         #: Identical in all versions of the file.
         self.line_id = line_id or pointer
         self.at = time_or_none(time)
-        #: Whether the line belongs to the history of another rollout.
+        #: Whether the line is part of the history that was copied from another rollout.
         self.is_copied = False
+        #: The type of the item or event in the line; empty for lines without one.
         self.kind = str(payload.get("type", "")) if type_ in ("response_item", "event_msg") else ""
 
     def refuse(self, detail: str) -> ImportRefused:
@@ -104,16 +108,17 @@ class RolloutLine:
             _ = self.call_id
 
     def text(self, name: str) -> str:
-        value = self.payload.get(name)
-        return value if isinstance(value, str) else ""
+        """Return a text of the payload; empty for other values."""
+        return contents.text_or_empty(self.payload.get(name))
 
     @property
     def model(self) -> str:
-        """Return the model of a `turn_context`."""
+        """Return the model that a `turn_context` names; empty for other lines."""
         return identifier_or_none(self.text("model")) or "" if self.type == "turn_context" else ""
 
     @property
     def call_id(self) -> str:
+        """Return the call ID of a call or a result. Raises `ImportRefused` if it has none."""
         call_id = identifier_or_none(self.payload.get("call_id") or self.payload.get("id"))
         if call_id is None and self.kind in _PROVIDER_CALLS:
             return f"line-{self.line_id}"
@@ -123,7 +128,7 @@ class RolloutLine:
 
     @property
     def is_whole_call(self) -> bool:
-        """Return whether the line is a call that the provider executed, so that its end is known."""
+        """Return whether the line has a call of a provider's tool, with its result."""
         return self.type == "response_item" and self.kind in _PROVIDER_CALLS
 
     @property
@@ -138,12 +143,13 @@ class RolloutLine:
 
     @property
     def is_of_answer(self) -> bool:
+        """Return whether the line is an item of an answer: a text, reasoning or a call."""
         is_text = self.kind == "message" and self.payload.get("role") == "assistant"
         return self.type == "response_item" and (is_text or self.kind in ("reasoning", *_CALLS))
 
 
 def whole_output(line: RolloutLine) -> tuple[Any, bool]:
-    """Return the recorded output of a provider's tool, and whether it failed."""
+    """Return the output of a provider's tool, and whether the call failed. Only images are in the rollout."""
     has_failed = line.payload.get("status") in _FAILED
     image = line.payload.get("result")
     if line.kind == "image_generation_call" and isinstance(image, str) and image:
@@ -153,7 +159,7 @@ def whole_output(line: RolloutLine) -> tuple[Any, bool]:
 
 
 def output_of(value: object) -> tuple[Any, bool]:
-    """Return the output of a call, and whether it failed, by its exit code or `success`."""
+    """Return the output of a call, and whether it failed, according to its exit code or `success`."""
     if isinstance(value, Mapping):
         return contents.user_content(value.get("content", value)), value.get("success") is False
     if isinstance(value, str):
@@ -163,9 +169,9 @@ def output_of(value: object) -> tuple[Any, bool]:
 
 
 def _exit_code(text: str) -> int | None:
-    found = _EXIT_CODE.match(text)
-    if found:
-        return int(found[1][:9])
+    """Return the exit code in an output: in its first lines or, if it is JSON, in its metadata."""
+    if match := _EXIT_CODE.match(text):
+        return int(match[1][:9])
     try:
         document = json.loads(text) if text.startswith("{") else None
     except (ValueError, RecursionError):

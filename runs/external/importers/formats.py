@@ -15,18 +15,19 @@ from runs.external.importers.codex import CodexImporter
 from runs.external.importers.gemini_cli import GeminiCliImporter
 from runs.external.importers.inspect_log import InspectLogImporter
 from runs.external.importers.langfuse_export import LangfuseImporter
-from runs.external.importers.mini_swe_agent import MiniSweAgentImporter
 from runs.external.importers.openai_chat import OpenAIChatImporter
+from runs.external.importers.opencode import OpencodeImporter
 from runs.external.importers.openhands import OpenHandsImporter
-from runs.external.importers.swe_agent import SweAgentImporter
+from runs.external.importers.swe_agent import MiniSweAgentImporter, SweAgentImporter
 
 #: Required members of an added importer.
 MEMBERS = ("name", "title", "detect", "read")
-#: In order of detection: the easily recognised formats come first.
+#: In the order in which they are tried: formats that are recognised with certainty come first.
 BUILTIN: tuple[Importer, ...] = (
     ClaudeCodeImporter(),
     CodexImporter(),
     GeminiCliImporter(),
+    OpencodeImporter(),
     ClaudeAgentSdkImporter(),
     AtifImporter(),
     InspectLogImporter(),
@@ -47,7 +48,7 @@ class ImporterCatalogue(Catalogue[Importer]):
     may_replace = True
 
     def candidates(self, extension: Extension, value: object) -> Iterable[object]:
-        """Return the object of an entry point, or the public classes of a module that are importers."""
+        """Return the object that an entry point names, or the public importer classes of a module."""
         if not isinstance(value, ModuleType):
             return [value]
         built_in = set(map(type, BUILTIN))  # a module may import a built-in class to extend it
@@ -89,7 +90,7 @@ def find(file: ImportFile, name: str = "") -> Importer:
 
 
 def _why_unreadable(file: ImportFile) -> str:
-    """Return the reason why a file of unknown format cannot be parsed as JSON."""
+    """Return why a file cannot be parsed as JSON, as the end of a message; empty if it can."""
     if not file.beginning(SAMPLE).strip():
         return "; the file is empty"
     if file.first_lines():

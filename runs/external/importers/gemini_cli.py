@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import PurePath, PureWindowsPath
 from typing import Any
 
-from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, UserPromptPart
+from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart
 from pydantic_ai.usage import RequestUsage
 
 from runs.external import contents
-from runs.external.event_input import IncomingEvent
+from runs.external.event_input import IncomingEvent, is_identifier
+from runs.external.foreign_payloads import count_of
 from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
@@ -25,14 +25,18 @@ from runs.external.importers.answer_events import (
     event_id,
     identifier_or_none,
     time_or_none,
+    user_message,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport
-from runs.external.importers.reading.gemini_chat import Chat, ChatPlace, read_chat
-from runs.external.importers.reading.gemini_checkpoint import AGENT, is_checkpoint, read_checkpoint
-from runs.external.reported_usage import count_of
-from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
-from runs.providers.messages import request
-from timeline.events.message import MessageAdded
+from runs.external.importers.base import (
+    ImportedRun,
+    ImportFile,
+    ImportRefused,
+    Item,
+    NothingToImport,
+    folder_labels,
+)
+from runs.external.importers.gemini_chats import AGENT, Chat, ChatPlace, is_checkpoint, read_chat, read_checkpoint
+from runs.lifecycle.title_limits import MAX_TITLE
 from timeline.events.notice import Error
 
 PROVIDER = "google"
@@ -40,8 +44,6 @@ _FAILED = ("error", "cancelled")
 
 
 class GeminiCliImporter:
-    """Chats of Gemini CLI."""
-
     name = "gemini-cli"
     title = "Gemini CLI chat (JSONL, or JSON of older versions and of /chat save)"
 
@@ -81,20 +83,18 @@ def _is_about_chat(line: object) -> bool:
 
 
 def _head(file: ImportFile, chat: Chat) -> ImportedRun:
-    session_id = chat.about.get("sessionId")
-    if not (isinstance(session_id, str) and 1 <= len(session_id) <= 128 and session_id.isprintable()):
+    session_id = chat.fields.get("sessionId")
+    if not is_identifier(session_id):
         raise file.refuse("not a session ID of 1 to 128 characters", pointer="/sessionId")
-    summary, folders = chat.about.get("summary"), chat.about.get("directories")
-    folder = folders[0] if isinstance(folders, list) and folders and isinstance(folders[0], str) else ""
-    name = PureWindowsPath(folder).name if "\\" in folder else PurePath(folder).name
+    folders = chat.fields.get("directories")
     return ImportedRun(
         run_ref=f"gemini-cli:{session_id}",
         agent=AGENT,
         model=chat.model,
-        title=summary.strip()[:MAX_TITLE] if isinstance(summary, str) else "",
+        title=contents.text_or_empty(chat.fields.get("summary")).strip()[:MAX_TITLE],
         session_id=session_id,
-        created_at=time_or_none(chat.about.get("startTime")),
-        labels=[f"folder:{name}"[:MAX_LABEL]] if name else [],
+        created_at=time_or_none(chat.fields.get("startTime")),
+        labels=folder_labels(contents.text_or_empty(folders[0]) if isinstance(folders, list) and folders else ""),
     )
 
 
@@ -106,28 +106,23 @@ class _ChatMessage:
         self.message_id = self.data["id"] if isinstance(self.data.get("id"), str) and self.data["id"] else index
         self.at = time_or_none(self.data.get("timestamp"))
 
-    def events(self, asked_at: datetime | None) -> Iterator[IncomingEvent]:
+    def events(self, requested_at: datetime | None) -> Iterator[IncomingEvent]:
         line_id = event_id(f"line:{self.message_id}")
         match self.data.get("type"):
             case "gemini":
-                yield from self._answer(asked_at)
+                yield from self._answer(requested_at)
             case "user":
-                part = UserPromptPart(contents.user_content(self.data.get("content")))
-                part.timestamp = self.at or part.timestamp
-                added = MessageAdded(role="user")
-                yield IncomingEvent(
-                    self.run_ref, added.event_type, added, event_id=line_id, ts=self.at, message=request(part)
-                )
+                yield user_message(self.run_ref, line_id, contents.user_content(self.data.get("content")), self.at)
             case "error":
                 error = Error(error_type="error", error=contents.text_content(self.data.get("content")))
-                yield IncomingEvent(self.run_ref, error.event_type, error, event_id=line_id, ts=self.at)
+                yield IncomingEvent.of(self.run_ref, error, line_id, self.at)
             case str():
-                # Notes of the program itself, such as "info".
-                return
+                return  # a note of the program, such as "info"
             case _:
                 raise self.place.refuse("not the type of a message", "/type")
 
-    def _answer(self, asked_at: datetime | None) -> Iterator[IncomingEvent]:
+    def _answer(self, requested_at: datetime | None) -> Iterator[IncomingEvent]:
+        """Yield the events of an answer, and the ends of its calls that have ended."""
         calls = self._objects("toolCalls")
         parts: list[ModelResponsePart] = [
             ThinkingPart("\n".join(str(thought[name]) for name in ("subject", "description") if thought.get(name)))
@@ -140,16 +135,15 @@ class _ChatMessage:
                 raise self.place.refuse("not a call ID", f"/toolCalls/{index}/id")
             if identifier_or_none(call.get("name")) is None:
                 raise self.place.refuse("not the name of a tool", f"/toolCalls/{index}/name")
-        model = self.data.get("model")
         yield from ImportedAnswer(
             run_ref=self.run_ref,
             answer_id=self.message_id,
             id_suffix=":calls",
             pieces=[AnswerPiece(parts=parts, at=self.at), *map(self._piece, calls)],
             late_usage=self._usage(),
-            model=identifier_or_none(model) or "",
+            model=identifier_or_none(self.data.get("model")) or "",
             provider=PROVIDER,
-            asked_at=asked_at,
+            requested_at=requested_at,
             requested=self.requested,
         ).events()
         for call in calls:
@@ -157,7 +151,7 @@ class _ChatMessage:
                 yield self._result(call)
 
     def _piece(self, call: Mapping[str, Any]) -> AnswerPiece:
-        """Return a call. The answer gets it when its tool has ended, although it was requested with the answer."""
+        """Return the piece of an answer with a call. Gemini CLI adds it to the file only when its tool has ended."""
         return AnswerPiece(parts=[contents.call_part(call["id"], call["name"], call.get("args"))], at=self.at)
 
     def _result(self, call: Mapping[str, Any]) -> IncomingEvent:
@@ -175,7 +169,11 @@ class _ChatMessage:
         ).event()
 
     def _usage(self) -> RequestUsage | None:
-        """Return the tokens. Gemini CLI includes cached tokens in the input, and excludes thoughts from the output."""
+        """Return the usage of this message; None without one.
+
+        Gemini CLI counts cached tokens as input. It counts the tokens of tool prompts (`tool`) separately from the
+        input, and thoughts separately from the output.
+        """
         tokens = self.data.get("tokens")
         if not isinstance(tokens, Mapping):
             return None
@@ -191,6 +189,7 @@ class _ChatMessage:
         )
 
     def _objects(self, name: str) -> list[Mapping[str, Any]]:
+        """Return a field that is a list of objects; empty without it. Raises `ImportRefused` for other values."""
         values = self.data.get(name)
         values = [] if values is None else values
         if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):
@@ -199,7 +198,7 @@ class _ChatMessage:
 
 
 def _output(call: Mapping[str, Any]) -> Any:
-    """Return the output of a call: the text of its function responses, or their JSON."""
+    """Return the output of a call: the texts of its function responses, or their JSON."""
     responses = call.get("result")
     items: list[Any] = []
     for response in responses if isinstance(responses, list) else [responses]:

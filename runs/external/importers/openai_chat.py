@@ -1,8 +1,8 @@
 """Conversations in the format of OpenAI's APIs: a list of messages, or records with one list each.
 
-Messages are in the form of Chat Completions, also with the blocks of Anthropic's API, or items of the Responses API. A
-record has its messages under `messages` or (tau-bench) `traj`. A file is one list, a list of records, one record, or a
-record on each line.
+Messages have the form of Chat Completions, possibly with the blocks of Anthropic's API, or are items of the Responses
+API. A record has its messages under `messages` or (tau-bench) `traj`. A file is one list, a list of records, one
+record, or a record on each line.
 """
 
 from __future__ import annotations
@@ -11,34 +11,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_messages
-from runs.external.importers.reading.conversation import (
-    NO_FACTS,
-    AnswerFacts,
-    ChatMessage,
-    ImportedConversation,
-    check_calls,
-)
-from runs.external.importers.reading.json_place import JsonPlace, looks_like, read_documents
-from runs.external.importers.reading.observed_messages import (
+from runs.external.importers.chat_messages import is_chat_message, read_chat_messages
+from runs.external.importers.conversation import NO_FACTS, AnswerFacts, ChatMessage, ImportedConversation
+from runs.external.importers.json_place import JsonPlace, looks_like, read_documents
+from runs.external.importers.observed_messages import (
     answer_of_items,
+    finish_reason_in,
     is_answer_item,
     is_response_item,
     item_messages,
 )
+from runs.external.importers.swe_agent import MINI_MARKER
 from runs.statuses import RunStatus
 
 #: Fields of a record that can hold its messages.
 _LISTS = ("messages", "traj")
-#: Fields that name a record. Other files may use the same names, so they do not identify the run.
+#: Fields that become labels. They do not identify the run, because other files may have the same values.
 _LABELS = ("id", "task_id", "trial")
-#: A string that messages of mini-swe-agent, which is another format, tell the model to print.
-_OTHER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class OpenAIChatImporter:
-    """The importer of chat messages."""
-
     name = "openai-chat"
     title = "lists of messages as OpenAI's Chat Completions API has them, such as tau-bench results"
 
@@ -52,6 +44,7 @@ class OpenAIChatImporter:
 
 
 def _is_chat(value: Any) -> bool:
+    """Return whether a value is a list of messages, or has one; False for the formats of other importers."""
     if isinstance(value, list) and value and not (is_chat_message(value[0]) or is_response_item(value[0])):
         value = value[0]
     if isinstance(value, dict):
@@ -62,7 +55,7 @@ def _is_chat(value: Any) -> bool:
         isinstance(value, list)
         and bool(value)
         and (is_chat_message(value[0]) or is_response_item(value[0]))
-        and not any(_OTHER in str(message.get("content")) for message in value[:3] if isinstance(message, dict))
+        and not any(MINI_MARKER in str(message.get("content")) for message in value[:3] if isinstance(message, dict))
     )
 
 
@@ -76,6 +69,7 @@ def _read_document(place: JsonPlace) -> Iterator[Item]:
 
 
 def _read_record(record: JsonPlace) -> Iterator[Item]:
+    """Yield the run of a list of messages, or of a record with such a list."""
     messages = record
     if not isinstance(record.value, list):
         messages = next((record.at(name) for name in _LISTS if name in record.members()), record.at("messages"))
@@ -93,12 +87,12 @@ def _read_record(record: JsonPlace) -> Iterator[Item]:
     yield head
     conversation = ImportedConversation(head.run_ref)
     for place, message in _messages(messages):
-        check_calls(message, conversation, place)
         facts = NO_FACTS
         if message.role == "assistant":
             own = place.at("model").label() or model
-            facts = AnswerFacts(model=own, usage=place.at("usage").members(), cost=place.at("cost").value)
-        yield from conversation.add(message, facts)
+            usage, cost = place.at("usage").members(), place.at("cost").value
+            facts = AnswerFacts(model=own, usage=usage, cost=cost, finish_reason=finish_reason_in(place))
+        yield from conversation.add_checked(message, place, facts)
     yield from conversation.close()
 
 
@@ -112,8 +106,14 @@ def _messages(places: JsonPlace) -> Iterator[tuple[JsonPlace, ChatMessage]]:
         if answer:
             yield answer[0], answer_of_items(answer)
             answer = []
-        messages = item_messages(place) if is_response_item(place.value) else read_chat_messages(place)
+        messages = item_messages(place) if _is_item(place.value) else read_chat_messages(place)
         for message in messages:
             yield place, message
     if answer:
         yield answer[0], answer_of_items(answer)
+
+
+def _is_item(value: Any) -> bool:
+    """Return whether a value is an item of the Responses API, also of a type that is not known."""
+    is_of_unknown_type = isinstance(value, dict) and isinstance(value.get("type"), str) and "role" not in value
+    return is_of_unknown_type or is_response_item(value)

@@ -1,24 +1,25 @@
 """Events of OpenHands: a list of actions and observations, alone or as the `history` of a result line.
 
-An action of the agent is an answer with a call, and the resulting observation is the result. Newer versions also keep
-the provider's response with the action. It is then the exact answer; several actions can share one response.
+An action of the agent becomes an answer with a call, and the observation that follows becomes its result. Newer
+versions write the provider's response with an action. It is then the exact answer; several actions can share one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runs.external import contents
+from runs.external.importers import openhands_v1
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport
-from runs.external.importers.reading import openhands_v1
-from runs.external.importers.reading.chat_messages import read_chat_message
-from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
-from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like, read_documents
+from runs.external.importers.chat_messages import read_chat_message
+from runs.external.importers.conversation import AnswerFacts, ChatMessage, ImportedConversation
+from runs.external.importers.json_place import JsonPlace, documents, looks_like, read_documents
+from runs.external.importers.observed_messages import finish_reason_in
 from runs.statuses import RunStatus
 
-#: Events about OpenHands itself.
+#: Actions and observations about OpenHands itself, which are not imported.
 _INTERNAL = frozenset({"null", "change_agent_state", "agent_state_changed", "recall", "condensation", "loadprompt"})
 #: Fields of a document that can hold its events.
 _LISTS = ("history", "trajectory", "events")
@@ -31,8 +32,6 @@ _NO_ARGUMENTS = frozenset(
 
 
 class OpenHandsImporter:
-    """The importer of OpenHands."""
-
     name = "openhands"
     title = "events of OpenHands, and its result lines (output.jsonl)"
 
@@ -88,14 +87,12 @@ def _flat(events: Any) -> list[Any]:
 
 
 def _events_of(place: JsonPlace) -> list[JsonPlace]:
-    found = []
-    for event in place.items():
-        found += list(event.items()) if isinstance(event.value, list) else [event]
-    return found
+    """Return the events of a history, as `_flat`, with their places."""
+    return [one for event in place.items() for one in (event.items() if isinstance(event.value, list) else [event])]
 
 
 def _read_run(place: JsonPlace, events: Sequence[JsonPlace] | None = None) -> Iterator[Item]:
-    """Yield a run. `events`: the places of its events, if each is on a separate line."""
+    """Yield the run of a document. `events`: the places of its events, if each is on a separate line."""
     is_list = isinstance(place.value, list)
     name = "history" if is_list else next((name for name in _LISTS if name in place.members()), "history")
     events = events or _events_of(place if is_list else place.at(name))
@@ -135,10 +132,10 @@ def _read_run(place: JsonPlace, events: Sequence[JsonPlace] | None = None) -> It
 
 
 def _model(place: JsonPlace) -> str:
-    """Return the model of a result line's metadata."""
-    for path in (("metadata", "llm_config", "model"), ("metadata", "llm", "model")):
+    """Return the model in the metadata of a result line; empty without one."""
+    for config_name in ("llm_config", "llm"):
         value: Any = place.value
-        for name in path:
+        for name in ("metadata", config_name, "model"):
             value = value.get(name) if isinstance(value, dict) else None
         if isinstance(value, str) and value.isprintable():
             return value
@@ -146,12 +143,12 @@ def _model(place: JsonPlace) -> str:
 
 
 def _is_turn(event: JsonPlace) -> bool:
-    """Return whether an event without a provider's response is a separate answer."""
+    """Return whether an event is an action, for which `metrics.costs` has a cost."""
     return event.at("action").value not in (None, "message", "system", *_INTERNAL)
 
 
 def _costs(place: JsonPlace) -> list[Any]:
-    """Return the cost of each model call: a number, or an object in newer versions."""
+    """Return the cost of each model call. In newer versions, each cost is an object."""
     return [item.at("cost").value if isinstance(item.value, dict) else item.value for item in place.items()]
 
 
@@ -160,10 +157,13 @@ class _Reader:
     """Reads the events of a run in order."""
 
     conversation: ImportedConversation
+    #: The costs of the answers, in order; empty if they are unknown.
     costs: Sequence[Any]
-    #: The call of each action, by the ID of its event.
+    #: The call ID of each action, by the ID of its event.
     calls: dict[str, str] = field(default_factory=dict)
+    #: The number of answers so far.
     answers: int = 0
+    #: The IDs of the responses that were read.
     responses: set[str] = field(default_factory=set)
     has_messages: bool = False
 
@@ -187,6 +187,7 @@ class _Reader:
         yield from self._action(event, action, arguments, AnswerFacts(at=at, cost=self._next_cost()))
 
     def _role(self, event: JsonPlace, action: str) -> Any:
+        """Return the role of a message. Without a sender, the first message is the user's, any other the agent's."""
         is_first, self.has_messages = not self.has_messages, True
         source = event.at("source").value or ("user" if is_first else "agent")
         return "system" if action == "system" else "assistant" if source == "agent" else "user"
@@ -196,6 +197,7 @@ class _Reader:
         return self.costs[self.answers - 1] if self.costs else None
 
     def _action(self, event: JsonPlace, action: str, arguments: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
+        """Yield the answer of an action, and the start of its call."""
         metadata = event.at("tool_call_metadata")
         thought = arguments.at("thought").text()
         if metadata.at("model_response").value is not None:
@@ -206,8 +208,8 @@ class _Reader:
             return
         else:
             call_id = metadata.at("tool_call_id").text() or f"event-{'-'.join(map(str, event.path[-2:]))}"
-            given = {name: value for name, value in arguments.members().items() if name not in _NO_ARGUMENTS}
-            call = contents.call_part(call_id, action, given)
+            values = {name: value for name, value in arguments.members().items() if name not in _NO_ARGUMENTS}
+            call = contents.call_part(call_id, action, values)
             yield from self.conversation.add(ChatMessage(role="assistant", content=thought, calls=[call]), facts)
         self.calls[str(event.at("id").value)] = call_id
         if action == "finish" and call_id in self.conversation.open_calls:
@@ -215,7 +217,7 @@ class _Reader:
             yield from self.conversation.add(ChatMessage(role="tool", content="", call_ids=[call_id]), facts)
 
     def _response(self, response: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
-        """Yield the answer of a provider's response, unless another action already had it."""
+        """Yield the answer in a provider's response, unless an earlier action had the same response."""
         response_id = response.at("id").text(None)
         choice = next(response.at("choices").items(), None)
         if choice is None:
@@ -224,21 +226,20 @@ class _Reader:
             return
         self.responses.add(response_id)
         message = read_chat_message(choice.at("message"))
-        check_calls(message, self.conversation, choice.at("message"))
-        known = AnswerFacts(
-            model=response.at("model").label(), usage=response.at("usage").members(), cost=facts.cost, at=facts.at
-        )
-        yield from self.conversation.add(message, known)
+        model, usage = response.at("model").label(), response.at("usage").members()
+        facts = replace(facts, model=model, usage=usage, finish_reason=finish_reason_in(response))
+        yield from self.conversation.add_checked(message, choice.at("message"), facts)
 
     def _observation(self, event: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
+        """Yield the result of a call: of the call that the observation names, or else of the newest open call."""
         kind = event.at("observation").text()
         if kind in _INTERNAL:
             return
         content = event.at("content").text()
         has_failed = kind == "error"
-        named = event.at("tool_call_metadata", "tool_call_id").text() or self.calls.get(str(event.at("cause").value))
         open_calls = self.conversation.open_calls
-        call_id = named or next(reversed(open_calls), None)
+        call_id = event.at("tool_call_metadata", "tool_call_id").text() or self.calls.get(str(event.at("cause").value))
+        call_id = call_id or next(reversed(open_calls), None)
         if call_id in open_calls:
             result = ChatMessage(role="tool", content=content, call_ids=[call_id], has_failed=has_failed)
             yield from self.conversation.add(result, facts)

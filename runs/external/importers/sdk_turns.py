@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from runs.external.event_input import IncomingEvent
+from runs.external.foreign_payloads import read_cost
 from runs.external.importers.answer_events import event_id, identifier_or_none
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
-from runs.external.reported_usage import read_cost
 from runs.statuses import WaitReason
 from timeline.events import EventType, Payload
 from timeline.events.notice import Error
@@ -25,24 +25,25 @@ class SdkTurns(ClaudeConversation):
         lines: Sequence[ConversationLine],
         usages: Mapping[str, Mapping[str, Any]],
         *,
-        may_go_on: bool,
+        may_continue: bool,
     ) -> None:
-        """Create it. `may_go_on`: the last result does not end the session."""
+        """Create a conversation. `may_continue`: the last result does not end the session."""
         super().__init__(run_ref, lines, usages)
         self._results = [line for line in lines if line.kind == "result"]
         self._costs = _total_costs(self._results)
         others = [line for line in lines if line.kind in (*MESSAGES, "result")]
-        ends = not may_go_on and bool(others) and others[-1].kind == "result"
+        ends = not may_continue and bool(others) and others[-1].kind == "result"
+        #: The result that ends the session, if any.
         self._last = others[-1] if ends else None
 
     def events(self) -> Iterator[IncomingEvent]:
         """Yield the events of all turns, without the end of the session."""
-        waits = False
+        is_waiting = False
         for event in super().events():
-            if waits and event.type != EventType.RUN_WAITING:
+            if is_waiting and event.type != EventType.RUN_WAITING:
                 phase = RunPhase(status="running", reason="continued")
                 yield self._event(phase, f"continued:{event.event_id}", event)
-            waits = event.type == EventType.RUN_WAITING
+            is_waiting = event.type == EventType.RUN_WAITING
             yield event
 
     def end(self) -> Iterator[IncomingEvent]:
@@ -51,7 +52,7 @@ class SdkTurns(ClaudeConversation):
         if line is None:
             return
         text, usage, cost = _text(line), line.data.get("usage"), self._costs[line.line_id]
-        # The usage covers one turn only.
+        # The result has only the usage of the last turn.
         totals = dict(usage) if isinstance(usage, Mapping) and len(self._results) == 1 else None
         payload: Payload
         if _has_failed(line):
@@ -78,22 +79,22 @@ class SdkTurns(ClaudeConversation):
 
     def _event(self, payload: Payload, name: str, source: ConversationLine | IncomingEvent) -> IncomingEvent:
         at = source.at if isinstance(source, ConversationLine) else source.ts
-        return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=event_id(name), ts=at)
+        return IncomingEvent.of(self.run_ref, payload, event_id(name), at)
 
 
 def _total_costs(results: Sequence[ConversationLine]) -> dict[str, str | None]:
     """Return the session's cost in US dollars up to each result, by the ID of the result's line.
 
-    A program reports its cost since it started. If the cost decreases, the program was restarted.
+    Each result has the cost since the program started. If the cost decreases, the program was restarted.
     """
     costs: dict[str, str | None] = {}
-    earlier, last = Decimal(0), Decimal(0)
+    before_restart, last = Decimal(0), Decimal(0)
     for line in results:
         cost = read_cost(line.data.get("total_cost_usd"))
         if cost is not None:
-            earlier += last if cost < last else 0
+            before_restart += last if cost < last else 0
             last = cost
-        costs[line.line_id] = None if cost is None else f"{earlier + cost:f}"
+        costs[line.line_id] = None if cost is None else f"{before_restart + cost:f}"
     return costs
 
 

@@ -1,7 +1,8 @@
-"""The attribute names of spans by meaning: three generations of the GenAI conventions, and other vocabularies.
+"""The attribute names of spans by meaning: of three generations of the GenAI conventions, and of other vocabularies.
 
-In each list, the first attribute that is present is used. The other vocabularies are OpenInference (`llm.`,
-`openinference.`), Langfuse (`langfuse.`), Vercel's AI SDK (`ai.`) and OpenLLMetry (`traceloop.`).
+In each list, the first attribute that a span has is used. The other vocabularies are OpenInference (`llm.`,
+`openinference.`), Langfuse (`langfuse.`), Vercel's AI SDK (`ai.`), OpenLLMetry (`traceloop.`), LangSmith
+(`langsmith.`), the client library of Anthropic (`anthropic.`), and version 1 of Google's ADK (`gcp.vertex.agent.`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+#: The kinds of spans, by the work that they report.
 AGENT, MODEL_CALL, TOOL_CALL, EMBEDDING, OTHER = "agent", "model", "tool", "embedding", "other"
+#: An agent hands its conversation to another one.
+HANDOFF = "handoff"
 
 
 def _others(*values: str) -> dict[str, str]:
-    """Return a mapping for kinds of work that do not belong to a conversation."""
+    """Return entries for values that name work outside of the conversation."""
     return dict.fromkeys(values, OTHER)
 
 
-#: The attributes that name the kind of a span, and the meaning of their known values. Other values are ignored.
+#: The attributes that name the work of a span, and the kinds for their known values.
 KINDS: Mapping[str, Mapping[str, str]] = {
     "langfuse.observation.type": {
         "agent": AGENT,
@@ -40,6 +44,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "generate_content": MODEL_CALL,
         "embeddings": EMBEDDING,
         "execute_tool": TOOL_CALL,
+        "handoff": HANDOFF,
         **_others("create_agent", "invoke_workflow", "plan", "retrieval"),
     },
     "ai.operationId": {
@@ -50,21 +55,16 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "ai.embed.doEmbed": EMBEDDING,
         "ai.embedMany.doEmbed": EMBEDDING,
         "ai.toolCall": TOOL_CALL,
-        # They enclose the calls.
+        # These spans enclose the calls.
         **_others(
             "ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.embed", "ai.embedMany"
         ),
     },
-    "traceloop.span.kind": {"agent": AGENT, "tool": TOOL_CALL, **_others("workflow", "task")},
-    "llm.request.type": {
-        "chat": MODEL_CALL,
-        "completion": MODEL_CALL,
-        "embedding": EMBEDDING,
-        "rerank": OTHER,
-    },
+    "traceloop.span.kind": {"agent": AGENT, "tool": TOOL_CALL, "handoff": HANDOFF, **_others("workflow", "task")},
+    "llm.request.type": {"chat": MODEL_CALL, "completion": MODEL_CALL, "embedding": EMBEDDING, "rerank": OTHER},
 }
-#: Meanings of suffixes of these attributes' unknown values. LiteLLM uses `acompletion`, `anthropic_messages`,
-#: `aresponses`, `aembedding` and `amoderation`. The first match is used.
+#: The kinds for suffixes of unknown values of these attributes; the first match is used. For example, LiteLLM has
+#: `acompletion`, `anthropic_messages`, `aresponses`, `aembedding` and `amoderation`.
 ENDINGS: Mapping[str, Sequence[str]] = {
     EMBEDDING: ("embed", "embedding", "embeddings"),
     OTHER: ("moderation", "rerank", "transcription", "speech", "image_generation", "image_edit", "image_variation"),
@@ -73,7 +73,7 @@ ENDINGS: Mapping[str, Sequence[str]] = {
         *("chat", "converse", "converse_stream", ".doGenerate", ".doStream"),
     ),
 }
-#: Attributes that occur only on spans of one kind. They are used if a span does not name its kind.
+#: Attributes that only spans of one kind have. They decide if a span does not name its work.
 SIGNS: Mapping[str, Sequence[str]] = {
     TOOL_CALL: ("gen_ai.tool.name", "tool.name", "ai.toolCall.name"),
     MODEL_CALL: ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
@@ -83,33 +83,42 @@ MODEL = (
     *("gen_ai.response.model", "llm.response.model_name", "llm.model_name", "langfuse.observation.model.name"),
     *("ai.response.model", "gen_ai.request.model", "llm.request.model_name", "ai.model.id", "model_name"),
 )
-AGENT_NAME = ("gen_ai.agent.name", "agent.name", "agent_name", "traceloop.entity.name", "gen_ai.agent.id")
+AGENT_NAME = (
+    *("gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id", "langsmith.metadata.lc_agent_name"),
+    *("traceloop.entity.name", "gen_ai.agent.id"),
+)
+#: The name of the agent, on the spans of its model and tool calls.
+AGENT_OF_CALL = ("gen_ai.agent.name", "langsmith.metadata.lc_agent_name", "agent_name", "traceloop.workflow.name")
 TOOL_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_call.function.name", "traceloop.entity.name")
 CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")
 ARGUMENTS = (
     *("gen_ai.tool.call.arguments", "tool_call.function.arguments", "ai.toolCall.args", "tool.parameters"),
-    *("tool_arguments", "langfuse.observation.input", "input.value", "traceloop.entity.input"),
+    *("tool_arguments", "langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.prompt"),
+    "gcp.vertex.agent.tool_call_args",
 )
 RESULT = (
     *("gen_ai.tool.call.result", "ai.toolCall.result", "tool_response", "langfuse.observation.output"),
-    *("output.value", "traceloop.entity.output"),
+    *("output.value", "traceloop.entity.output", "gen_ai.completion", "gcp.vertex.agent.tool_response"),
 )
 SESSION = (
     *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "ai.telemetry.metadata.sessionId"),
     "traceloop.association.properties.session_id",
 )
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id")
+FINISH_REASON = (
+    *("gen_ai.response.finish_reasons", "ai.response.finishReason", "llm.response.finish_reason"),
+    *("llm.response.stop_reason", "gen_ai.completion.0.finish_reason", "llm.finish_reason", "ai.finishReason"),
+)
 TITLE = ("langfuse.trace.name",)
 PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
-#: Metadata of the provider's own answer in the AI SDK, as JSON.
-PROVIDER_METADATA = "ai.response.providerMetadata"
 INPUT = (
     *("gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt"),
-    *("input.value", "ai.prompt", "traceloop.entity.input"),
+    *("input.value", "ai.prompt", "traceloop.entity.input", "gcp.vertex.agent.llm_request"),
 )
 OUTPUT = (
     *("gen_ai.output.messages", "langfuse.observation.output", "gen_ai.completion"),
     *("output.value", "ai.response.object", "final_result", "traceloop.entity.output"),
+    "gcp.vertex.agent.llm_response",
 )
 INSTRUCTIONS = ("gen_ai.system_instructions",)
 COST = ("gen_ai.usage.cost", "llm.cost.total", "operation.cost", "gen_ai.usage.total_cost")
@@ -141,6 +150,7 @@ USAGE: Mapping[str, Sequence[str]] = {
     ),
     "cache_write_1h_tokens": (
         *("gen_ai.usage.details.ephemeral_1h_input_tokens", "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens"),
+        "anthropic.usage.cache_creation.ephemeral_1h_input_tokens",
     ),
     #: Input tokens that were neither read from a cache nor written to it.
     "uncached_tokens": ("ai.usage.inputTokenDetails.noCacheTokens",),
@@ -156,26 +166,39 @@ USAGE: Mapping[str, Sequence[str]] = {
 TIERS: Mapping[str, Sequence[str]] = {
     "service_tier": (
         *("openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier"),
-        *("openai.request.service_tier", "gen_ai.openai.request.service_tier", "gen_ai.request.service_tier"),
+        *("anthropic.response.service_tier", "openai.request.service_tier", "gen_ai.openai.request.service_tier"),
+        *("gen_ai.request.service_tier", "anthropic.request.service_tier"),
     ),
     "speed": ("gen_ai.response.speed", "gen_ai.request.speed"),
     "inference_geo": ("gen_ai.response.inference_geo", "gen_ai.request.inference_geo"),
 }
-#: Fields of the answer in Vercel's AI SDK, under the provider's own names.
+#: The provider's own fields of the answer in Vercel's AI SDK, as JSON.
 PROVIDER_METADATA = "ai.response.providerMetadata"
+#: The provider's own usage, as JSON: of Logfire, and in LangChain's names, of LangSmith.
+OWN_USAGE = ("gen_ai.usage.raw", "langsmith.metadata.usage_metadata")
+#: Attributes with the provider's whole response, as JSON: of OpenInference, and of LangSmith.
+RESPONSE = ("output.value", "gen_ai.completion")
+#: Names of tools that are no tools: Google's ADK reports the joined results of parallel calls as a call.
+NO_TOOLS = ("(merged tools)",)
+#: The agents of a handoff: of OpenInference, and of Logfire and OpenLLMetry.
+HANDOFF_FROM = ("from_agent", "gen_ai.handoff.from_agent", "input.value")
+HANDOFF_TO = ("to_agent", "gen_ai.handoff.to_agent", "output.value")
 LANGFUSE_USAGE, LANGFUSE_COST = "langfuse.observation.usage_details", "langfuse.observation.cost_details"
 LANGFUSE_LEVEL, LANGFUSE_STATUS = "langfuse.observation.level", "langfuse.observation.status_message"
-#: Our own attribute: see runs/telemetry/traces/otlp_encoding.py.
+#: Our own attribute: see runs/telemetry/otlp_encoding.py.
 RUN_STATUS = "agentops.run.status"
 
 
 def first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return the value of the first attribute that is present; None without any."""
+    """Return the value of the first of these attributes that is not null; None without any."""
     return next((attributes[name] for name in names if attributes.get(name) is not None), None)
 
 
 def label(attributes: Mapping[str, Any], names: Sequence[str], limit: int = 200) -> str:
-    """Return the first attribute that is a text, without unprintable characters; empty without any."""
+    """Return the first of these attributes that is a text with printable characters, without the other characters.
+
+    Returns at most `limit` characters; empty without such an attribute.
+    """
     texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
     printed = ("".join(letter for letter in text if letter.isprintable())[:limit] for text in texts)
     return next((text for text in printed if text), "")

@@ -1,6 +1,6 @@
 """Reads the log events of coding agents: Claude Code, Codex CLI and Gemini CLI.
 
-Their events name the session. They have no text of prompts, answers or outputs unless the user enables it.
+Each event names its session. It has the text of a prompt, an answer or an output only if the user enables that.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Any, TypedDict
 from runs.agents.prices import MAX_TOKENS
 from runs.external.event_input import RejectedEvent, read_time
 from runs.external.otlp.attribute_names import first, label
-from runs.external.otlp.received import ReceivedLog, believed
+from runs.external.otlp.received import ReceivedLog, without_far_future
 from runs.external.otlp.span_messages import decoded
 from runs.providers.price_tiers import details_of
 
-PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT, TOOL_REFUSED, FAILURE, NOTE = (
-    *("log:prompt", "log:answer", "log:text", "log:result", "log:refused"),
-    *("log:error", "log:note"),
-)
+#: The kinds of events. `NOTE`: an event that is not filed under a run.
+PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT = "log:prompt", "log:answer", "log:text", "log:result"
+TOOL_REFUSED, FAILURE, NOTE = "log:refused", "log:error", "log:note"
 #: The name of the program → the prefix of its events, and the attributes that name its session.
 _PROGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "claude-code": ("claude_code.", ("session.id",)),
@@ -39,9 +38,11 @@ _KINDS = {
     "gemini_cli.api_error": FAILURE,
     "gemini_cli.tool_call": TOOL_RESULT,
 }
+#: Decisions that refuse a tool call.
 _REFUSALS = {"reject", "denied", "abort"}
+#: The kind of the stream event of Codex that has the usage.
 _COMPLETED = "response.completed"
-#: Placeholders for a text that the user has not enabled.
+#: Values in place of a text that the user has not enabled.
 _WITHHELD = ("", "[REDACTED]", "<REDACTED>")
 _MAX_SESSION = 128
 _USAGE = {
@@ -85,7 +86,7 @@ class LogFacts(TypedDict, total=False):
 def name_of(record: ReceivedLog) -> str:
     """Return the full name of an event; empty if its program is unknown.
 
-    The name is the event name of the record, its body, or an attribute. It may lack the name of the program.
+    The name is the event name of the record, its body, or an attribute. Claude Code may omit its prefix there.
     """
     for value in (record.name, record.body, record.attributes.get("event.name")):
         if isinstance(value, str) and value.startswith(tuple(begin for begin, _ in _PROGRAMS.values())):
@@ -137,6 +138,9 @@ def log_facts(record: ReceivedLog) -> LogFacts:
     elif kind == FAILURE:
         facts["text"] = str(first(attributes, _ERROR) or "the request failed")
         facts["error_type"] = label(attributes, ("error_type", "error.type")) or _status_of(attributes)
+    took = _number(attributes.get("duration_ms"))
+    if took is not None and kind not in (FAILURE, NOTE):
+        facts["duration_ms"] = took
     return facts
 
 
@@ -144,7 +148,7 @@ def time_of(record: ReceivedLog) -> datetime | None:
     """Return the time of an event, from the program's own attribute or from the record."""
     value = record.attributes.get("event.timestamp")
     try:
-        own = believed(read_time(value)) if isinstance(value, str) else None
+        own = without_far_future(read_time(value)) if isinstance(value, str) else None
     except RejectedEvent:
         own = None
     return own or record.at
@@ -155,6 +159,7 @@ def _program(name: str) -> str | None:
 
 
 def _conversation_facts(attributes: Mapping[str, Any], program: str) -> LogFacts:
+    """Return the facts about a prompt or an answer."""
     text = first(attributes, ("prompt", "response", "response_text"))
     facts = LogFacts(text="" if not isinstance(text, str) or text in _WITHHELD else text)
     counts = {field: _number(first(attributes, known)) for field, known in _USAGE.items()}
@@ -166,35 +171,34 @@ def _conversation_facts(attributes: Mapping[str, Any], program: str) -> LogFacts
     elif program == "gemini-cli":
         # Its output tokens do not include the thoughts.
         usage["output_tokens"] = usage.get("output_tokens", 0) + usage.get("reasoning_tokens", 0)
-    cost, took = attributes.get("cost_usd"), _number(attributes.get("duration_ms"))
-    facts |= LogFacts(usage=usage)
+    cost = attributes.get("cost_usd")
+    facts["usage"] = usage
     if tier := details_of(attributes):
         facts["tier"] = tier
     if isinstance(cost, int | float | str) and not isinstance(cost, bool):
         facts["cost"] = cost
-    return facts | (LogFacts(duration_ms=took) if took is not None else LogFacts())
+    return facts
 
 
 def _call_facts(attributes: Mapping[str, Any]) -> LogFacts:
-    succeeded = str(attributes.get("success", "true")).lower() != "false"
-    facts = LogFacts(
+    """Return the facts about a tool call that has ended or was refused."""
+    return LogFacts(
         tool=label(attributes, _TOOL, 256) or "tool",
         call_id=label(attributes, _CALL, 240),
         arguments=decoded(first(attributes, _ARGUMENTS)),
         output=first(attributes, _OUTPUT) or "",
-        has_failed=not succeeded,
+        has_failed=str(attributes.get("success", "true")).lower() == "false",
     )
-    took = _number(attributes.get("duration_ms"))
-    return facts | (LogFacts(duration_ms=took) if took is not None else LogFacts())
 
 
 def _status_of(attributes: Mapping[str, Any]) -> str:
+    """Return the HTTP status of a failed request as an error type, such as `http_429`; "error" without a status."""
     status = first(attributes, ("status_code", "http.response.status_code"))
     return f"http_{status}" if isinstance(status, int | str) and str(status).isalnum() else "error"
 
 
 def _number(value: Any) -> int | None:
-    """Return a count, which programs also write as text or as a fraction."""
+    """Return a count, which programs also write as text or as a fraction; None for an invalid value."""
     try:
         number = round(float(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1
     except (ValueError, OverflowError):

@@ -1,8 +1,9 @@
-"""Received spans and log records, without protobuf. An entry that exceeds a limit is rejected alone."""
+"""Converts the spans and log records of a request from protobuf. An entry that exceeds a limit is rejected alone."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,25 +15,30 @@ from runs.external.otlp.wire import ExportRequest
 
 T = TypeVar("T")
 
-#: Maximum entries of one request, attributes of an entry, and events of a span.
+#: Maximum entries (spans or log records) of one request.
 MAX_ENTRIES = 10_000
+#: Maximum attributes of an entry.
 MAX_ATTRIBUTES = 1_000
+#: Maximum events of a span.
 MAX_SPAN_EVENTS = 1_000
 #: Maximum characters of all texts of an entry. A model call repeats the conversation before it.
 MAX_CHARACTERS = 2 * 1024 * 1024
 #: Maximum nesting of a value.
 MAX_DEPTH = 32
-#: Times later than this are ignored, because runs are listed by time.
+#: How far in the future a time may be. Later ones are ignored, because runs are listed by time.
 MAX_AHEAD = timedelta(days=1)
+#: Flags of a span: whether `_REMOTE` is known, and whether the parent belongs to another process.
 _REMOTE_KNOWN, _REMOTE = 0x100, 0x200
+#: The status code of a span that failed.
 _ERROR = 2
+#: The bytes of IDs.
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
-#: Reason codes.
+#: Codes for the reasons of rejections.
 TOO_MANY, _TOO_LARGE = "too_many_entries", "entry_too_large"
 
 
 class RejectedEntry(ValueError):
-    """A rejected span or log record. `code`: the reason, for counts. The text is for the exporter."""
+    """A rejected span or log record. `code` is counted, and the text is sent to the exporter."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -78,10 +84,11 @@ class ReceivedLog:
 
 @dataclass(slots=True)
 class ExportReport:
-    """The results of a request: the numbers of stored and known entries, and the reasons for rejecting others."""
+    """The results of a request: the numbers of stored, known and rejected entries."""
 
     accepted: int = 0
     known: int = 0
+    #: The number of rejected entries by reason, as a text and as a code.
     reasons: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     #: Spans with an unknown operation name, including repeats.
@@ -96,17 +103,17 @@ class ExportReport:
         return self.reasons.total()
 
     def message(self) -> str:
-        """Return all reasons, each with its number of entries; empty without any."""
+        """Return all reasons for rejections, each with its number of entries; empty without any."""
         return "; ".join(f"{count} rejected: {reason}" for reason, count in self.reasons.items())
 
 
 def spans_of(request: ExportRequest, report: ExportReport) -> list[ReceivedSpan]:
-    """Return the spans of a request that are within the limits."""
+    """Return the valid spans of a request, and count the others in `report`."""
     return _received(_span, _entries(request.resource_spans, "scope_spans", "spans", report), report)
 
 
 def logs_of(request: ExportRequest, report: ExportReport) -> list[ReceivedLog]:
-    """Return the log records of a request that are within the limits."""
+    """Return the valid log records of a request, and count the others in `report`."""
     return _received(_log, _entries(request.resource_logs, "scope_logs", "log_records", report), report)
 
 
@@ -115,7 +122,7 @@ def _received(
     entries: Iterable[tuple[dict[str, Any], str, Any]],
     report: ExportReport,
 ) -> list[T]:
-    """Return the readable entries."""
+    """Return the entries that `read` does not reject, and count the others in `report`."""
     received = []
     for resource, scope, entry in entries:
         try:
@@ -128,15 +135,16 @@ def _received(
 def _entries(
     resources: Any, scopes_name: str, entries_name: str, report: ExportReport
 ) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Yield each entry with its resource's attributes and the name of its scope, up to `MAX_ENTRIES`."""
     count = 0
-    for of in resources:
+    for group in resources:
+        scopes = getattr(group, scopes_name)
         try:
-            resource = _attributes(of.resource.attributes, _Budget())
+            resource = _attributes(group.resource.attributes, _Budget())
         except RejectedEntry as error:
-            count = sum(len(getattr(scope, entries_name)) for scope in getattr(of, scopes_name))
-            report.reject(error.code, str(error), count)
+            report.reject(error.code, str(error), sum(len(getattr(scope, entries_name)) for scope in scopes))
             continue
-        for scope in getattr(of, scopes_name):
+        for scope in scopes:
             for entry in getattr(scope, entries_name):
                 count += 1
                 if count > MAX_ENTRIES:
@@ -146,6 +154,7 @@ def _entries(
 
 
 def _span(span: Any, resource: Mapping[str, Any], scope: str) -> ReceivedSpan:
+    """Return a span of a request. Raises `RejectedEntry`."""
     if len(span.trace_id) != _TRACE_BYTES or not any(span.trace_id):
         raise RejectedEntry("invalid_span_id", "a trace ID must have 16 bytes, not all zero")
     if len(span.span_id) != _SPAN_BYTES or not any(span.span_id):
@@ -194,6 +203,7 @@ class _Budget:
         self.left = MAX_CHARACTERS
 
     def text(self, text: str) -> str:
+        """Charge a text, and return it. Raises `RejectedEntry` if the entry has too many characters."""
         self.left -= len(text)
         if self.left < 0:
             raise RejectedEntry(_TOO_LARGE, f"the texts of an entry may have {MAX_CHARACTERS} characters")
@@ -222,7 +232,7 @@ def _value(value: Any, budget: _Budget, depth: int) -> Any:
         return budget.text(value.bytes_value.hex())
     if kind == "double_value":
         number = value.double_value
-        return number if number - number == 0 else None
+        return number if math.isfinite(number) else None
     return getattr(value, kind) if kind in ("bool_value", "int_value") else None
 
 
@@ -231,12 +241,12 @@ def _digest(entry: Any) -> bytes:
 
 
 def _time(nanoseconds: int) -> datetime | None:
-    """Return a time; None for zero, and for a time in the far future."""
+    """Return a time; None for zero, and for a time that is later than `MAX_AHEAD`."""
     if not nanoseconds:
         return None
-    return believed(datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC))
+    return without_far_future(datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC))
 
 
-def believed(moment: datetime | None) -> datetime | None:
-    """Return a time; None for a time in the far future."""
+def without_far_future(moment: datetime | None) -> datetime | None:
+    """Return a time; None for a time that is later than `MAX_AHEAD`."""
     return None if moment is None or moment > database_clock.now() + MAX_AHEAD else moment

@@ -1,6 +1,6 @@
-"""Stores the entries of an OTLP request: each trace or session in one transaction, each entry once.
+"""Stores the entries of an OTLP request: each entry once, and each trace or session in a separate transaction.
 
-A worker files them under runs (runs.external.otlp.settling), when related entries have arrived.
+When related entries have arrived, a worker files them under runs (runs.external.otlp.settling).
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from runs.models import OtlpGroup, OtlpItem
 
 #: Maximum entries of one trace or session.
 MAX_ITEMS = 50_000
+#: Code and text of the reasons for which entries are rejected.
 _SAME_ID = ("span_id_conflict", "the trace has another span with this ID")
 _FULL = (TOO_MANY, f"a trace or a session may have {MAX_ITEMS} entries")
 
 
 def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportReport) -> None:
-    """Store spans by trace. A repeated span changes nothing."""
+    """Store the spans of each trace, and count the results in `report`. A repeated span changes nothing."""
     by_trace: dict[str, dict[str, OtlpItem]] = {}
     for span in spans:
         report.unknown_operations += not is_known_work(span)
@@ -40,7 +41,10 @@ def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportRe
 
 
 def record_logs(sender: Sender, logs: Sequence[ReceivedLog], report: ExportReport) -> None:
-    """Store the log events of coding agents by session. Other log records are rejected."""
+    """Store the log events of each session of a coding agent, and count the results in `report`.
+
+    Other log records are rejected.
+    """
     by_session: dict[str, dict[str, OtlpItem]] = {}
     for record in logs:
         key = key_of(record)
@@ -53,7 +57,7 @@ def record_logs(sender: Sender, logs: Sequence[ReceivedLog], report: ExportRepor
 
 
 def _add(items: dict[str, OtlpItem], item: OtlpItem, report: ExportReport) -> None:
-    """Add an entry to `items`, unless the request already has it."""
+    """Add an entry to `items`. One with the ID of an earlier entry counts as known, or as rejected if it differs."""
     first = items.setdefault(item.item_id, item)
     if first.sha256 != item.sha256:
         report.reject(*_SAME_ID)
@@ -62,6 +66,7 @@ def _add(items: dict[str, OtlpItem], item: OtlpItem, report: ExportReport) -> No
 
 
 def _record(sender: Sender, key: str, items: dict[str, OtlpItem], report: ExportReport) -> None:
+    """Store the entries of one trace or session, and count the results in `report`."""
     store = partial(store_items, sender, key, items)
     try:
         stored = store()
@@ -76,11 +81,13 @@ def _record(sender: Sender, key: str, items: dict[str, OtlpItem], report: Export
 
 
 class StoredItems(NamedTuple):
-    """Numbers of entries: new, known, different from the known entry with the same ID, and beyond the limit."""
+    """Numbers of entries."""
 
     new: int
     known: int
+    #: Entries that differ from the stored entry with their ID.
     conflicts: int
+    #: Entries beyond the limit.
     beyond: int
 
 
@@ -89,7 +96,7 @@ def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredI
     """Store the new items of one trace or session in one transaction."""
     now = database_clock.now()
     group = _locked_group(sender.project, key, now)
-    # All of them, because a request can have more entries than a query may have parameters.
+    # All stored IDs are read, because a request can have more entries than a query can have parameters.
     known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
     conflicts = sum(known.get(item_id, item.sha256) != item.sha256 for item_id, item in items.items())
     new = [item for item_id, item in items.items() if item_id not in known]

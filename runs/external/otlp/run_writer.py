@@ -1,6 +1,7 @@
-"""Writes the work of a group into its runs, through the same events and rows as all external runs.
+"""Writes the work in a group (a trace or a session) into its runs, as the events of external runs.
 
-A run has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`. The program names the run of a session.
+The run of a trace has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`, and the run of a session
+`otlp:<program>:<session>`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from datetime import datetime
 from typing import Any, cast
 
 from agentops.accounts.models import Project
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.external import contents, handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.importers.reading.conversation import ChatMessage, ImportedConversation
-from runs.external.message_events import asked_by
+from runs.external.importers.conversation import ChatMessage, ImportedConversation
+from runs.external.message_events import prompt_columns
+from runs.external.model_calls import CallReports
 from runs.external.projection import Projection
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
@@ -31,13 +33,14 @@ _REQUESTS = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
 
 @dataclass
 class RunWriter:
-    """One run that receives new work. The caller holds the lock of the group, and calls `flush` at the end."""
+    """A run that receives new work. The caller has locked the group, and calls `flush` at the end."""
 
     run: AgentRun
     projection: Projection
     conversation: ImportedConversation
+    #: The sender of the work.
     by: str
-    #: Whether it has a user message.
+    #: Whether the run has a user message.
     has_request: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,11 +58,13 @@ class RunWriter:
         requests = AgentRunMessage.objects.filter(run=run, role__in=_REQUESTS)
         for role, content in requests.values_list("role", "content"):
             conversation.remember(ChatMessage(role=cast("Any", role), content=text_of(content)))
-        return cls(run, Projection.load(run, Source.INGEST), conversation, by)
+        projection = Projection.load(run, Source.INGEST)
+        projection.calls = CallReports(run)
+        return cls(run, projection, conversation, by)
 
     @classmethod
     def open(cls, project: Project, reported: ReportedRun, session_id: str) -> RunWriter:
-        """Open a run and start it. Omits its reference if another run already has it."""
+        """Open a run and start it. If another run has the reference, the new run gets none."""
         if reported_runs.id_of_external(project, str(reported.external_id)) is not None:
             reported = replace(reported, external_id=None)
         run = reported_runs.open_run(project, reported)
@@ -67,35 +72,42 @@ class RunWriter:
         writer.report(RunStarted(session_id=session_id or None, model=reported.model or None), reported.created_at)
         return writer
 
-    def take(self, events: Iterable[IncomingEvent]) -> None:
-        """Project events."""
+    def apply(self, events: Iterable[IncomingEvent]) -> None:
+        """Apply events to the run. A waiting run continues."""
         if self.run.state is RunStatus.WAITING:
             self.report(RunPhase(status="running", reason="continued"), None)
         for event in events:
+            if event.call_names:
+                self.calls.begin([event])
             try:
                 handlers.apply(self.projection, event)
             except RejectedEvent:
-                # It refers to a call that the run does not have.
-                continue
+                continue  # the event refers to a call that the run does not have
 
-    def take_request(self, events: Iterable[IncomingEvent]) -> None:
-        """Project the messages that were sent to a model.
+    def apply_request(self, events: Iterable[IncomingEvent]) -> None:
+        """Apply the messages of a request to a model.
 
-        In the first request of a run, the last user message is the prompt. The messages before it are earlier
-        conversation.
+        In the first request of a run, the last user message is the prompt. Those before it belong to the conversation
+        that the program continues.
         """
         is_first, title = self.run.prompt is None, self.run.title
-        self.take(events)
-        asked = self.projection.newest_user_message if is_first else None
-        if asked is not None:
-            self.projection.set_run(**asked_by(asked, title=title))
+        self.apply(events)
+        prompt = self.projection.newest_user_message if is_first else None
+        if prompt is not None:
+            self.projection.change_run(**prompt_columns(prompt, title=title))
+
+    @property
+    def calls(self) -> CallReports:
+        """The model calls that the run reports in this transaction."""
+        assert self.projection.calls is not None
+        return self.projection.calls
 
     def report(self, payload: Payload, at: datetime | None) -> None:
-        """Project an event of the run's status."""
-        handlers.apply(self.projection, IncomingEvent(self.conversation.run_ref, payload.event_type, payload, ts=at))
+        """Apply an event about the status of the run."""
+        handlers.apply(self.projection, IncomingEvent.of(self.conversation.run_ref, payload, ts=at))
 
     def flush(self) -> None:
-        """Write everything, in the caller's transaction."""
+        """Write the collected changes, in the caller's transaction."""
         self.projection.flush()
         state = self.projection.state
         state.sender, state.silent_since = self.by[:200] or state.sender, None
@@ -111,7 +123,7 @@ class RunWriter:
         if self.run.is_final:
             return
         self.conversation.number_from("end:")
-        self.take(self.conversation.close())
+        self.apply(self.conversation.close())
         if is_stopped:
             self.report(RunStopped(reason=error[0] if error else None), at)
         elif error is not None:
@@ -122,6 +134,6 @@ class RunWriter:
             self.report(RunCompleted(result=result), at)
 
     def wait(self, at: datetime) -> None:
-        """Report that the run may continue, and that it has been silent for a long time."""
+        """Set a running run to waiting, because it has been silent for a long time and may continue."""
         if self.run.state is RunStatus.RUNNING:
             self.report(RunWaiting(reason=WaitReason.INPUT), at)

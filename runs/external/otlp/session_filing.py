@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
 from runs.external import contents
-from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage
-from runs.external.otlp.log_events import (
-    ANSWER,
-    ANSWER_TEXT,
-    FAILURE,
-    NOTE,
-    PROMPT,
-    TOOL_REFUSED,
-    TOOL_RESULT,
-)
+from runs.external.importers.conversation import AnswerFacts, ChatMessage
+from runs.external.otlp.log_events import ANSWER, ANSWER_TEXT, FAILURE, NOTE, PROMPT, TOOL_REFUSED, TOOL_RESULT
 from runs.external.otlp.run_writer import RunWriter
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, OtlpGroup, OtlpItem
@@ -27,17 +19,19 @@ from runs.providers.messages import canonical
 
 #: Events that complete the preceding answer.
 _TURNS = (PROMPT, ANSWER)
+#: Events that end a tool call.
 _CALLS = (TOOL_RESULT, TOOL_REFUSED)
 _NOT_ALLOWED = "The call was not allowed."
 
 
 @dataclass
 class SessionFiling:
-    """The filing of a session whose group is locked."""
+    """Files the events of a session, whose group is locked."""
 
     group: OtlpGroup
-    #: The waiting events, in order.
+    #: The events that are not filed yet, in order.
     waiting: list[OtlpItem]
+    #: Events received until this time have waited long enough.
     waited_since: datetime
     #: Whether no event arrived recently.
     is_quiet: bool
@@ -62,6 +56,7 @@ class SessionFiling:
         OtlpItem.objects.bulk_update(ready, ["filed_under", "facts"], batch_size=500)
 
     def _ready(self) -> list[OtlpItem]:
+        """Return the events that can be filed: those before the last answer, which may still get calls, or all."""
         if all(item.received_at <= self.waited_since for item in self.waiting):
             return self.waiting
         if not self.is_quiet:
@@ -71,6 +66,7 @@ class SessionFiling:
         return self.waiting[: last + 1 if is_prompt else last]
 
     def _writer(self) -> RunWriter:
+        """Return the writer of the session's run. Opens the run if it does not exist."""
         if self.group.run is not None:
             return RunWriter.load(self.group.run, self.group.sender)
         facts: Any = [item.facts or {} for item in self.waiting]
@@ -94,14 +90,14 @@ def _order(item: OtlpItem) -> tuple[Any, ...]:
 
 
 def _turns(items: Sequence[OtlpItem]) -> list[list[OtlpItem]]:
-    """Return the events in lists. Each begins with a prompt, an answer or an error, or has only calls."""
+    """Group the events: a prompt, an error, or an answer with the texts and calls that follow it."""
     turns: list[list[OtlpItem]] = []
     for item in items:
         joins = item.kind in (*_CALLS, ANSWER_TEXT) and turns and turns[-1][0].kind in (ANSWER, *_CALLS, ANSWER_TEXT)
         if joins:
             turns[-1].append(item)
         elif item.kind == ANSWER and turns and turns[-1][0].kind == ANSWER_TEXT and _same_request(turns[-1][0], item):
-            turns[-1].insert(0, item)
+            turns[-1].insert(0, item)  # its text came before the answer itself
         elif item.kind != NOTE:
             turns.append([item])
     return turns
@@ -116,23 +112,24 @@ def _facts(item: OtlpItem) -> dict[str, Any]:
 
 
 def _write(writer: RunWriter, turn: Sequence[OtlpItem]) -> None:
+    """Write a group of events that `_turns` has returned."""
     head = turn[0]
     facts, conversation = _facts(head), writer.conversation
     conversation.number_from(f"{head.item_id}:")
     if head.kind == PROMPT:
         text = facts.get("text") or "(The text of the prompt was not sent.)"
-        writer.take(conversation.add(ChatMessage(role="user", content=text), AnswerFacts(at=head.started_at)))
+        writer.apply(conversation.add(ChatMessage(role="user", content=text), AnswerFacts(at=head.started_at)))
     elif head.kind == FAILURE:
-        writer.take([conversation.error(facts["error_type"], facts["text"], head.started_at)])
+        writer.apply([conversation.error(facts["error_type"], facts["text"], head.started_at)])
     else:
         _write_answer(writer, turn)
 
 
 def _write_answer(writer: RunWriter, turn: Sequence[OtlpItem]) -> None:
-    """Write an answer with the calls that its results name."""
+    """Write an answer. Its calls are derived from the results that follow it, which name them."""
     head, conversation = turn[0], writer.conversation
     facts = _facts(head)
-    results = _unique(item for item in turn if item.kind in _CALLS)
+    results = _one_for_each_call([item for item in turn if item.kind in _CALLS])
     calls = [_call(item) for item in results]
     for call, item in zip(calls, results, strict=True):
         conversation.call_facts[call.tool_call_id] = AnswerFacts(
@@ -147,13 +144,13 @@ def _write_answer(writer: RunWriter, turn: Sequence[OtlpItem]) -> None:
         at=head.started_at,
         took_ms=facts.get("duration_ms"),
     )
-    writer.take(conversation.add(message, answer))
+    writer.apply(conversation.add(message, answer))
     for call, item in zip(calls, results, strict=True):
-        writer.take(conversation.add(_result(call, item), AnswerFacts(at=item.started_at)))
+        writer.apply(conversation.add(_result(call, item), AnswerFacts(at=item.started_at)))
 
 
-def _unique(results: Any) -> list[OtlpItem]:
-    """Return one event for each call. A result has precedence over the decision before it."""
+def _one_for_each_call(results: Sequence[OtlpItem]) -> list[OtlpItem]:
+    """Return one event for each call. A result has precedence over the refusal of a call."""
     by_call: dict[str, OtlpItem] = {}
     for item in results:
         key = _facts(item).get("call_id") or item.item_id
@@ -170,11 +167,10 @@ def _call(item: OtlpItem) -> ToolCallPart:
 def _result(call: ToolCallPart, item: OtlpItem) -> ChatMessage:
     facts = _facts(item)
     output = facts.get("output") or (_NOT_ALLOWED if item.kind == TOOL_REFUSED else "")
-    message = ChatMessage(
+    return ChatMessage(
         role="tool",
         content=output if isinstance(output, str) else canonical(output),
         call_ids=[call.tool_call_id],
         tool_name=call.tool_name,
-        has_failed=bool(facts.get("has_failed")),
+        has_failed=item.kind == TOOL_REFUSED or bool(facts.get("has_failed")),
     )
-    return replace(message, has_failed=True) if item.kind == TOOL_REFUSED else message

@@ -1,4 +1,7 @@
-"""Files entries that have waited long enough, and ends the runs of complete traces. A periodic upkeep task."""
+"""Files the entries of OTLP groups that have waited long enough under runs, and ends the runs of complete traces.
+
+A group has the entries of one trace, or of one session of a coding agent.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,24 @@ from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
 
 log = logging.getLogger(__name__)
-#: How long a group must be silent before entries with a known place are filed.
+#: How long a group must be silent before entries whose place in a run is known are filed.
 QUIET = timedelta(seconds=2)
-#: How long an entry waits for related entries, and a run for its last entries. Exporters send every 5 seconds.
+#: How long an entry waits for related entries, and a run for its last entries. Most exporters send every 5 seconds.
 SETTLE = timedelta(seconds=10)
-#: The period of the clock, with a margin.
+#: How long a trace of nothing but model calls waits, so that another trace with the same calls is filed first.
+SETTLE_LONE_CALLS = SETTLE + timedelta(seconds=1)
+#: The period of the task that settles groups, with a margin.
 LOOK_AHEAD = timedelta(seconds=7)
-#: Groups of one project that are settled in a row while other projects wait.
+#: Maximum groups of one project that are settled before the next project's turn.
 TURN = 10
-#: After this time without an entry, a run whose end is unknown waits.
+#: The time without an entry after which a run without a known end is set to waiting.
 SILENCE = timedelta(minutes=10)
 
 
 def settle_due() -> int:
-    """File the entries that have waited, and end or suspend runs, in one turn of each project.
+    """Settle due groups, in one turn of each project: file their entries, and end their runs or set them to waiting.
 
-    Returns the number of groups. 0: no group is due, or other workers hold all due groups.
+    Returns the number of groups; 0 if none is due, or if other workers have locked all due ones.
     """
     due = OtlpGroup.objects.filter(due_at__lte=database_clock.now())
     waiting = list(due.values_list("project", flat=True).distinct())
@@ -37,7 +42,7 @@ def settle_due() -> int:
 
 
 def next_due_s() -> float | None:
-    """Return the seconds until the next group is due, if that is before the next tick of the clock."""
+    """Return the seconds until the next group is due; None if that is after `LOOK_AHEAD`."""
     now = database_clock.now()
     coming = OtlpGroup.objects.filter(due_at__gt=now, due_at__lte=now + LOOK_AHEAD).order_by("due_at")
     due_at = coming.values_list("due_at", flat=True).first()
@@ -45,6 +50,7 @@ def next_due_s() -> float | None:
 
 
 def _settle_some(due: QuerySet[OtlpGroup]) -> int:
+    """Settle the first `TURN` of these groups, and return how many were settled. Errors of one group are logged."""
     count = 0
     for group_id in list(due.values_list("pk", flat=True)[:TURN]):
         try:
@@ -55,7 +61,7 @@ def _settle_some(due: QuerySet[OtlpGroup]) -> int:
         except Exception as error:
             if concerns_all(error):
                 raise
-            # One group must not delay the others.
+            # The group is not tried again, so that it does not delay others.
             log.exception("the entries of an OTLP group cannot be filed", extra={"group": group_id})
             OtlpGroup.objects.filter(pk=group_id).update(due_at=None)
     return count
@@ -63,16 +69,17 @@ def _settle_some(due: QuerySet[OtlpGroup]) -> int:
 
 @transaction.atomic
 def _settle(group_id: int) -> bool:
+    """Settle a group. Return False if another worker has locked it or settled it."""
     now = database_clock.now()
     rows = OtlpGroup.objects.select_for_update(skip_locked=True, of=("self",)).select_related("project")
     group = rows.filter(pk=group_id, due_at__lte=now).first()
     if group is None:
-        return False  # another worker has it
+        return False
     settle = _settle_session if ":" in group.key else _settle_trace
     with project_scope.limited_to(group.project_id):
         group.due_at = settle(group, now)
     if group.run_id is None and group.due_at is None:
-        # Spans without an agent, model or tool call.
+        # No entry was filed, because none has to do with an agent, a model or a tool.
         group.delete()
     else:
         group.save(update_fields=["due_at"])
@@ -80,7 +87,7 @@ def _settle(group_id: int) -> bool:
 
 
 def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
-    """Settle a session. Return when to look again."""
+    """Settle a session. Return when the group is due again; None: when a new entry arrives."""
     # Imported here, because the modules that read entries take memory that most workers do not need.
     from runs.external.otlp.session_filing import SessionFiling
 
@@ -89,10 +96,14 @@ def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
 
 
 def _settle_trace(group: OtlpGroup, now: datetime) -> datetime | None:
-    """Settle a trace. Return when to look again."""
+    """Settle a trace. Return when the group is due again; None: when a new entry arrives."""
     from runs.external.otlp.trace_filing import TraceFiling
 
-    TraceFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
+    filing = TraceFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now))
+    lone_since = filing.waits_since()
+    if lone_since is not None and now < lone_since + SETTLE_LONE_CALLS:
+        return lone_since + SETTLE_LONE_CALLS
+    filing.file()
     again = _next_look(group, now)
     if again is not None:
         return again
@@ -119,6 +130,7 @@ def _next_look(group: OtlpGroup, now: datetime) -> datetime | None:
 
 
 def _wait_if_silent(group: OtlpGroup, now: datetime) -> datetime | None:
+    """Set the run of a group to waiting after `SILENCE`. Before, return when that is."""
     silent_at = group.received_at + SILENCE
     if now < silent_at:
         return silent_at

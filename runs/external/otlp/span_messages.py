@@ -1,6 +1,6 @@
-"""The messages of a model call's span, which each vocabulary writes differently, as lists of JSON messages.
+"""Reads the messages in the span of a model call, which each vocabulary writes differently.
 
-The messages have the forms that `runs.external.importers.reading.observed_messages` reads.
+The results are JSON values in the forms that `runs.external.importers.observed_messages` reads.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from runs.external.otlp.attribute_names import INPUT, INSTRUCTIONS, OUTPUT, firs
 from runs.external.otlp.wire import JSON_LIMITS
 
 #: Attributes whose names are paths: `llm.input_messages.0.message.content`, `gen_ai.prompt.0.tool_calls.1.name`.
-_FLAT_INPUT, _FLAT_OUTPUT = ("llm.input_messages", "gen_ai.prompt"), ("llm.output_messages", "gen_ai.completion")
+_FLAT_INPUT = ("llm.input_messages", "gen_ai.prompt")
+#: The same for answers: of OpenInference, and of older versions of OpenLLMetry.
+_FLAT_ITEMS, _FLATCHOICES = ("llm.output_messages",), ("gen_ai.completion",)
 _INDEX = re.compile(r"[0-9]{1,4}", re.ASCII)
+#: Messages from this index on are ignored.
 _MAX_INDEX = 5_000
 #: Events of a span that are messages: `gen_ai.user.message`, and `gen_ai.choice`.
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
-_CHOICE = "gen_ai.choice"
-#: Events whose attributes belong to their span.
+CHOICE, _TOOL_MESSAGE = "gen_ai.choice", "gen_ai.tool.message"
+#: Events that only carry attributes of their span.
 _DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.content.prompt", "gen_ai.content.completion")
 Attributes = Mapping[str, Any]
 Events = Iterable[tuple[str, Attributes]]
 
 
 def with_details(attributes: Attributes, events: Events) -> dict[str, Any]:
-    """Return the attributes of a span, with the attributes that its events have on its behalf."""
+    """Return the attributes of a span, including the attributes that it has in events: see `_DETAILS`."""
     all_attributes = dict(attributes)
     for name, details in events:
         if name in _DETAILS:
@@ -36,9 +39,9 @@ def with_details(attributes: Attributes, events: Events) -> dict[str, Any]:
 
 
 def input_of(attributes: Attributes, events: Events) -> Any:
-    """Return the input of a model: a list of messages, or another JSON value; None if unknown."""
-    flat = _flattened(attributes, _FLAT_INPUT)
-    sent = [message for name, message in _message_events(attributes, events) if name != _CHOICE]
+    """Return the input of a model: a list of messages, or another JSON value; None if it is unknown."""
+    flat = _from_flat_attributes(attributes, _FLAT_INPUT)
+    sent = [message for name, message in _message_events(attributes, events) if name != CHOICE]
     value = flat or sent or decoded(first(attributes, INPUT))
     instructions = decoded(first(attributes, INSTRUCTIONS))
     if instructions and isinstance(value, list | None):
@@ -49,9 +52,28 @@ def input_of(attributes: Attributes, events: Events) -> Any:
 
 def output_of(attributes: Attributes, events: Events) -> Any:
     """Return the output of a model, in the forms of `input_of`."""
-    flat = _flattened(attributes, _FLAT_OUTPUT)
-    choices = [message for name, message in _message_events(attributes, events) if name == _CHOICE]
-    return flat[:1] or choices[:1] or _vercel_answer(attributes) or decoded(first(attributes, OUTPUT))
+    items = _from_flat_attributes(attributes, _FLAT_ITEMS)
+    flat = items[:1] if _has_choices(attributes) else items
+    flat = flat or _from_flat_attributes(attributes, _FLATCHOICES)[:1]
+    choices = [message for name, message in _message_events(attributes, events) if name == CHOICE]
+    return flat or choices[:1] or _vercel_answer(attributes) or decoded(first(attributes, OUTPUT))
+
+
+def _has_choices(attributes: Attributes) -> bool:
+    """Return whether the output messages of OpenInference are several answers, of which the program chooses one.
+
+    Without them, they are the items of one answer, as in OpenAI's Responses API.
+    """
+    response = attributes.get("output.value")
+    value = decoded(response) if isinstance(response, str) and '"choices"' in response else None
+    return isinstance(value, dict) and isinstance(value.get("choices"), list) and len(value["choices"]) > 1
+
+
+def called_with(events: Events) -> tuple[Any, Any]:
+    """Return the arguments and the result of a tool call from the events of its span; None if it has no such event."""
+    by_name = {name: values for name, values in events if name in (_TOOL_MESSAGE, CHOICE)}
+    arguments = by_name.get(_TOOL_MESSAGE, {}).get("content")
+    return decoded(arguments), decoded(by_name.get(CHOICE, {}).get("message"))
 
 
 def decoded(value: Any) -> Any:
@@ -64,10 +86,14 @@ def decoded(value: Any) -> Any:
         return value
 
 
-# --- Flattened attributes -------------------------------------------------------------------------------------------
+# --- Flattened attributes ---
 
 
-def _flattened(attributes: Attributes, prefixes: Iterable[str]) -> list[dict[str, Any]]:
+def _from_flat_attributes(attributes: Attributes, prefixes: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the messages in attributes such as `llm.input_messages.0.message.content`.
+
+    They are of the first prefix that has messages; empty if none has.
+    """
     for prefix in prefixes:
         root: dict[str, Any] = {}
         for name, value in attributes.items():
@@ -80,6 +106,7 @@ def _flattened(attributes: Attributes, prefixes: Iterable[str]) -> list[dict[str
 
 
 def _put(root: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set a value at a path of nested objects. Does nothing if the path leads through another value."""
     for step in path[:-1]:
         inner = root.setdefault(step, {})
         if not isinstance(inner, dict):
@@ -89,14 +116,15 @@ def _put(root: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _items(value: Any) -> list[Any]:
-    """Return the members of an object whose names are indexes, in index order."""
+    """Return the members of an object whose names are indexes, in index order; empty for any other value."""
     if not isinstance(value, dict):
         return []
-    indexed = sorted((int(name), item) for name, item in value.items() if _INDEX.fullmatch(name)) if value else []
+    indexed = sorted((int(name), item) for name, item in value.items() if _INDEX.fullmatch(name))
     return [item for index, item in indexed if index < _MAX_INDEX]
 
 
 def _flat_message(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a message that was flattened, as a chat message."""
     message = item.get("message", item)
     message = message if isinstance(message, dict) else {}
     content = decoded(message.get("content"))
@@ -112,17 +140,20 @@ def _flat_message(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat_block(block: Any) -> Any:
+    """Return a content block that was flattened; None for a block without content. An unknown one stays as it is."""
     content = block.get("message_content") if isinstance(block, dict) else None
     content = content if isinstance(content, dict) else {}
     if content.get("type") == "reasoning":
-        return {"type": "thinking", "thinking": str(content.get("text") or "")}
+        return {"type": "thinking", "thinking": content["text"]} if content.get("text") else None
     if isinstance(content.get("text"), str):
         return {"type": "text", "text": content["text"]}
+    if content.get("type") == "tool_use" and "tool_call" in block:
+        call = _flat_call(block, 0)
+        return {"type": "tool_use", "id": call["id"], **call["function"]}
     image = content.get("image")
-    url = (
-        image.get("image", {}).get("url") if isinstance(image, dict) and isinstance(image.get("image"), dict) else None
-    )
-    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else None
+    image = image.get("image") if isinstance(image, dict) else None
+    url = image.get("url") if isinstance(image, dict) else None
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else content or None
 
 
 def _flat_call(item: Any, index: int) -> dict[str, Any]:
@@ -143,24 +174,24 @@ def call_of(call_id: Any, name: Any, arguments: Any, index: int = 0) -> dict[str
     return {"id": call_id if isinstance(call_id, str) and call_id else f"call-{index}", "function": function}
 
 
-# --- Events ---------------------------------------------------------------------------------------------------------
+# --- Events ---
 
 
 def _message_events(attributes: Attributes, events: Events) -> list[tuple[str, dict[str, Any]]]:
-    """Return the messages that are events of the span, or are listed in its attribute `events`."""
-    found = [(name, dict(values)) for name, values in events]
+    """Return the messages that are events of a span, or are listed in its attribute `events`, with their names."""
+    named = [(name, dict(values)) for name, values in events]
     listed = decoded(first(attributes, ("events", "all_messages_events")))
     if isinstance(listed, list):
-        found += [(str(item.get("event.name")), item) for item in listed if isinstance(item, dict)]
-    return [
-        (name, _message_of(name, values)) for name, values in found if name == _CHOICE or _MESSAGE_EVENT.match(name)
-    ]
+        named += [(str(item.get("event.name")), item) for item in listed if isinstance(item, dict)]
+    messages = [(name, values) for name, values in named if name == CHOICE or _MESSAGE_EVENT.match(name)]
+    return [(name, _message_of(name, values)) for name, values in messages]
 
 
 def _message_of(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the message in an event of a span, as a chat message. Strands has only the content of an answer."""
     inner = decoded(values.get("message"))
-    values = {**values, **inner} if isinstance(inner, dict) else values
-    role = "assistant" if name == _CHOICE else name.split(".")[1]
+    values = {**values, **(inner if isinstance(inner, dict) else {"content": inner} if inner else {})}
+    role = "assistant" if name == CHOICE else name.split(".")[1]
     message: dict[str, Any] = {"role": role, "content": decoded(values.get("content"))}
     calls = decoded(values.get("tool_calls"))
     if isinstance(calls, list):
@@ -171,6 +202,7 @@ def _message_of(name: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vercel_answer(attributes: Attributes) -> list[dict[str, Any]]:
+    """Return the answer in the attributes of Vercel's AI SDK, as a list of one message; empty without one."""
     text, calls = attributes.get("ai.response.text"), decoded(attributes.get("ai.response.toolCalls"))
     calls = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     if not isinstance(text, str) and not calls:

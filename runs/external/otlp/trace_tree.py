@@ -1,22 +1,24 @@
-"""The tree of the received spans of a trace: the run and the model call that each span belongs to.
+"""The tree of the received spans of a trace: to which run and to which model call each span belongs.
 
-An agent within another agent is a child run. Spans outside of all agents belong to the run of the trace.
+An agent within another agent gets a child run. All other spans belong to the run of the enclosing agent with a child
+run, or else to the run of the trace. An agent that only encloses another one, or agents that hand over to each other,
+is not an agent: it would be an empty run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTHER, TOOL_CALL
+from runs.external.otlp.attribute_names import AGENT, EMBEDDING, HANDOFF, MODEL_CALL, OTHER, TOOL_CALL
 from runs.models import OtlpItem
 
 MODEL_KINDS = (MODEL_CALL, EMBEDDING)
 #: Maximum child runs of one trace. Further agents belong to the enclosing run.
 MAX_CHILDREN = 200
+#: The kinds of the work of an agent.
 _WORK = (*MODEL_KINDS, TOOL_CALL)
 
 
@@ -28,23 +30,23 @@ class Place:
     top: OtlpItem
     #: Whether all enclosing spans are known.
     is_rooted: bool
-    #: The innermost enclosing agent, and the innermost tool call within that agent.
+    #: The innermost enclosing agent, and the innermost enclosing tool call within that agent.
     agent: OtlpItem | None = None
     tool: OtlpItem | None = None
-    #: The outermost enclosing model call within that agent and outside of that tool call: the same call, seen twice.
+    #: The outermost enclosing model call within both: it is the same call, traced by two libraries.
     model: OtlpItem | None = None
 
 
 @dataclass
 class TraceTree:
-    """The spans of a trace. Changes no rows."""
+    """The received spans of a trace."""
 
     items: list[OtlpItem]
-    #: Spans received before this time no longer wait for the spans that enclose them.
+    #: Spans received until this time no longer wait for the spans that enclose them.
     waited_since: datetime
-    #: Whether no span arrived recently. Requests sent in sequence may overtake each other.
+    #: Whether no span arrived recently. A span that was sent earlier may arrive later.
     is_quiet: bool = True
-    #: Spans that are named like a model call, but enclose several calls.
+    #: The IDs of spans that are named like a model call but enclose several, or like an agent but only enclose agents.
     wrappers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -52,10 +54,10 @@ class TraceTree:
         self._places: dict[str, Place] = {}
         # A wrapper within a wrapper is detected once the inner one is known. Programs do not nest deeper.
         for _ in range(3):
-            found = self._find_wrappers()
-            if not found:
+            new_wrappers = self._find_wrappers() | self._find_frames()
+            if not new_wrappers:
                 break
-            self.wrappers |= found
+            self.wrappers |= new_wrappers
             self._places.clear()
 
     def kind(self, item: OtlpItem) -> str:
@@ -63,7 +65,7 @@ class TraceTree:
         return OTHER if item.item_id in self.wrappers else str(item.kind)
 
     def place(self, item: OtlpItem) -> Place:
-        """Return the place of a span. A span that encloses itself, by its IDs, is a root."""
+        """Return the place of a span. If the parent IDs form a cycle, a span in it counts as a root."""
         path: list[OtlpItem] = []
         on_path: set[str] = set()
         at: OtlpItem | None = item
@@ -82,6 +84,7 @@ class TraceTree:
         return self._places[item.item_id]
 
     def _within(self, parent: OtlpItem) -> Place:
+        """Return the place of the spans directly within a span."""
         above, kind = self._places[parent.item_id], self.kind(parent)
         if kind == AGENT:
             return Place(above.top, above.is_rooted, agent=parent)
@@ -91,6 +94,7 @@ class TraceTree:
         return Place(above.top, above.is_rooted, above.agent, above.tool, model)
 
     def has_waited(self, item: OtlpItem) -> bool:
+        """Return whether a span no longer waits for the spans that enclose it."""
         return item.received_at <= self.waited_since
 
     def is_ready(self, item: OtlpItem) -> bool:
@@ -100,23 +104,17 @@ class TraceTree:
     def owner(self, item: OtlpItem) -> OtlpItem | None:
         """Return the agent whose child run a span belongs to; None: the run of the trace."""
         agent = item if self.kind(item) == AGENT else self.place(item).agent
-        while agent is not None and not self.is_child(agent):
+        while agent is not None and agent.item_id not in self._children:
             agent = self.place(agent).agent
         return agent
 
-    def is_child(self, agent: OtlpItem) -> bool:
-        """Return whether an agent has a separate run, below the run of another agent.
-
-        If its enclosing spans have not arrived, its parent counts as an agent if it directly calls models or tools.
-        """
-        return agent.item_id in self._children
-
     def started_by(self, tool: OtlpItem) -> list[OtlpItem]:
-        """Return the agents with separate runs that a tool call started."""
+        """Return the agents with child runs that a tool call started."""
         return self._started_by.get(tool.item_id, [])
 
     @cached_property
     def _started_by(self) -> dict[str, list[OtlpItem]]:
+        """The agents with child runs, by the ID of the tool call that started them."""
         started: dict[str, list[OtlpItem]] = {}
         for agent in (self.by_id[item_id] for item_id in sorted(self._children)):
             around = self.place(agent).tool
@@ -126,12 +124,14 @@ class TraceTree:
 
     @cached_property
     def _children(self) -> set[str]:
+        """The IDs of the agents that get child runs: those within another agent, up to `MAX_CHILDREN`."""
         agents = [item for item in self.items if self.kind(item) == AGENT and self._has_agent_around(item)]
         # Agents that already have a run keep it.
         agents.sort(key=lambda item: (item.filed_under is None, item.started_at, item.item_id))
         return {item.item_id for item in agents[:MAX_CHILDREN]}
 
     def _has_agent_around(self, agent: OtlpItem) -> bool:
+        """Return whether an agent is within another agent. A missing parent counts as an agent if it is busy."""
         place = self.place(agent)
         if place.agent is not None or place.is_rooted:
             return place.agent is not None
@@ -139,7 +139,7 @@ class TraceTree:
 
     @cached_property
     def _busy_parents(self) -> set[str]:
-        """Return the IDs of missing spans that have models or tools below them without an agent in between."""
+        """The IDs of missing spans that enclose model or tool calls without an agent in between."""
         busy = set()
         for item in self.items:
             place = self.place(item)
@@ -149,16 +149,16 @@ class TraceTree:
 
     @cached_property
     def enclosing_models(self) -> set[str]:
-        """Return the IDs of all spans with a model call somewhere within them."""
-        found: set[str] = set()
+        """The IDs of all spans that enclose a model call, at any depth."""
+        enclosing: set[str] = set()
         for item in self.items:
             if self.kind(item) not in MODEL_KINDS:
                 continue
             parent = self.by_id.get(item.parent_id)
-            while parent is not None and parent.item_id not in found:
-                found.add(parent.item_id)
+            while parent is not None and parent.item_id not in enclosing:
+                enclosing.add(parent.item_id)
                 parent = self.by_id.get(parent.parent_id)
-        return found
+        return enclosing
 
     def root(self) -> OtlpItem | None:
         """Return the span that encloses the trace, if it has arrived. Its end is the end of the run."""
@@ -167,26 +167,45 @@ class TraceTree:
         return min(roots.values(), key=lambda item: (item.started_at, item.item_id), default=None)
 
     def outermost_agent(self) -> OtlpItem | None:
-        """Return the earliest agent without an enclosing agent."""
+        """Return the earliest agent that has no child run; None without an agent."""
         agents = [item for item in self.items if self.kind(item) == AGENT and self.owner(item) is None]
         return min(agents, key=lambda item: item.started_at, default=None)
 
     def _find_wrappers(self) -> set[str]:
-        """Return the model calls that enclose several model answers, each of which counts separately."""
-        answers = Counter(
-            place.model.item_id
-            for item, place in self._model_calls()
-            if place.model is not None and _has_answer(item) and not self._has_inner_answer(item)
-        )
+        """Return the IDs of model calls that enclose several answers, which are separate model calls."""
+        answers: Counter[str] = Counter()
+        for item in self.items:
+            outer = self.place(item).model
+            is_innermost = self.kind(item) == MODEL_CALL and item.item_id not in self.enclosing_models
+            if outer is not None and is_innermost and _has_answer(item):
+                answers[outer.item_id] += 1
         return {item_id for item_id, count in answers.items() if count > 1}
 
-    def _model_calls(self) -> Iterable[tuple[OtlpItem, Place]]:
-        return [(item, self.place(item)) for item in self.items if self.kind(item) == MODEL_CALL]
-
-    def _has_inner_answer(self, item: OtlpItem) -> bool:
-        return item.item_id in self.enclosing_models
+    def _find_frames(self) -> set[str]:
+        """Return the IDs of unfiled agents without own work that enclose one agent, or agents with a handoff."""
+        inner: dict[str, list[str]] = {}
+        working: set[str] = set()
+        handing: set[str] = set()
+        for item in self.items:
+            kind, agent = self.kind(item), self.place(item).agent
+            if agent is None:
+                continue
+            if kind == AGENT:
+                inner.setdefault(agent.item_id, []).append(item.item_id)
+            elif kind in _WORK:
+                working.add(agent.item_id)
+            elif kind == HANDOFF:
+                handing.add(agent.item_id)
+        return {
+            item_id
+            for item_id, agents in inner.items()
+            if item_id not in working
+            and self.by_id[item_id].filed_under is None
+            and (len(agents) == 1 or handing & set(agents))
+        }
 
 
 def _has_answer(item: OtlpItem) -> bool:
+    """Return whether a model call has an answer. A filed one counts as if it had, because its output was dropped."""
     facts = item.facts or {}
     return item.filed_under is not None or (bool(facts.get("output")) and "error" not in facts)

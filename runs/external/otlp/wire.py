@@ -1,4 +1,4 @@
-"""The bodies of OTLP/HTTP: requests in protobuf or JSON, and their answers in the same encoding."""
+"""The bodies of OTLP/HTTP: requests in protobuf or JSON, and responses in the same encoding."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
 from agentops.base.refusals import Refusal
 
-#: Limits of a JSON body, in addition to the earlier size check. Attribute values may be long texts.
+#: Limits of a JSON body, whose size was checked before. Values of attributes may be long texts.
 JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)
-#: Maximum messages and texts in a protobuf body. An empty message takes two bytes on the wire, and a hundred in memory.
+#: Maximum fields in a protobuf body. An empty message takes two bytes there, and a hundred in memory.
 MAX_MESSAGES = 400_000
 #: Byte fields that OTLP/JSON writes in hexadecimal digits instead of base64.
 _HEX = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
+#: Maximum characters of an error message in a response.
 _LONGEST_MESSAGE = 2_000
-#: The nesting level of spans, log records and metrics, and the byte sizes of fixed-size fields by wire type.
+#: The nesting level of spans, log records and metrics.
 _SPAN_LEVEL = 3
+#: The bytes of fields of fixed size, by protobuf's wire type.
 _FIXED = {1: 8, 5: 4}
 
 
 class Signal(StrEnum):
-    """The signal that a body reports."""
+    """The kinds of bodies, in the terms of OpenTelemetry."""
 
     TRACES = "traces"
     LOGS = "logs"
@@ -46,7 +48,7 @@ class Signal(StrEnum):
 
 
 class Encoding(StrEnum):
-    """The media types of bodies and answers."""
+    """The media types of requests and responses."""
 
     PROTOBUF = "application/x-protobuf"
     JSON = "application/json"
@@ -54,7 +56,9 @@ class Encoding(StrEnum):
 
 #: Codes of google.rpc.Status, by HTTP status.
 _RPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 411: 3, 413: 8, 415: 3, 422: 3, 429: 8, 503: 14}
+#: The code for any other HTTP status.
 _UNKNOWN = 2
+#: The classes of a request and of its response, and the field of the response that counts rejected entries.
 _KINDS: dict[Signal, tuple[Any, Any, str]] = {
     Signal.TRACES: (ExportTraceServiceRequest, ExportTraceServiceResponse, "rejected_spans"),
     Signal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse, "rejected_log_records"),
@@ -65,7 +69,7 @@ ExportRequest: TypeAlias = Any
 
 
 def decode(signal: Signal, encoding: Encoding, body: bytes) -> ExportRequest:
-    """Return the request. Raises `invalid_otlp`, or `NotJson`."""
+    """Return the request in a body. Raises `Refusal` with the code `invalid_otlp`, or `NotJson`."""
     request = _KINDS[signal][0]()
     if encoding is Encoding.JSON:
         return _from_json(request, body)
@@ -79,7 +83,7 @@ def decode(signal: Signal, encoding: Encoding, body: bytes) -> ExportRequest:
 
 
 def encode_success(signal: Signal, encoding: Encoding, *, rejected: int = 0, message: str = "") -> bytes:
-    """Return the answer to an accepted request, with the number of its rejected entries, and the reasons."""
+    """Return the response to an accepted request, with the number of its rejected entries and the reasons."""
     _, response_class, rejected_field = _KINDS[signal]
     answer = response_class()
     if rejected or message:
@@ -89,7 +93,7 @@ def encode_success(signal: Signal, encoding: Encoding, *, rejected: int = 0, mes
 
 
 def encode_error(encoding: Encoding, http_status: int, message: str) -> bytes:
-    """Return the answer to a refused request: a google.rpc.Status."""
+    """Return the response to a refused request: a google.rpc.Status."""
     text = BARE.clean_text(message)[0][:_LONGEST_MESSAGE]
     return _encode(Status(code=_RPC_CODES.get(http_status, _UNKNOWN), message=text), encoding)
 
@@ -108,18 +112,19 @@ def _encode(message: Message, encoding: Encoding) -> bytes:
 
 
 def _from_json(request: ExportRequest, body: bytes) -> ExportRequest:
+    """Fill `request` from a JSON body, and return it. Raises `Refusal` or `NotJson`."""
     document, _ = BARE.clean(strict_json.parse(body, JSON_LIMITS))
     if not isinstance(document, dict):
         raise Refusal("the body must be a JSON object", code="invalid_otlp")
     try:
         return ParseDict(_with_base64(document), request, ignore_unknown_fields=True)
     except (ParseError, TypeError, ValueError, AttributeError, RecursionError):
-        # The original message would repeat the input.
+        # The message of the error itself would repeat the input.
         raise Refusal(f"the body is not the JSON form of {type(request).__name__}", code="invalid_otlp") from None
 
 
 def _with_base64(value: Any) -> Any:
-    """Return a JSON value with its IDs converted to protobuf's own JSON form."""
+    """Return a JSON value with its IDs in base64, as protobuf's parser expects them."""
     if isinstance(value, list):
         return [_with_base64(item) for item in value]
     if not isinstance(value, Mapping):
@@ -128,35 +133,34 @@ def _with_base64(value: Any) -> Any:
 
 
 def _id(value: object) -> str:
-    if not isinstance(value, str):
-        raise Refusal("an ID of a trace or a span must be a text of hexadecimal digits", code="invalid_otlp")
     try:
-        return b64encode(unhexlify(value)).decode()
-    except ValueError:
+        return b64encode(unhexlify(value)).decode()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         raise Refusal("an ID of a trace or a span must be a text of hexadecimal digits", code="invalid_otlp") from None
 
 
 def _count_messages(body: bytes) -> int:
-    """Return the number of fields on the four outer levels, at most one more than allowed.
+    """Return the number of fields on the four outer levels of a body, at most one more than allowed.
 
-    Invalid protobuf is counted as far as it can be read; the parser refuses it.
+    Invalid protobuf is counted as far as it can be read: the parser refuses it later.
     """
     count = 0
-    todo = [(0, len(body), 0)]
-    while todo:
-        begin, end, level = todo.pop()
+    #: The begin, the end and the level of messages whose fields are not counted yet.
+    waiting = [(0, len(body), 0)]
+    while waiting:
+        begin, end, level = waiting.pop()
         for field, inner, inner_end in _entries(body, begin, end):
             count += 1
             if count > MAX_MESSAGES:
                 return count
             # Field 2 of a resource has the scopes; field 2 of a scope has the spans, log records or metrics.
             if level == 0 or (level < _SPAN_LEVEL and field == 2):
-                todo.append((inner, inner_end, level + 1))
+                waiting.append((inner, inner_end, level + 1))
     return count
 
 
 def _entries(body: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, the begin and the end of each field; fields without a length are empty."""
+    """Yield the number of each field, and where its content begins and ends: only fields with a length have content."""
     at = begin
     while at < end:
         tag, at = _varint(body, at, end)
@@ -174,6 +178,7 @@ def _entries(body: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]
 
 
 def _varint(body: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it; 0 and `end` if the number is invalid."""
     value = shift = 0
     while at < end and shift < 64:
         byte = body[at]

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
-from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget
-from runs.flows.kernel.expressions import evaluate
+from agentops.base.fair_shares import WorkBudget, WorkExceeded
+from runs.flows.kernel.expressions import ExpressionFailed, ExpressionTooExpensive, evaluate, new_budget
 from runs.flows.kernel.flow_decisions import BINDING_FAILED, EXPRESSION_TOO_EXPENSIVE
-from runs.flows.kernel.sizes import CHARACTERS_PER_STEP, is_larger, json_problem
+from runs.flows.kernel.json_values import CHARACTERS_PER_STEP, is_larger, json_problem
 
 #: The maximum size of a value made by bindings, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
 MAX_VALUE = 1024 * 1024
@@ -91,7 +90,7 @@ class _Resolution:
 
     def __init__(self, scope: Mapping[str, JsonValue], budget: WorkBudget) -> None:
         self._scope, self._budget = scope, budget
-        #: Characters that values may still add to longer texts. Counted before copying, because each value is copied.
+        #: Characters that values may still add to longer texts. Checked before the text is built, to limit the memory.
         self._left = MAX_VALUE
 
     def value_of(self, value: JsonValue) -> JsonValue:
@@ -105,8 +104,10 @@ class _Resolution:
         return value
 
     def _of_text(self, text: str) -> JsonValue:
+        """Return a text with its bindings replaced; the value itself if the text is one binding."""
         stripped = text.strip()
         first = next(_bindings_in(stripped), None)
+        # A single binding keeps the type of its value.
         if first is not None and (first.start, first.end) == (0, len(stripped)):
             return self._value(first.expression)
         self._budget.spend(len(text) // CHARACTERS_PER_STEP)
@@ -117,22 +118,19 @@ class _Resolution:
         return "".join([*parts, text[end:]])
 
     def _as_text(self, expression: str) -> str:
-        text = self._text_of(expression, self._value(expression))
+        """Return the value of an expression, as it is inserted into a longer text. Raises `BindingFailed`."""
+        value, binding = self._value(expression), f"{{{{ {expression[:200]} }}}}"
+        if value is None:
+            raise BindingFailed(f"{binding} has no value")
+        if is_larger(value, MAX_VALUE, self._budget):
+            raise BindingFailed(f"{binding} is larger than {MAX_VALUE} bytes")
+        if not isinstance(value, str) and (problem := json_problem(value, self._budget)):
+            raise BindingFailed(f"the value of {binding} {problem}")
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         self._left -= len(text)
         if self._left < 0:
             raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
         return text
-
-    def _text_of(self, expression: str, value: JsonValue) -> str:
-        if value is None:
-            raise BindingFailed(f"{{{{ {expression[:200]} }}}} has no value")
-        if is_larger(value, MAX_VALUE, self._budget):
-            raise BindingFailed(f"{{{{ {expression[:200]} }}}} is larger than {MAX_VALUE} bytes")
-        if isinstance(value, str):
-            return value
-        if problem := json_problem(value, self._budget):
-            raise BindingFailed(f"the value of {{{{ {expression[:200]} }}}} {problem}")
-        return json.dumps(value, ensure_ascii=False)
 
     def _value(self, expression: str) -> JsonValue:
         try:

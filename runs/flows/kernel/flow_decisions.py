@@ -1,4 +1,4 @@
-"""The input and output of the kernel: reports of ended visits, and decisions."""
+"""The input of the kernel (reports of ended visits) and its output (decisions)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VisitReport:
 
 @dataclass(frozen=True)
 class VisitStart:
-    """A visit to execute. `request` holds the fields of its kind, with bindings replaced."""
+    """A visit to execute. `request` has the fields of its node that `REQUESTS` names, with bindings replaced."""
 
     visit: Visit
     kind: str
@@ -51,7 +51,7 @@ class VisitStart:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class VisitRecord:
     """A visit to store: the item's value when it starts, its output and its state changes when it ends."""
 
     visit: Visit
@@ -63,8 +63,8 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Happened:
-    """An event, and the visit that it refers to."""
+class NewEvent:
+    """A new event, and the visit that it refers to."""
 
     payload: Payload
     visit: Visit | None = None
@@ -75,9 +75,9 @@ class Decisions:
     """The next snapshot, with the rows to store and the visits to start in the same transaction."""
 
     snapshot: Snapshot
-    events: list[Happened] = field(default_factory=list)
+    events: list[NewEvent] = field(default_factory=list)
     starts: list[VisitStart] = field(default_factory=list)
-    records: list[Recorded] = field(default_factory=list)
+    records: list[VisitRecord] = field(default_factory=list)
     #: Why the flow failed.
     failure: NodeFailure | None = None
     #: Whether to advance again immediately: an advance makes a limited number of moves.

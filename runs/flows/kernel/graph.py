@@ -1,4 +1,4 @@
-"""The graph of a flow as the kernel reads it: nodes in topological order, edges, and loops with their bodies."""
+"""The graph of a flow: its nodes in topological order, its edges, and its loops with the nodes that they repeat."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class Node:
     spec: Mapping[str, JsonValue]
     when: str | None = None
     continues_on_error: bool = False
-    #: Values by dotted path, applied to the state when the node is done.
+    #: Values by dotted path that replace values of the state when the node is done.
     sets: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: Values by dotted path that are merged into objects of the state when the node is done.
     merges: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An edge. With `max_iterations` it is a loop edge: it leads back."""
+    """An edge. An edge with `max_iterations` is a loop edge: it leads back to an earlier node."""
 
     source: str
     target: str
@@ -72,7 +73,7 @@ class Graph:
 
     @cached_property
     def order(self) -> list[str]:
-        """The nodes in topological order. Nodes on a cycle without a counter come last."""
+        """The nodes in topological order. The nodes of `cyclic` come last."""
         waiting = {node: len(self.incoming[node]) for node in self.nodes}
         ready = [node for node, count in waiting.items() if not count]
         done: list[str] = []
@@ -87,7 +88,7 @@ class Graph:
 
     @cached_property
     def cyclic(self) -> list[str]:
-        """The nodes on or behind a cycle without a counter."""
+        """The nodes on a cycle that has no loop edge (`max_iterations`), and the nodes that follow such a cycle."""
         seen: set[str] = set()
         for node in self.order:
             if all(edge.source in seen for edge in self.incoming[node]):
@@ -100,7 +101,7 @@ class Graph:
 
     @cached_property
     def bodies(self) -> dict[str, frozenset[str]]:
-        """The nodes of each loop: all nodes on paths from its first node to its last one."""
+        """The nodes of each loop, by the key of its edge: all nodes on paths from its first node to its last one."""
         return {
             loop.key: frozenset(self._reach([loop.target], self._next) & self._reach([loop.source], self._previous))
             for loop in self.loops
@@ -112,7 +113,7 @@ class Graph:
         return {node: [loop for loop in self.loops if node in self.bodies[loop.key]] for node in self.nodes}
 
     def left_by(self, edge: Edge) -> list[Edge]:
-        """Return the loops that an edge leaves. The edge is decided when these loops are over."""
+        """Return the loops that an edge leaves. Whether the edge fires is decided after these loops."""
         return [loop for loop in self.around[edge.source] if edge.target not in self.bodies[loop.key]]
 
     def reachable(self, node: str) -> set[str]:
@@ -141,14 +142,15 @@ class Graph:
 
     @staticmethod
     def _reach(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> set[str]:
-        found = set(starts)
-        waiting = list(found)
+        """Return the nodes that can be reached from `starts`, including these."""
+        reached = set(starts)
+        waiting = list(reached)
         while waiting:
             for node in neighbours[waiting.pop()]:
-                if node not in found:
-                    found.add(node)
+                if node not in reached:
+                    reached.add(node)
                     waiting.append(node)
-        return found
+        return reached
 
 
 def graph_of(definition: Mapping[str, Any]) -> Graph:

@@ -1,4 +1,4 @@
-"""The snapshot of a flow run: the whole state of the kernel, as JSON."""
+"""The snapshot of a flow run, which is the whole state of the kernel as JSON, and the decisions that it permits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, TypedDict, cast
 
 from pydantic import JsonValue
 
-from runs.flows.kernel.graph import Graph
+from runs.flows.kernel.graph import Edge, Graph
 
 
 class FlowStatus(StrEnum):
@@ -49,7 +49,7 @@ class EdgeStatus(StrEnum):
 
 
 class Snapshot(TypedDict):
-    """A flow run between two decisions. `outputs` of a running forEach hold its items so far."""
+    """A flow run between two advances. In `outputs`, a running forEach has its items so far."""
 
     runId: str
     status: str
@@ -155,3 +155,45 @@ def items_of(snapshot: Snapshot, node: str) -> list[dict[str, JsonValue]] | None
 def is_open(entry: Mapping[str, JsonValue]) -> bool:
     """Return whether an item of a forEach has no output and no error, and was not skipped."""
     return entry.keys() == {"item"}
+
+
+class GateState(Enum):
+    """Whether the incoming edges of a node permit its start."""
+
+    OPEN = auto()
+    #: The node is skipped.
+    CLOSED = auto()
+    WAITING = auto()
+
+
+def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> GateState:
+    """Return the state of a node's gate. Loop edges do not count: they lead back to a node that has already started.
+
+    An `any` gate opens with the first edge that fires and closes when all are skipped. An `all` gate opens when all
+    have fired and closes with the first that is skipped.
+    """
+    statuses = [snapshot["edgeStatus"][edge.key] for edge in graph.incoming[node]]
+    if not statuses:
+        return GateState.OPEN
+    opens, closes = (any, all) if node in graph.any_gates else (all, any)
+    if closes(status == EdgeStatus.SKIPPED for status in statuses):
+        return GateState.CLOSED
+    return GateState.OPEN if opens(status == EdgeStatus.FIRED for status in statuses) else GateState.WAITING
+
+
+def is_decidable(graph: Graph, snapshot: Snapshot, edge: Edge) -> bool:
+    """Return whether an undecided edge can be decided: its source has settled, and the loops that it leaves are over.
+
+    A loop edge waits until all nodes of its loop have settled, so that no node restarts while it runs.
+    """
+    nodes, edges = snapshot["nodeStatus"], snapshot["edgeStatus"]
+    if edges[edge.key] != EdgeStatus.PENDING or not NodeStatus(nodes[edge.source]).settled:
+        return False
+    if edge.is_loop and not all(NodeStatus(nodes[node]).settled for node in graph.bodies[edge.key]):
+        return False
+    return all(edges[loop.key] == EdgeStatus.SKIPPED for loop in graph.left_by(edge))
+
+
+def was_closed(graph: Graph, snapshot: Snapshot, node: str) -> bool:
+    """Return whether a node was skipped because of its incoming edges, not because of its condition."""
+    return snapshot["nodeStatus"][node] == NodeStatus.SKIPPED and gate_of(graph, snapshot, node) is GateState.CLOSED

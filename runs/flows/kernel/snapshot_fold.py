@@ -1,6 +1,6 @@
 """Computes the snapshot of a flow run by folding its events up to a sequence number.
 
-It evaluates neither the definition's conditions nor bindings, so it can verify the stored snapshot of the kernel.
+It evaluates no conditions and no bindings of the definition, so it can verify the snapshot that the kernel stored.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from copy import deepcopy
 from typing import Any, Protocol
 from uuid import UUID
 
-from runs.flows.kernel import patches
-from runs.flows.kernel.advance import enter_again
+from runs.flows.kernel import json_values
+from runs.flows.kernel.advance import reset_loop
 from runs.flows.kernel.flow_decisions import FLOW_ENDED
 from runs.flows.kernel.snapshot import EdgeStatus, FlowStatus, NodeStatus, Snapshot, Visit
 from timeline.events import EventType
 
 
 class FlowEvent(Protocol):
-    """The fields that are read of an event."""
+    """The fields of an event that are needed here."""
 
     type: str
     payload: dict[str, Any]
     ref_id: UUID | None
 
 
-#: Returns the record of a visit for events that are truncated: `output`, `state` and `value`.
+#: Returns the fields of a truncated event in full, from the row of its visit: `output`, `state` and `value`.
 WholeOf = Callable[[UUID], Mapping[str, Any]]
 
 _STATUSES = {
@@ -39,7 +39,7 @@ _STATUSES = {
 
 
 def fold(start: Snapshot, events: Iterable[FlowEvent], whole_of: WholeOf) -> Snapshot:
-    """Return the snapshot after `events`, from the initial one."""
+    """Return the snapshot after `events`, which follow the snapshot `start`."""
     snapshot = deepcopy(start)
     for event in events:
         apply(snapshot, event, whole_of)
@@ -92,7 +92,7 @@ def _completed(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
         return
     snapshot["outputs"][node] = payload.get("output")
     snapshot["nodeStatus"][node] = NodeStatus.DONE.value
-    patches.put(snapshot["state"], payload.get("state") or {})
+    json_values.put(snapshot["state"], payload.get("state") or {})
 
 
 def _failed(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ def _edge_skipped(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
 
 def _iterated(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:
     snapshot["loopCounters"][payload["edge"]] = payload["iteration"]
-    enter_again(snapshot, payload["nodes"])
+    reset_loop(snapshot, payload["nodes"])
 
 
 def _command(snapshot: Snapshot, payload: Mapping[str, Any]) -> None:

@@ -12,38 +12,50 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from agentops.base.limits.work_budget import WorkExceeded
-from runs.flows.kernel import patches
+from agentops.base.fair_shares import WorkExceeded
+from runs.flows.kernel import json_values
 from runs.flows.kernel.bindings import BindingFailed, BindingTooExpensive, resolve
-from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget
-from runs.flows.kernel.expressions import evaluate, is_true
+from runs.flows.kernel.expressions import ExpressionFailed, ExpressionTooExpensive, evaluate, is_true, new_budget
 from runs.flows.kernel.flow_decisions import (
     EXPRESSION_TOO_EXPENSIVE,
     FLOW_ENDED,
     FOR_EACH_FAILED,
     OUTPUT_TOO_LARGE,
     Decisions,
-    Happened,
+    NewEvent,
     NodeFailure,
-    Recorded,
+    VisitRecord,
     VisitReport,
     VisitStart,
 )
-from runs.flows.kernel.gates import GateState, gate_of
 from runs.flows.kernel.graph import Edge, Graph, Node
-from runs.flows.kernel.sizes import is_larger, json_problem
-from runs.flows.kernel.snapshot import FlowStatus, NodeStatus, Snapshot, Visit, is_open, items_of, iteration_of
+from runs.flows.kernel.json_values import is_larger, json_problem
+from runs.flows.kernel.snapshot import (
+    EdgeStatus,
+    FlowStatus,
+    GateState,
+    NodeStatus,
+    Snapshot,
+    Visit,
+    gate_of,
+    is_open,
+    items_of,
+    iteration_of,
+)
 from timeline.events.flow import FlowCompleted, NodeCompleted, NodeFailed, NodeSkipped, NodeStarted
 
 #: The maximum size of a node's output, in bytes of JSON.
 MAX_OUTPUT = 1024 * 1024
 #: The maximum number of items of a forEach.
 MAX_ITEMS = 1_000
-#: The maximum moves of one advance, so that a loop of constants does not hold its transaction for long. And the number
-#: of expression steps after which an advance makes no further decision.
-MAX_MOVES, MAX_STEPS = 500, 2_000_000
+#: The number of started nodes after which an advance ends, so that a loop of constants does not hold its transaction
+#: for long.
+MAX_MOVES = 500
+#: The number of expression steps after which an advance makes no further decision.
+MAX_STEPS = 2_000_000
+#: The maximum characters of an error message.
 MAX_ERROR = 2_000
-#: The fields of each kind of node that an execution request contains.
+#: The kinds of nodes, and the fields of each kind that an execution request contains.
 REQUESTS = {
     "agent": ("prompt",),
     "tool": ("arguments",),
@@ -59,7 +71,7 @@ class Work:
         self,
         graph: Graph,
         snapshot: Snapshot,
-        inputs: JsonValue,
+        inputs: JsonValue = None,
         clean: Callable[[JsonValue], JsonValue] = lambda value: value,
     ) -> None:
         self.graph = graph
@@ -74,8 +86,8 @@ class Work:
         self._steps = 0
 
     @property
-    def is_used_up(self) -> bool:
-        """Whether the next advance has to continue."""
+    def is_exhausted(self) -> bool:
+        """Whether this advance has done enough, so that the next one has to continue."""
         return self.moves >= MAX_MOVES or self._steps + self._budget.spent >= MAX_STEPS
 
     def begin_decision(self) -> None:
@@ -90,12 +102,16 @@ class Work:
     def status_of(self, node: str) -> NodeStatus:
         return NodeStatus(self.snapshot["nodeStatus"][node])
 
-    def tell(self, payload: Any, visit: Visit | None = None) -> None:
-        """Add an event."""
-        self.decisions.events.append(Happened(payload, visit))
+    def add_event(self, payload: Any, visit: Visit | None = None) -> None:
+        self.decisions.events.append(NewEvent(payload, visit))
+
+    def add_node_event(self, event_class: type[Any], node: Node, visit: Visit, **fields: Any) -> None:
+        """Add an event about the visit of a node. `fields`: the further fields of the event's class."""
+        iteration = visit.iteration or None
+        self.add_event(event_class(node=node.id, kind=node.kind, item=visit.item, iteration=iteration, **fields), visit)
 
     def scope(self, **more: JsonValue) -> dict[str, JsonValue]:
-        """Return the names that bindings and conditions may read. A running node has no output."""
+        """Return the values that bindings and conditions may read, by name. A running node has no output."""
         outputs = self.snapshot["outputs"]
         finished = {name: value for name, value in outputs.items() if self.status_of(name) != NodeStatus.RUNNING}
         return {"inputs": self.inputs, "state": self.snapshot["state"], "outputs": finished, **more}
@@ -132,6 +148,7 @@ class Work:
         return gate is not GateState.WAITING
 
     def _enter(self, node: Node) -> None:
+        """Start the visits of a node whose gate is open, or skip the node if its condition does not hold."""
         each = [e for e in self._fired_into(node) if e.each_in is not None]
         if len(each) > 1:
             text = f"{' and '.join(e.key for e in each)} fired: a node runs for the items of one forEach"
@@ -144,14 +161,14 @@ class Work:
             self._start_visit(node, Visit(node.id, self._iteration(node)), self.scope())
 
     def _fired_into(self, node: Node) -> list[Edge]:
-        return [e for e in self.graph.incoming[node.id] if self.snapshot["edgeStatus"][e.key] == "fired"]
+        return [e for e in self.graph.incoming[node.id] if self.snapshot["edgeStatus"][e.key] == EdgeStatus.FIRED]
 
     def _iteration(self, node: Node) -> int:
         return iteration_of(self.graph, self.snapshot, node.id)
 
     def _skip(self, node: Node, reason: str) -> None:
         self.snapshot["nodeStatus"][node.id] = NodeStatus.SKIPPED.value
-        self.tell(NodeSkipped(node=node.id, kind=node.kind, reason=reason), Visit(node.id, self._iteration(node)))
+        self.add_event(NodeSkipped(node=node.id, kind=node.kind, reason=reason), Visit(node.id, self._iteration(node)))
 
     def _start_items(self, node: Node, edge: Edge) -> None:
         """Start a visit for each item of the list of a forEach."""
@@ -165,15 +182,15 @@ class Work:
         entries: list[dict[str, JsonValue]] = []
         self.snapshot["outputs"][node.id] = {"iterations": entries}
         for index, item in enumerate(items):
-            # One after the other: if an item fails the flow, the later ones have not started.
+            # Only the started items become entries: if an item fails the flow, the later ones have not started.
             entry: dict[str, JsonValue] = {"item": self.clean(item)}
             entries.append(entry)
             visit = Visit(node.id, whole.iteration, index)
-            self.decisions.records.append(Recorded(visit, node.kind, value=entry["item"]))
+            self.decisions.records.append(VisitRecord(visit, node.kind, value=entry["item"]))
             self._start_item(node, visit, {**scope, edge.each_as: entry["item"]}, entry)
             if self.is_over:
                 return
-        self.finish_items(node)
+        self._finish_items(node)
 
     def _items_of(self, edge: Edge) -> list[JsonValue] | NodeFailure:
         """Return the items of a forEach, or the failure that prevents them."""
@@ -198,42 +215,44 @@ class Work:
     def _start_item(
         self, node: Node, visit: Visit, scope: Mapping[str, JsonValue], entry: dict[str, JsonValue]
     ) -> None:
+        """Start the visit of one item, or skip the item if the node's condition does not hold for it."""
         value = entry["item"]
         try:
             is_wanted = self.holds(node.when, scope)
         except ExpressionTooExpensive as error:
-            self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
+            self.add_node_event(NodeStarted, node, visit, value=value)
             self._fail(node, visit, NodeFailure(EXPRESSION_TOO_EXPENSIVE, f"when: {error}"))
             return
         if is_wanted:
             self._start_visit(node, visit, scope, value=value)
         else:
             entry["skipped"] = True
-            self.tell(_node_event(NodeSkipped, node, visit, reason="when", value=value), visit)
+            self.add_node_event(NodeSkipped, node, visit, reason="when", value=value)
 
     def _start_visit(
         self, node: Node, visit: Visit, scope: Mapping[str, JsonValue], *, value: JsonValue = None
     ) -> None:
+        """Start a visit: request its execution, or end it immediately if it is a constant. `value`: its item."""
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
         if visit.item is None:
             # Remove the output of an earlier iteration. `scope` still contains it, for bindings that read it.
             self.snapshot["outputs"].pop(node.id, None)
-            self.decisions.records.append(Recorded(visit, node.kind))
-        self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
+            self.decisions.records.append(VisitRecord(visit, node.kind))
+        self.add_node_event(NodeStarted, node, visit, value=value)
         try:
-            wanted = [name for name in REQUESTS[node.kind] if name in node.spec]
-            request = {name: resolve(node.spec[name], scope, self._budget) for name in wanted}
+            fields = [name for name in REQUESTS[node.kind] if name in node.spec]
+            request = {name: resolve(node.spec[name], scope, self._budget) for name in fields}
         except BindingFailed as error:
             self._fail(node, visit, NodeFailure(error.error_type, str(error)))
             return
         if node.kind == "constant":
-            self.report(VisitReport(visit, request["value"]))
+            self.apply_report(VisitReport(visit, request["value"]))
         else:
             self.decisions.starts.append(VisitStart(visit, node.kind, request))
 
     # --- Ending visits ---
 
-    def report(self, report: VisitReport) -> None:
+    def apply_report(self, report: VisitReport) -> None:
         """Apply the end of a visit. Ignores a visit that is no longer open."""
         visit = report.visit
         node = self.graph.nodes.get(visit.node)
@@ -249,12 +268,13 @@ class Work:
         else:
             output = self.clean(report.output)
             self.snapshot["outputs"][node.id]["iterations"][visit.item]["output"] = output
-            self.decisions.records.append(Recorded(visit, node.kind, output=output, has_ended=True))
-            self.tell(_node_event(NodeCompleted, node, visit, output=output), visit)
+            self.decisions.records.append(VisitRecord(visit, node.kind, output=output, has_ended=True))
+            self.add_node_event(NodeCompleted, node, visit, output=output)
         if visit.item is not None and node.kind != "constant":
-            self.finish_items(node)
+            self._finish_items(node)
 
     def _is_open(self, visit: Visit) -> bool:
+        """Return whether a visit runs in the current iteration. A report may refer to an earlier one."""
         if self.status_of(visit.node) != NodeStatus.RUNNING:
             return False
         if visit.iteration != iteration_of(self.graph, self.snapshot, visit.node):
@@ -264,15 +284,15 @@ class Work:
             return entries is None and visit.item is None
         return visit.item < len(entries) and is_open(entries[visit.item])
 
-    def finish_items(self, node: Node) -> None:
-        """End a node when all items of its forEach have ended."""
+    def _finish_items(self, node: Node) -> None:
+        """End a node if all items of its forEach have ended."""
         entries = items_of(self.snapshot, node.id)
         if entries is None or self.is_over or any(is_open(entry) for entry in entries):
             return
         self._finish(node, Visit(node.id, self._iteration(node)), {"iterations": list(entries)})
 
     def _finish(self, node: Node, visit: Visit, output: JsonValue) -> None:
-        """End a node with its output, and apply its patch of the state."""
+        """End a node with its output, and apply its patch of the state. If the patch fails, the node fails."""
         try:
             state = self._patch(node, output)
         except BindingFailed as error:
@@ -280,11 +300,11 @@ class Work:
             return
         self.snapshot["outputs"][node.id] = output
         self.snapshot["nodeStatus"][node.id] = NodeStatus.DONE.value
-        self.decisions.records.append(Recorded(visit, node.kind, output=output, state=state or None, has_ended=True))
-        self.tell(_node_event(NodeCompleted, node, visit, output=output, state=state or None), visit)
+        self.decisions.records.append(VisitRecord(visit, node.kind, output=output, state=state or None, has_ended=True))
+        self.add_node_event(NodeCompleted, node, visit, output=output, state=state or None)
 
     def _patch(self, node: Node, output: JsonValue) -> dict[str, JsonValue]:
-        """Apply the patch of a node to the state. Returns the values that it set, by path. Raises `BindingFailed`."""
+        """Apply the patch of a node to the state, and return the new values by path. Raises `BindingFailed`."""
         if not node.sets and not node.merges:
             return {}
         self.begin_decision()
@@ -292,10 +312,10 @@ class Work:
         sets = {path: self.clean(resolve(value, scope, self._budget)) for path, value in node.sets.items()}
         merges = {path: self.clean(resolve(value, scope, self._budget)) for path, value in node.merges.items()}
         state = deepcopy(self.snapshot["state"])
-        patches.put(state, sets)
+        json_values.put(state, sets)
         for path, value in merges.items():
-            merges[path] = patches.merged(state, path, value)
-            patches.put(state, {path: merges[path]})
+            merges[path] = json_values.merged(state, path, value)
+            json_values.put(state, {path: merges[path]})
         try:
             if is_larger(state, MAX_OUTPUT, self._budget):
                 raise BindingFailed(f"the state is larger than {MAX_OUTPUT} bytes")
@@ -316,12 +336,9 @@ class Work:
             self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value
         if entries is None:
             self.snapshot["outputs"][node.id] = error
-        self.decisions.records.append(Recorded(visit, node.kind, output=error, has_ended=True))
-        event = _node_event(
-            NodeFailed, node, visit, run_id=failure.run_id, error_type=failure.error_type, error=message,
-            continued=continued,
-        )  # fmt: skip
-        self.tell(event, visit)
+        self.decisions.records.append(VisitRecord(visit, node.kind, output=error, has_ended=True))
+        cause = {"run_id": failure.run_id, "error_type": failure.error_type, "error": message}
+        self.add_node_event(NodeFailed, node, visit, **cause, continued=continued)
         if not continued:
             text = f"node {visit.key}: {message}"
             self.end(FlowStatus.FAILED, NodeFailure(failure.error_type, text, failure.run_id))
@@ -329,27 +346,22 @@ class Work:
     # --- Ending the flow ---
 
     def end(self, status: FlowStatus, failure: NodeFailure | None = None) -> None:
-        """End the flow. Running nodes fail with it; later nodes stay pending."""
+        """End the flow. Running nodes become failed; nodes that have not started stay pending."""
         for node in self._running():
             self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value
             visit = Visit(node.id, self._iteration(node))
             ended = f"the flow has {'failed' if status is FlowStatus.FAILED else 'stopped'}"
-            self.tell(_node_event(NodeFailed, node, visit, error_type=FLOW_ENDED, error=ended), visit)
+            self.add_node_event(NodeFailed, node, visit, error_type=FLOW_ENDED, error=ended)
         self.snapshot["status"] = status.value
         self.snapshot["inbox"] = {}
         self.decisions.failure = failure
-        self.tell(FlowCompleted(status=status.value, error=failure.message if failure else None))
+        self.add_event(FlowCompleted(status=status.value, error=failure.message if failure else None))
 
     def _running(self) -> Iterable[Node]:
         return [self.graph.nodes[name] for name in self.graph.order if self.status_of(name) == NodeStatus.RUNNING]
 
-    def note_status(self) -> None:
-        """Set the status from the open nodes: a flow whose only open nodes are questions is waiting."""
+    def update_status(self) -> None:
+        """Set the status of the flow: waiting if only questions to people run, otherwise running."""
         kinds = {node.kind for node in self._running()}
         waits = bool(kinds) and kinds <= {"human"} and not self.decisions.has_more
         self.snapshot["status"] = (FlowStatus.WAITING if waits else FlowStatus.RUNNING).value
-
-
-def _node_event(event_class: type[Any], node: Node, visit: Visit, **fields: Any) -> Any:
-    iteration = visit.iteration or None
-    return event_class(node=node.id, kind=node.kind, item=visit.item, iteration=iteration, **fields)

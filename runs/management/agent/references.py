@@ -1,4 +1,4 @@
-"""References on the command line: runs by ID or prefix."""
+"""Runs and flow runs that a command line names by an ID or a prefix of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from runs.errors import FlowRunNotFound, RunNotFound
 from runs.models import AgentRun, CliSession, FlowRun
 from timeline.models import Tombstone
 
+#: Minimum characters of a prefix.
 MIN_PREFIX = 4
+#: Maximum runs that an error lists.
 MAX_CANDIDATES = 10
 HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 
@@ -53,9 +55,9 @@ def _only(reference: str, rows: QuerySet[RunT], bounds: tuple[UUID, UUID] | None
     candidates = list(rows.order_by("-pk")[: MAX_CANDIDATES + 1])
     if not candidates:
         raise _missing(reference, rows.model, bounds)
-    short = len(reference.replace("-", "")) < MIN_PREFIX
-    if len(candidates) > 1 or short:
-        problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
+    is_short = len(reference.replace("-", "")) < MIN_PREFIX
+    if len(candidates) > 1 or is_short:
+        problem = f"is too short: enter at least {MIN_PREFIX} characters" if is_short else "matches more than one run"
         raise Conflict(
             f"{reference!r} {problem}: {_list_of(candidates)}",
             code="ambiguous_run",
@@ -76,7 +78,7 @@ def _missing(reference: str, model: type[Model], bounds: tuple[UUID, UUID] | Non
 
 
 def _bounds(reference: str) -> tuple[UUID, UUID] | None:
-    """Return the first and the last ID with the prefix `reference`, given with or without dashes."""
+    """Return the first and the last ID with this prefix, which may have dashes. None if no ID can have it."""
     text = reference.lower()
     digits = text.replace("-", "")
     if not HEX.fullmatch(digits):

@@ -1,27 +1,29 @@
-"""`agentops agent ls`: list runs."""
+"""`agentops agent ls`: list runs; and functions that several commands use to print a run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from agentops.accounts.access import SYSTEM, Action, project_for, visible_rows
-from agentops.accounts.management.base import AgentopsCommand
+from agentops.accounts.command_base import EXIT_NOT_COMPLETED, AgentopsCommand, printable
 from agentops.accounts.models import Project
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun
-from runs.queries.durations import times_of, with_times
-from runs.queries.place_waits import PlaceWait, place_waits
+from runs.queries.durations import PlaceWait, place_waits, times_of, with_times
 from runs.statuses import RunStatus
-from timeline.preview import preview
+from timeline.display import preview
 from timeline.reasons import reason_label
 
+#: Maximum bytes of a shortened text.
 PREVIEW = 280
 
+#: The members of a JSON object about a run, a message or a call.
 Facts = dict[str, Any]
 
 
@@ -34,8 +36,8 @@ def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
         command.write_json([row_of(run) | {"waiting_for": kinds.get(run.pk)} for run in runs])
         return
     headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
-    rows = [(row_of(run), waits.get(run.pk)) for run in runs]
-    command.write_table(headers, [_cells(row, place, for_people=command.stdout.isatty()) for row, place in rows])
+    is_terminal = command.stdout.isatty()
+    command.write_table(headers, [_cells(row_of(run), waits.get(run.pk), is_terminal=is_terminal) for run in runs])
 
 
 def row_of(run: AgentRun) -> Facts:
@@ -62,6 +64,7 @@ def row_of(run: AgentRun) -> Facts:
 
 
 def with_reason(facts: Facts) -> str:
+    """Return the status, with the phrase for its reason in parentheses."""
     status, reason = facts["status"], facts["status_reason"]
     return f"{status} ({reason_label(reason)})" if reason else str(status)
 
@@ -90,11 +93,11 @@ def _listed_runs(project: Project | None, statuses: list[str] | None) -> QuerySe
     return runs.filter(project=project).order_by("-created_at", "-pk") if project else runs.order_by("-pk")
 
 
-def _cells(row: Facts, place: PlaceWait | None, *, for_people: bool) -> list[object]:
-    """Return the cells of a row. Pipes get the reason code and the whole title."""
-    reason = reason_label(row["status_reason"]) if for_people else row["status_reason"]
-    if place is not None and for_people:
-        reason = str(place)
+def _cells(row: Facts, wait: PlaceWait | None, *, is_terminal: bool) -> list[object]:
+    """Return the cells of a row. Programs get the reason code and the whole title."""
+    reason = row["status_reason"]
+    if is_terminal:
+        reason = reason_label(reason) if wait is None else str(wait)
     return [
         row["id"],
         row["project"],
@@ -103,5 +106,21 @@ def _cells(row: Facts, place: PlaceWait | None, *, for_people: bool) -> list[obj
         reason or "-",
         steps_text(row),
         f"{row['created_at']:%Y-%m-%dT%H:%MZ}",
-        shorten(row["title"], 60 if for_people else MAX_TITLE * 4),
+        shorten(row["title"], 60 if is_terminal else MAX_TITLE * 4),
     ]
+
+
+def refresh(run: AgentRun) -> AgentRun:
+    """Reload the columns that change while a run is executed, and return the run."""
+    run.refresh_from_db(fields=["status", "status_reason", "step_count", "started_at", "completed_at", "error_message"])
+    return run
+
+
+def require_completed(run: AgentRun) -> None:
+    """Raise `CommandError` with exit code 1 unless the run has completed."""
+    if run.state is RunStatus.COMPLETED:
+        return
+    cause = f": {shorten(redacted(run.error_message))}" if run.error_message else ""
+    if run.state is RunStatus.RESUMED:
+        cause = f"; continued by {AgentRun.objects.get(resumed_from=run).pk}"
+    raise CommandError(printable(f"the run is {with_reason(row_of(run))}{cause}"), returncode=EXIT_NOT_COMPLETED)

@@ -1,39 +1,54 @@
-"""`agentops agent show`: print the facts of a run, redacted."""
+"""`agentops agent show`, `messages`, `calls`, `errors` and `defs`: print the facts of a run, its records, and the
+agents.
+
+Everything is redacted.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
-from agentops.accounts.management.base import AgentopsCommand
-from runs.conversation.message_text import text_of
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.command_base import AgentopsCommand
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import JSON
+from runs.conversation.transcript import text_of
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason
-from runs.models import AgentRun, AgentRunMessage
-from timeline import events, log, outgoing
+from runs.management.output import write_rows
+from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunError
+from runs.queries import tab_lists
+from runs.queries.json_columns import to_json
+from timeline import events, log, reading
 from timeline.display import calls_unpriced
+from timeline.models import Event
 from timeline.reasons import reason_label
 
-LAST_MESSAGES = 5
+#: The number of newest messages that `show` prints.
+NEWEST_MESSAGES = 5
+#: The kinds of tokens of a run.
+TOKENS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
 
 
 def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    facts = facts_of(find_run(options["run"]))
+    facts = _facts_of(find_run(options["run"]))
     if options["json"]:
         command.write_json(facts)
-        return
-    command.write_table((), lines_of(facts))
+    else:
+        command.write_table((), _lines_of(facts))
 
 
-def facts_of(run: AgentRun) -> Facts:
-    """Return all facts of a run."""
+def _facts_of(run: AgentRun) -> Facts:
     return {
         **row_of(run),
         "agent_version": run.agent_config.get("version"),
         "provider": run.agent_config.get("provider"),
         "model": run.agent_config.get("model"),
-        "source": run.source,
+        "source": run.source_name,
         "max_steps": run.max_steps,
         "step_base": run.step_base,
         "tokens": {name: getattr(run, f"{name}_tokens") for name in TOKENS},
@@ -46,14 +61,11 @@ def facts_of(run: AgentRun) -> Facts:
         "error_message": redacted(run.error_message),
         "result": redacted(run.result),
         "last_event": _last_event(run),
-        "messages": [message_of(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
+        "messages": [_message(row) for row in reversed(run.messages.order_by("-position")[:NEWEST_MESSAGES])],
     }
 
 
-TOKENS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
-
-
-def lines_of(facts: Facts) -> list[tuple[str, str]]:
+def _lines_of(facts: Facts) -> list[tuple[str, str]]:
     """Return the facts as pairs of a name and a line of text, without empty ones."""
     calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
     unknown_cost = "unpriced" if any(facts["tokens"].values()) else None
@@ -98,7 +110,7 @@ def _agent(facts: Facts) -> str:
 def _lineage(run: AgentRun) -> Facts:
     """Return the IDs of related runs, without empty ones."""
     successor = AgentRun.objects.filter(resumed_from=run).values_list("pk", flat=True).first()
-    around = {
+    related = {
         "root_run_id": run.root_run_id if run.root_run_id != run.pk else None,
         "parent_run_id": run.parent_run_id,
         "resumed_from": run.resumed_from_id,
@@ -106,19 +118,19 @@ def _lineage(run: AgentRun) -> Facts:
         "forked_from": run.forked_from_id,
         "forked_at_step": run.forked_at_step,
     }
-    return {name: value for name, value in around.items() if value is not None}
+    return {name: value for name, value in related.items() if value is not None}
 
 
 def _last_event(run: AgentRun) -> Facts | None:
     event = log.events_of(run.pk).last()
     if event is None:
         return None
-    outgoing.mask_events([event])
+    reading.mask_events([event])
     message = events.describe(event.type, event.payload)
     return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
 
 
-def message_of(row: AgentRunMessage) -> Facts:
+def _message(row: AgentRunMessage) -> Facts:
     """Return the facts of a message. Redacts before cutting, because part of a secret is not recognised."""
     tool_names = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
     text = redacted(text_of(row.content)).strip()
@@ -127,6 +139,7 @@ def message_of(row: AgentRunMessage) -> Facts:
         "position": row.position,
         "role": row.role,
         "step_number": row.step_number,
+        "finish_reason": row.finish_reason or None,
         "rolled_back": row.rolled_back_at is not None,
         "preview": shorten(" ".join(filter(None, [text, calls]))),
     }
@@ -134,3 +147,98 @@ def message_of(row: AgentRunMessage) -> Facts:
 
 def _moment(moment: Any) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment is not None else None
+
+
+def defs(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    agents = Agent.objects.select_related("project").order_by("project__slug", "slug")
+    if options["project"]:
+        agents = agents.filter(project=project_for(SYSTEM, options["project"], Action.READ))
+    if options["json"]:
+        command.write_json(
+            [{"id": agent.pk, "project": agent.project.slug, **_frozen(agent), **agent.placement} for agent in agents]
+        )
+        return
+    headers = ["project", "agent", "version", "provider", "model", "tools", "max steps", "queue"]
+    command.write_table(headers, [_cells(agent) for agent in agents])
+
+
+def messages(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    run = find_run(options["run"])
+    rows = [_message(row) for row in _newest_last(run.messages.order_by("-position"), options["limit"])]
+    write_rows(command, rows, options)
+
+
+def calls(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    newest_first = find_run(options["run"]).tool_calls.defer("output").order_by("-step_number", "-pk")
+    calls: list[AgentRunToolCall] = _newest_last(newest_first, options["limit"])
+    rows = [
+        {
+            "step_number": row.step_number,
+            "tool_name": redacted(row.tool_name),
+            "status": row.status,
+            "duration_ms": row.duration_ms,
+            "starts": row.starts,
+            "attempts": row.attempts,
+            "resolved_by": row.resolved_by,
+            "call_id": redacted(row.call_id),
+            "input": shorten(redacted(to_json(row.input))),
+        }
+        for row in calls
+    ]
+    write_rows(command, rows, options)
+
+
+def errors(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    write_rows(command, _errors_of(find_run(options["run"]), options["limit"]), options)
+
+
+def _errors_of(run: AgentRun, limit: int) -> list[Facts]:
+    """Return the newest errors, oldest first: failed attempts, and failures in the log that are no failed attempts."""
+    attempts: list[RunError] = _newest_last(run.errors.order_by("-step_number", "-pk"), limit)
+    rows = [_attempt(row) for row in attempts]
+    known = Counter[tuple[int | None, str, str]]((row.step_number, row.error_type, row.message) for row in attempts)
+    for event in tab_lists.last_failures(run.pk, limit):
+        kind, message = tab_lists.kind_of(event.payload), tab_lists.message_of(event.payload)
+        if known[event.step, kind, message]:
+            known[event.step, kind, message] -= 1
+        else:
+            rows.append(_failure(event, kind, message))
+    return sorted(rows, key=lambda row: row["created_at"])[-limit:]
+
+
+def _attempt(row: RunError) -> Facts:
+    return {
+        "step_number": row.step_number,
+        "context": redacted(row.context),
+        "attempt": row.attempt,
+        "error_type": redacted(row.error_type),
+        "message": shorten(redacted(row.message)),
+        "details": shorten(redacted(row.details)),
+        "created_at": row.created_at,
+    }
+
+
+def _failure(event: Event, kind: str, message: str) -> Facts:
+    return {
+        "step_number": event.step,
+        "context": redacted(str(event.payload.get("tool_name") or event.type)),
+        "attempt": event.payload.get("attempt") or 0,
+        "error_type": redacted(kind),
+        "message": shorten(redacted(message)),
+        "details": shorten(redacted(str(event.payload.get("details") or ""))),
+        "created_at": event.ts,
+    }
+
+
+def _newest_last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
+    return list(newest_first[:limit])[::-1]
+
+
+def _frozen(agent: Agent) -> dict[str, Any]:
+    """Return the definition with secrets redacted."""
+    return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
+
+
+def _cells(agent: Agent) -> Sequence[object]:
+    tools, model = redacted(", ".join(str(tool) for tool in agent.tools)), redacted(agent.model)
+    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps, agent.queue

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import (
+from agentops.accounts.command_base import (
     EXIT_INTERRUPTED,
     EXIT_INVALID,
     EXIT_USAGE,
@@ -17,17 +17,17 @@ from agentops.accounts.management.base import (
     printable,
 )
 from runs.actions import agent_definitions, run_actions
-from runs.agents.definition_text import json_path
+from runs.agents.definition import json_path
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.lifecycle.creation import UserTurn
-from runs.management.agent.input_files import clean_argument, read_definition, read_text
-from runs.management.agent.run_state import refresh, require_completed
-from runs.management.agent.run_table import row_of, with_reason
+from runs.management.agent.arguments import clean_argument, read_definition, read_text
+from runs.management.agent.run_table import refresh, require_completed, row_of, with_reason
 from runs.models import Agent, AgentRun
 from runs.statuses import LIVE
 
-LOOK_EVERY_S = 0.25
+#: Seconds between two looks at the status of a run.
+POLL_S = 0.25
 
 
 def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
@@ -39,9 +39,8 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
         at = json_path(error.data["pointer"], definition)
         raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
     if options["json"]:
-        command.write_json(
-            {"outcome": outcome, "id": agent.pk, "project": project.slug, **agent.frozen(), **agent.placement}
-        )
+        facts = {"outcome": outcome, "id": agent.pk, "project": project.slug}
+        command.write_json({**facts, **agent.frozen(), **agent.placement})
     else:
         command.write_table(["outcome", "agent", "version"], [(outcome, agent.slug, agent.version)])
 
@@ -68,12 +67,15 @@ def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _wait(command: AgentopsCommand, run: AgentRun, seconds: float, *, as_json: bool) -> None:
-    """Wait until the run is no longer live. Interrupting the wait does not interrupt the run."""
+    """Wait until the run is no longer live, and print its state. Interrupting the wait does not affect the run.
+
+    Raises `CommandError` unless the run has completed.
+    """
     until = time.monotonic() + seconds
     interrupted = False
     try:
         while refresh(run).state in LIVE and time.monotonic() < until:
-            time.sleep(min(LOOK_EVERY_S, max(until - time.monotonic(), 0)))
+            time.sleep(min(POLL_S, max(until - time.monotonic(), 0)))
     except KeyboardInterrupt:
         interrupted = True
     facts = row_of(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentops.accounts.management.base import AddSubcommand, AgentopsCommand
+from agentops.accounts.command_base import AddSubcommand, AgentopsCommand
 from runs.management.agent import options
 
 

@@ -7,23 +7,21 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
 from agentops.base import database_clock
 from runs.access import run_in
-from runs.alerts import alert_rule_changes, mutes
-from runs.alerts.alert_lists import alerts_of, says
-from runs.alerts.message_texts import title_of
+from runs.alerts import alert_rule_changes
+from runs.alerts.alert_texts import alerts_of, describe, title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
+from runs.management.agent.arguments import add_json, add_project
 from runs.management.agent.references import find_run
+from runs.management.output import write_rows
 from runs.models import Alert, AlertMute, AlertRule
 
 #: The number of newest alerts to list.
-LISTED = 50
-#: Option → field of a rule.
-_OPTIONS = {
-    **{name: name for name in LIMIT_NAMES},
-    **{name: name for name in ("agent", "label", "webhook_url", "slack_url", "group_minutes", "repeat_hours")},
-}
+MAX_ALERTS = 50
+#: Options that are fields of a rule.
+_OPTIONS = (*LIMIT_NAMES, "agent", "label", "webhook_url", "slack_url", "group_minutes", "repeat_hours")
 
 
 class Command(AgentopsCommand):
@@ -31,18 +29,17 @@ class Command(AgentopsCommand):
 
     def subcommands(self, add: AddSubcommand) -> None:
         listed = add("ls", self.list_alerts, help="List the newest alerts, or with --rules the rules of a project.")
-        _add_project(listed)
-        listed.add_argument("--rules", action="store_true", help="list the rules instead")
-        listed.add_argument("--open", action="store_true", help="only alerts that are not over")
-        listed.add_argument("--json", action="store_true", help="print JSON")
-        _add_rule_options(add("add", self.add_rule, help="Add a rule; prints the signing secret of a webhook once."))
+        added = add("add", self.add_rule, help="Add a rule; prints the signing secret of a webhook once.")
         removed = add("rm", self.remove_rule, help="Remove a rule with its alerts.")
         tested = add("test", self.test_rule, help="Let a worker send a test by all channels of a rule.")
-        for parser in (removed, tested):
-            _add_project(parser)
-            parser.add_argument("rule", metavar="RULE", help="name or ID of the rule")
         muted = add("mute", self.mute, help="Send nothing about a rule, an agent or a run for a time.")
-        _add_project(muted)
+        add_project(listed, added, removed, tested, muted)
+        listed.add_argument("--rules", action="store_true", help="list the rules instead")
+        listed.add_argument("--open", action="store_true", help="only alerts that are not over")
+        add_json(listed)
+        _add_rule_options(added)
+        for parser in (removed, tested):
+            parser.add_argument("rule", metavar="RULE", help="name or ID of the rule")
         what = muted.add_mutually_exclusive_group(required=True)
         what.add_argument("--rule", metavar="RULE", help="name or ID of a rule")
         what.add_argument("--agent", metavar="AGENT", help="name of an agent")
@@ -51,23 +48,20 @@ class Command(AgentopsCommand):
 
     def list_alerts(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ)
-        muted = mutes.active_mutes(project, database_clock.now())
+        muted = alert_rule_changes.active_mutes(project, database_clock.now())
         if options["rules"]:
             rows = [_rule_row(rule, muted) for rule in alert_rule_changes.rules_of(project)]
         else:
-            rows = [_alert_row(alert) for alert in alerts_of(project, open_only=options["open"])[:LISTED]]
-        if options["json"]:
-            self.write_json(rows)
-        elif rows:
-            self.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
+            rows = [_alert_row(alert) for alert in alerts_of(project, open_only=options["open"])[:MAX_ALERTS]]
+        write_rows(self, rows, options)
 
     def add_rule(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
-        values = {field: options[name] for name, field in _OPTIONS.items() if options[name] is not None}
+        values = {name: options[name] for name in _OPTIONS if options[name] is not None}
         values |= {"name": options["name"], "kind": options["kind"]}
         values |= {"sends_email": not options["no_email"], "announces_end": options["announce_end"]}
         rule, secret = alert_rule_changes.add_rule(project, values, by=operator())
-        self.stdout.write(f"{rule.name}: {says(rule)}")
+        self.stdout.write(f"{rule.name}: {describe(rule)}")
         if secret:
             self.stdout.write(f"Signing secret of the webhook, shown only once: {secret}")
 
@@ -90,23 +84,15 @@ class Command(AgentopsCommand):
             what["rule"] = alert_rule_changes.rule_of(project, options["rule"])
         if options["run"]:
             what["run"] = run_in(project, find_run(options["run"]).pk)
-        muted = mutes.mute(project, options["minutes"], by=operator(), **what)
+        muted = alert_rule_changes.mute(project, options["minutes"], by=operator(), **what)
         self.stdout.write(f"muted until {muted.until:%Y-%m-%d %H:%M:%S} UTC" if muted else "not muted")
 
 
-def _add_project(parser: CommandParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", help="slug or ID")
-
-
 def _add_rule_options(parser: CommandParser) -> None:
-    _add_project(parser)
     parser.add_argument("name", metavar="NAME", help="name of the rule, unique in the project")
     parser.add_argument("kind", metavar="KIND", choices=AlertRule.Kind.values, help=", ".join(AlertRule.Kind.values))
     parser.add_argument(
-        "--minutes",
-        type=int,
-        metavar="N",
-        help="time without an event (stalled: 15, waiting: 0, sink: 60)",
+        "--minutes", type=int, metavar="N", help="time without an event (stalled: 15, waiting: 0, sink: 60)"
     )
     parser.add_argument("--limit-usd", metavar="X", help="limit in US dollars (run_cost, day_cost)")
     parser.add_argument("--percent", type=int, metavar="N", help="share of failed runs (error_rate: 50)")
@@ -132,7 +118,7 @@ def _rule_row(rule: AlertRule, muted: list[AlertMute]) -> dict[str, Any]:
     return {
         "name": rule.name,
         "kind": rule.kind,
-        "says": says(rule),
+        "says": describe(rule),
         "state": "enabled" if rule.is_enabled else "disabled",
         "muted_until": until,
         "sent_to": ", ".join([*sent_to, *(name.removesuffix("_url") for name in rule.shown_urls)]),

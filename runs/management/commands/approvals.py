@@ -11,14 +11,15 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
 from agentops.accounts.access import SYSTEM, Action, project_for, projects_for
-from agentops.accounts.management.base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
+from agentops.accounts.command_base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
 from agentops.accounts.models import Project
 from runs.actions import approvals
-from runs.management.agent.input_files import STDIN, read_definition
+from runs.management.agent.arguments import STDIN, read_definition
 from runs.management.agent.run_table import redacted, shorten
+from runs.management.output import write_rows
 from runs.queries.json_columns import to_json
 from runs.queries.json_lists import RowSpan
-from runs.queries.waiting_items import ItemKind, WaitingItem, waiting_items
+from runs.queries.waiting_for_people import ItemKind, WaitingItem, waiting_items
 
 #: Items loaded per query.
 PAGE_ROWS = 200
@@ -40,9 +41,10 @@ class Command(AgentopsCommand):
         rules = parser.add_mutually_exclusive_group()
         rules.add_argument("--rules", action="store_true", help="print the rules of the project as JSON")
         rules.add_argument(
-            "--set-rules", metavar="FILE",
+            "--set-rules",
+            metavar="FILE",
             help=f"replace the rules by those under `approvals` of a TOML or JSON file; {STDIN} reads standard input",
-        )  # fmt: skip
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -71,11 +73,7 @@ class Command(AgentopsCommand):
 
     def _list(self, projects: Sequence[UUID] | QuerySet[Project], options: dict[str, Any]) -> None:
         kinds = [ItemKind(kind) for kind in options["kind"] or ItemKind]
-        rows = list(map(_row, _items(projects, kinds)))
-        if options["json"]:
-            self.write_json(rows)
-        elif rows:
-            self.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
+        write_rows(self, list(map(_row, _items(projects, kinds))), options)
 
 
 def _items(projects: Sequence[UUID] | QuerySet[Project], kinds: Sequence[ItemKind]) -> Iterator[WaitingItem]:

@@ -12,9 +12,11 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.accounts.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AgentopsCommand
+from agentops.accounts.command_base import EXIT_REFUSED, EXIT_UNREADABLE, AgentopsCommand
+from runs.management.output import write_result
 
-ELSEWHERE = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FILE "$DATABASE_URL"'
+#: The error for PostgreSQL.
+ON_POSTGRESQL = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FILE "$DATABASE_URL"'
 
 
 class Command(AgentopsCommand):
@@ -26,7 +28,7 @@ class Command(AgentopsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if connection.vendor != "sqlite":
-            raise CommandError(ELSEWHERE, returncode=EXIT_REFUSED)
+            raise CommandError(ON_POSTGRESQL, returncode=EXIT_REFUSED)
         path = options["file"].absolute()
         if path.exists():
             raise CommandError(f"{path} already exists", returncode=EXIT_REFUSED)
@@ -41,10 +43,7 @@ class Command(AgentopsCommand):
         finally:
             partial.unlink(missing_ok=True)
         size = path.stat().st_size
-        if options["json"]:
-            self.write_json({"file": str(path), "bytes": size})
-        else:
-            self.stdout.write(f"{path}: {size} bytes")
+        write_result(self, f"{path}: {size} bytes", options, {"file": str(path), "bytes": size})
 
 
 def _copy_into(empty: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import AgentopsCommand, operator
-from runs.actions import day_budgets
+from agentops.accounts.command_base import AgentopsCommand, operator
+from runs.actions import project_changes
 from runs.agents.budgets import DAY_BUDGETS
 
 NONE = "none"
@@ -29,7 +29,10 @@ class Command(AgentopsCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
         changes = {str(name): _value(options[name]) for name in DAY_BUDGETS if options[name] is not None}
-        limits = day_budgets.change(project, changes, by=operator()) if changes else day_budgets.of(project)
+        if changes:
+            limits = project_changes.change_budgets(project, changes, by=operator())
+        else:
+            limits = project_changes.budgets_of(project)
         if options["json"]:
             self.write_json(limits)
         else:
@@ -37,7 +40,7 @@ class Command(AgentopsCommand):
 
 
 def _value(text: str) -> int | str | None:
-    """Return tokens as a number, and money as text."""
+    """Return a limit of tokens as a number and of money as text; None for "none". `change_budgets` checks the value."""
     if text == NONE:
         return None
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text

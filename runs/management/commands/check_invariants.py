@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.management.base import AgentopsCommand, printable
+from agentops.accounts.command_base import AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.upkeep.invariants import UPGRADE, Violation, check
 
@@ -28,18 +28,18 @@ class Command(AgentopsCommand):
         if options["json"]:
             self.write_json([asdict(violation) for violation in violations])
         else:
-            self._tell(violations)
+            self._report(violations)
         broken = [violation.invariant for violation in violations if not violation.warning_only]
         if broken:
             raise CommandError(f"violated: {', '.join(broken)}", returncode=1)
 
-    def _tell(self, violations: list[Violation]) -> None:
+    def _report(self, violations: list[Violation]) -> None:
         if not violations:
             self.stdout.write("All invariants hold.")
         for violation in violations:
             warning = " (a warning)" if violation.warning_only else ""
             verb = "" if violation.invariant == UPGRADE.name else " violated"
-            self.stdout.write(f"{violation.invariant}{verb}: {violation.says}{warning}")
+            self.stdout.write(f"{violation.invariant}{verb}: {violation.description}{warning}")
             for id_ in violation.ids:
                 self.stdout.write(f"  {printable(id_)}")
             if violation.more:

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import EXIT_NOT_FOUND, AgentopsCommand, printable
+from agentops.accounts.command_base import EXIT_NOT_FOUND, AgentopsCommand, printable
 from runs.management.agent.references import find_run_or_flow_run
 from runs.models import AgentRun, FlowRun
 from runs.upkeep.replay_check import Mismatch, differences, flow_differences
@@ -25,27 +25,25 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        checked, differing = 0, {}
+        checked, mismatches_of = 0, {}
         for run_id in self._run_ids(options):
             is_flow = FlowRun.objects.filter(pk=run_id).exists()
             mismatches = flow_differences(run_id) if is_flow else differences(run_id)
             checked += 1
             if mismatches:
-                differing[str(run_id)] = mismatches
+                mismatches_of[str(run_id)] = mismatches
             if not options["json"]:
                 self._report(run_id, mismatches)
         if options["json"]:
-            report = {
-                run_id: [asdict(difference) for difference in mismatches] for run_id, mismatches in differing.items()
-            }
-            self.write_json({"checked": checked, "differing": report})
+            differing = {run_id: [asdict(each) for each in found] for run_id, found in mismatches_of.items()}
+            self.write_json({"checked": checked, "differing": differing})
         else:
-            self.stdout.write(f"{checked} checked, {len(differing)} differ.")
-        if differing:
-            raise CommandError(f"{len(differing)} runs differ from the replay of their events", returncode=1)
+            self.stdout.write(f"{checked} checked, {len(mismatches_of)} differ.")
+        if mismatches_of:
+            raise CommandError(f"{len(mismatches_of)} runs differ from the replay of their events", returncode=1)
 
     def _run_ids(self, options: dict[str, Any]) -> Iterator[UUID]:
-        """Yield the runs to check, native and external ones, and the flow runs."""
+        """Yield the IDs of the runs and flow runs to check. Raises `CommandError` for a run of another project."""
         project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
             for rows in (AgentRun.objects.order_by("pk"), FlowRun.objects.order_by("pk")):

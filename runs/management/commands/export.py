@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,16 +14,14 @@ from django.core.management.base import CommandError, CommandParser
 from django.http import QueryDict
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
-from runs.exports.export_file import ExportFile
-from runs.exports.list_files import ListFormat, export_list
+from agentops.accounts.command_base import EXIT_REFUSED, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from runs.exports.list_files import ExportFile, ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
-from runs.management.agent.input_files import clean_argument
+from runs.management.agent.arguments import clean_argument
 from runs.management.agent.references import find_run
-from runs.management.export_output import STDOUT, write_export, write_into
+from runs.management.output import show_progress
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import ON_SITE, ListFilter
-from runs.queries.run_lists.run_filters import Filters
+from runs.queries.run_lists.run_filters import ON_SITE, Filters, ListFilter
 
 
 class Command(AgentopsCommand):
@@ -77,7 +77,7 @@ class Command(AgentopsCommand):
 
 
 def _option_of(one: ListFilter) -> dict[str, Any]:
-    """Return the option of argparse for a filter."""
+    """Return the keyword arguments of `add_argument` for a filter."""
     kind = one.kind
     text = "; ".join(f"{each[0].lower()}{each[1:]}".rstrip(".") for each in (one.help, kind.note) if each)
     if kind is filter_values.FLAG:
@@ -87,19 +87,19 @@ def _option_of(one: ListFilter) -> dict[str, Any]:
     if kind.choices:
         # Not as choices of argparse, whose error would repeat a secret.
         text = f"{text}: {', '.join(kind.choices)}"
-    return {"metavar": kind.metavar, "type": _checked(kind.parse), "help": text}
+    return {"metavar": kind.metavar, "type": _argparse_type(kind.parse), "help": text}
 
 
-def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
-    """Return the argparse type for values of a kind."""
+def _argparse_type(parse: Callable[[str], str]) -> Callable[[str], str]:
+    """Return the argparse type for a parser of filter values, which raises `ValueError`."""
 
-    def checked(text: str) -> str:
+    def parse_argument(text: str) -> str:
         try:
             return parse(clean_argument(text))
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return checked
+    return parse_argument
 
 
 def _filters(options: dict[str, Any]) -> Filters:
@@ -122,3 +122,86 @@ def _problem_of(options: dict[str, Any]) -> str:
     if options["format"] in list(RunFormat):
         return f"{options['format']} is a format of runs; of the list: {', '.join(ListFormat)}"
     return ""
+
+
+# --- Output ---
+
+STDOUT = "-"
+Write = Callable[[bytes], Any]
+
+
+def write_export(command: AgentopsCommand, file: ExportFile, output: str, *, force: bool) -> None:
+    """Write an export to standard output (`-`), to a file, or under its default name into a directory.
+
+    Raises `CommandError` if the file cannot be written, or exists and `force` is not set.
+    """
+    if output == STDOUT:
+        with _errors_of("standard output"):
+            _copy(command, file, _stdout_of(command))
+    elif (path := Path(output)).is_dir():
+        write_into(command, file, path, force=force)
+    else:
+        _write_path(command, file, path, force=force)
+
+
+def write_into(command: AgentopsCommand, file: ExportFile, folder: Path, *, force: bool) -> None:
+    """Write an export under its default name into a directory, created if missing. Raises as `write_export`."""
+    with _errors_of(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write_path(command, file, folder / file.name, force=force)
+
+
+def _write_path(command: AgentopsCommand, file: ExportFile, path: Path, *, force: bool) -> None:
+    with _errors_of(path):
+        if path.exists() and not path.is_file():  # a device or a pipe
+            with path.open("wb") as stream:
+                _copy(command, file, stream.write)
+            return
+        if path.exists() and not force:
+            raise CommandError(f"{path} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
+        # Use a temporary name until the file is complete, so that readers never see a partial file.
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with partial.open("wb") as stream:
+                _copy(command, file, stream.write, shows_progress=command.stderr.isatty())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _copy(command: AgentopsCommand, file: ExportFile, write: Write, *, shows_progress: bool = False) -> None:
+    written = 0
+    for portion in file.portions:
+        data = portion.encode()
+        write(data)
+        written += len(data)
+        if shows_progress:
+            show_progress(command, f"{file.name}: {written:,} bytes")
+    if shows_progress:
+        command.stderr.write("")
+
+
+def _stdout_of(command: AgentopsCommand) -> Write:
+    """Return a function that writes UTF-8 to standard output, independent of the terminal's encoding."""
+    binary = getattr(command.stdout, "buffer", None)
+    if binary is None:  # a text stream of the caller
+        return lambda data: command.stdout.write(data.decode(), ending="")
+    command.stdout.flush()
+
+    def write(data: bytes) -> None:
+        binary.write(data)
+        binary.flush()
+
+    return write
+
+
+@contextmanager
+def _errors_of(target: object) -> Iterator[None]:
+    """Convert operating system errors to `CommandError` with the file name. A closed pipe is not an error of a file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        problem = f"{target}: {error.strerror or 'cannot be written'}"
+        raise CommandError(printable(problem), returncode=EXIT_UNREADABLE) from error

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.accounts.management.base import EXIT_REFUSED, AddSubcommand, AgentopsCommand, printable
+from agentops.accounts.command_base import EXIT_REFUSED, AddSubcommand, AgentopsCommand, printable
 from runs.fixtures import fixture_files as fixtures
-from runs.fixtures.converting.conversion_summary import ConversionSummary
-from runs.fixtures.converting.convert import Conversion, convert_file
+from runs.fixtures.claude_lines import ConversionSummary
+from runs.fixtures.convert import Conversion, convert_file
 from runs.fixtures.format import Fixture, FixtureError
-from runs.management.agent.input_files import unusable
-from runs.management.recordings import verifying
-from runs.management.recordings.fixture_folder import facts_of, fixture_name, write_fixtures
+from runs.management import fixture_folder
+from runs.management.agent.arguments import unusable
+from runs.management.fixture_folder import facts_of, fixture_name, write_fixtures
 
 
 class Command(AgentopsCommand):
@@ -28,7 +28,7 @@ class Command(AgentopsCommand):
         convert.add_argument("--json", action="store_true", help="print JSON")
         schema = add("schema", self.schema, help="Print the JSON Schema of fixture files.")
         schema.add_argument("--json", action="store_true", help="no effect: the schema is JSON")
-        verifying.add_arguments(add("verify", self.verify, help=verifying.HELP))
+        fixture_folder.add_arguments(add("verify", self.verify, help=fixture_folder.HELP))
 
     def convert(self, options: dict[str, Any]) -> None:
         """Convert all files. Write nothing if a file cannot be converted."""
@@ -48,39 +48,31 @@ class Command(AgentopsCommand):
         self.write_json(fixtures.json_schema())
 
     def verify(self, options: dict[str, Any]) -> None:
-        verifying.verify(self, options)
+        fixture_folder.verify(self, options)
 
     def _report_conversion(
         self, rows: list[dict[str, Any]], summaries: list[tuple[str, ConversionSummary]], options: dict[str, Any]
     ) -> None:
-        """Print a line for each fixture: the number of converted answers, and the reasons for omitted ones."""
+        """Print a row for each fixture: its source, its numbers of answers, and the reasons for omitted ones."""
         if options["json"]:
-            lines = [
-                row | {"source": source, "answers": summary.answers, "left_out": dict(summary.omitted),
-                       "notes": list(summary.notes)}
-                for row, (source, summary) in zip(rows, summaries, strict=True)
-            ]  # fmt: skip
-            return self.write_json(lines)
+            lines = []
+            for row, (source, summary) in zip(rows, summaries, strict=True):
+                facts = {"source": source, "answers": summary.answers}
+                lines.append({**row, **facts, "left_out": dict(summary.omitted), "notes": list(summary.notes)})
+            self.write_json(lines)
+            return
         headers = ["source", "answers", "converted", "left out", "tool calls", "ends", "fixture"]
-        table = [
-            [
-                source,
-                summary.answers,
-                summary.converted,
-                _omitted_text(summary),
-                row["tool_calls"],
-                row["ends"],
-                row["file"],
-            ]
-            for row, (source, summary) in zip(rows, summaries, strict=True)
-        ]
+        table = []
+        for row, (source, summary) in zip(rows, summaries, strict=True):
+            left_out = ", ".join(f"{count} {reason}" for reason, count in summary.omitted.items()) or "none"
+            counts = [summary.answers, summary.converted, left_out]
+            table.append([source, *counts, row["tool_calls"], row["ends"], row["file"]])
         # Print headers in a pipe too, because the numbers are easily confused.
         labels = [] if self.stdout.isatty() else [[header.upper() for header in headers]]
         self.write_table(headers, [*labels, *table])
         for source, summary in summaries:
             for note in summary.notes:
                 self.stdout.write(f"{printable(source)}: {note}")
-        return None
 
 
 def _convert(file: str) -> list[Conversion]:
@@ -89,7 +81,3 @@ def _convert(file: str) -> list[Conversion]:
     except FixtureError as error:
         raise unusable(error, file) from error
     return [each._replace(name=fixture_name(each.name)) for each in conversions]
-
-
-def _omitted_text(summary: ConversionSummary) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in summary.omitted.items()) or "none"

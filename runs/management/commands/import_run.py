@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import (
+from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
     EXIT_USAGE,
@@ -22,14 +22,15 @@ from agentops.accounts.management.base import (
 )
 from agentops.accounts.models import Project
 from agentops.base import database_clock
-from runs.external.import_runs import ImportReport, again_if_opened
+from runs.external.import_runs import ImportReport, retry_conflicts
+from runs.external.import_states import note_import
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
-from runs.external.importers.reading.claude_agent_files import file_of_agent, is_about_agent
-from runs.external.importers.reading.left_out import LeftOut
-from runs.external.uploads.finished_imports import note_import
-from runs.external.uploads.prepared_import import prepared
-from runs.external.watching.agent_folders import session_files
+from runs.external.importers.claude_code_sessions import file_of_agent, is_about_agent
+from runs.external.importers.stored_lines import LeftOut
+from runs.external.prepared_import import prepared
+from runs.external.watcher import session_files
+from runs.management.output import raise_faults, show_progress, write_rows
 from runs.models import AgentRun
 from runs.upkeep import retention
 
@@ -67,14 +68,8 @@ class Command(AgentopsCommand):
                     continue
                 code = EXIT_UNREADABLE if isinstance(error, UnreadableFile) else EXIT_INVALID
                 faults.append(CommandError(printable(error), returncode=code))
-        if options["json"]:
-            self.write_json(rows)
-        elif rows:
-            self.write_table(list(rows[0]), [list(row.values()) for row in rows])
-        for fault in faults[:-1]:
-            self.stderr.write(f"agentops: {fault}")
-        if faults:
-            raise CommandError(str(faults[-1]), returncode=max(fault.returncode for fault in faults))
+        write_rows(self, rows, options)
+        raise_faults(self, faults)
 
     def _import(self, project: Project, path: Path, options: dict[str, Any]) -> list[dict[str, Any]]:
         """Import a file, and return a row for each of its runs."""
@@ -83,54 +78,45 @@ class Command(AgentopsCommand):
         # Before the transaction: the file may be large.
         size = _size_of(path)
 
+        def progress(report: ImportReport) -> None:
+            show_progress(self, f"{printable(path.name)}: {report.events + report.known_events} events")
+
         def store() -> tuple[list[dict[str, Any]], LeftOut]:
-            importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
+            importing = prepared(project, file, importer, by=operator(), progress=progress)
             with importing as import_all, transaction.atomic():
                 report = import_all()
                 kept_until = retention.kept_until(project, database_clock.now())
                 rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
-                # List a file that is imported repeatedly, perhaps each night, only if it has new content.
+                # A file that is imported repeatedly, perhaps each night, is listed only if it has new content.
                 if report.events or report.opened:
                     note_import(project, report, name=path.name, by=operator(), format_name=importer.name, **size)
                 transaction.set_rollback(options["dry_run"])
             return rows, report.left_out
 
         try:
-            rows, left_out = again_if_opened(store, file.refuse)
+            rows, left_out = retry_conflicts(store, file.refuse)
         finally:
             if self.stderr.isatty():
                 # Clear the line of the progress.
                 self.stderr.write("\r\x1b[K", ending="")
         for text in left_out.sentences():
             self.stderr.write(f"agentops: {printable(f'{path.name}: {text}')}")
-        # The table contains only the runs; standard error lists the left-out lines.
         return [{**row, "left_out": left_out.count} for row in rows] if options["json"] else rows
-
-    def _progress(self, path: Path) -> Any:
-        def show(report: ImportReport) -> None:
-            if self.stderr.isatty():
-                count = report.events + report.known_events
-                self.stderr.write(f"\r{printable(path.name)}: {count} events", ending="")
-                self.stderr.flush()
-
-        return show
 
 
 def _files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """Yield the files to import, and whether each was named explicitly.
-
-    In a directory, sessions before their sub-agents.
+    """Yield the files to import, and whether each was named explicitly. Sessions precede their sub-agents.
 
     Raises `CommandError` for a directory without transcripts.
     """
     for path in map(Path, names):
         if path.is_dir():
-            found = sorted(session_files([path], 0.0), key=lambda file: (len(file.parts), file))
-            if not found:
+            files = sorted(session_files([path], 0.0), key=lambda file: (len(file.parts), file))
+            if not files:
                 raise CommandError(f"{printable(path)} contains no session files", returncode=EXIT_UNREADABLE)
-            yield from ((file, False) for file in found)
+            yield from ((file, False) for file in files)
         elif not (is_about_agent(path) and file_of_agent(path).exists()):
-            # Otherwise the file is read together with the file that it describes.
+            # A file about a sub-agent is read together with the file of the sub-agent, if that exists.
             yield path, True
 
 

@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
-
-from django.core.management.base import CommandError
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import EXIT_INVALID, AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
 from runs.access import import_in, imports_in
-from runs.external.uploads import cancelling
-from runs.external.uploads.import_progress import set_progress
+from runs.external import uploads
+from runs.external.import_states import set_progress
+from runs.management.agent.arguments import add_json, add_project, parse_id
+from runs.management.output import write_result, write_rows
 from runs.models import FileImport
 from timeline.display import clean
 
-LISTED = 50
+#: The number of newest imports to list.
+MAX_IMPORTS = 50
 
 
 class Command(AgentopsCommand):
     help = "List the uploaded files of a project, and cancel their imports. `agentops import` imports files at once."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        ls = add("ls", self.ls, help=f"List the newest {LISTED} imports of a project")
+        ls = add("ls", self.ls, help=f"List the newest {MAX_IMPORTS} imports of a project")
         cancel = add("cancel", self.cancel, help="Cancel an import that is waiting or running; nothing of it is stored")
-        for parser in (ls, cancel):
-            parser.add_argument("project", metavar="PROJECT", help="slug or ID")
+        add_project(ls, cancel)
         cancel.add_argument("import_id", metavar="IMPORT", help="ID of the import")
         for parser in (ls, cancel):
-            parser.add_argument("--json", action="store_true", help="print JSON")
+            add_json(parser)
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.VIEW_IMPORTS)
-        imports = list(imports_in(project, SYSTEM).defer("run_ids")[:LISTED])
+        imports = list(imports_in(project, SYSTEM).defer("run_ids")[:MAX_IMPORTS])
         set_progress(imports)
-        rows = [_row(one) for one in imports]
-        if options["json"]:
-            return self.write_json(rows)
-        headers = ["id", "state", "file", "events_done", "events", "new_runs", "error"]
-        return self.write_table(headers, [[_shown(row[header]) for header in headers] for row in rows])
+        columns = ("id", "state", "file", "events_done", "events", "new_runs", "error")
+        write_rows(self, [_row(one) for one in imports], options, columns)
 
     def cancel(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.IMPORT)
-        cancelled = cancelling.cancel(operator(), import_in(project, SYSTEM, _id(options["import_id"])))
-        if options["json"]:
-            self.write_json(_row(cancelled))
-        else:
-            self.stdout.write(f"cancelled {clean(cancelled.file_name)}")
+        cancelled = uploads.cancel(operator(), import_in(project, SYSTEM, parse_id(options["import_id"], "import")))
+        write_result(self, f"cancelled {clean(cancelled.file_name)}", options, _row(cancelled))
 
 
 def _row(one: FileImport) -> dict[str, Any]:
@@ -61,14 +54,3 @@ def _row(one: FileImport) -> dict[str, Any]:
         "error_code": one.error_code,
         "error": clean(one.error),
     }
-
-
-def _shown(value: Any) -> Any:
-    return "" if value is None else value
-
-
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise CommandError(f"{text[:64]!r} is not a valid import ID", returncode=EXIT_INVALID) from None

@@ -12,13 +12,14 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.accounts.management.base import EXIT_REFUSED, AgentopsCommand, ask, operator
+from agentops.accounts.command_base import EXIT_REFUSED, AgentopsCommand, ask, operator
 from runs.management.site.home import Home
 from runs.upkeep import restore
 from runs.upkeep.invariants import UPGRADE, check
 
 EXIT_VIOLATED = 1
-OTHERS = """
+#: Counts the other clients of this database.
+_OTHER_CLIENTS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
 """
@@ -35,7 +36,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # A process that serves a home holds its lock. Holding the lock here keeps other processes from serving it.
+        # A process that serves a home holds its lock. While this command holds the lock, no process serves the home.
         home = Home(settings.AGENTOPS_HOME) if _is_at_home() else None
         try:
             self._warn()
@@ -49,10 +50,10 @@ class Command(AgentopsCommand):
         if connection.vendor != "postgresql":
             return
         with connection.cursor() as cursor:
-            cursor.execute(OTHERS)
-            [others] = cursor.fetchone()
-        if others:
-            self.stderr.write(f"agentops: warning: other clients are already connected to this database ({others})")
+            cursor.execute(_OTHER_CLIENTS)
+            [count] = cursor.fetchone()
+        if count:
+            self.stderr.write(f"agentops: warning: other clients are already connected to this database ({count})")
 
     def _confirm(self, *, yes: bool) -> None:
         if yes:
@@ -76,7 +77,7 @@ class Command(AgentopsCommand):
         if broken:
             raise CommandError(f"violated: {', '.join(names)}; see agentops check_invariants", returncode=EXIT_VIOLATED)
         if any(violation.invariant == UPGRADE.name for violation in violations):
-            raise CommandError(f"{UPGRADE.says}; then start workers and web processes", returncode=EXIT_VIOLATED)
+            raise CommandError(f"{UPGRADE.description}; then start workers and web processes", returncode=EXIT_VIOLATED)
         if not as_json:
             self.stdout.write("All invariants hold. Workers and web processes may be started.")
 

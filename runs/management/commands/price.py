@@ -7,17 +7,18 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import AgentopsCommand, operator
-from runs.actions import model_prices
+from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand, operator
+from runs.actions import project_changes
 from runs.agents.prices import ModelPrice, prices_of
 
+#: The kinds of tokens that have prices.
 BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
 
 
 class Command(AgentopsCommand):
     help = (
-        "Show or change the prices of a project for models, in US dollars per million tokens. They count for model"
-        " calls from then on, in place of published prices. Costs that are stored stay."
+        "Show or change the prices of a project for models, in US dollars per million tokens. They apply to later"
+        " model calls, instead of published prices. Stored costs stay unchanged."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,15 +43,15 @@ class Command(AgentopsCommand):
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
         model, amounts = options["model"], {name: options[name] for name in BUCKETS if options[name] is not None}
         if (amounts or options["remove"]) and not model:
-            raise CommandError("Name a model to set or remove its price.", returncode=2)
+            raise CommandError("Name a model to set or remove its price.", returncode=EXIT_USAGE)
         if amounts and options["remove"]:
-            raise CommandError("--remove does not take prices.", returncode=2)
+            raise CommandError("--remove does not take prices.", returncode=EXIT_USAGE)
         if amounts:
             price = {"model": model, "tier": options["tier"], "above": options["above"], **amounts}
-            prices = model_prices.set_price(project, price, by=operator())
+            prices = project_changes.set_price(project, price, by=operator())
         elif options["remove"]:
             above = int(options["above"]) if options["above"].isdecimal() else -1
-            prices = model_prices.remove_price(project, model, tier=options["tier"], above=above, by=operator())
+            prices = project_changes.remove_price(project, model, tier=options["tier"], above=above, by=operator())
         else:
             prices = [price for price in prices_of(project.settings) if model in (None, price.model)]
         if options["json"]:
@@ -60,10 +61,6 @@ class Command(AgentopsCommand):
 
 
 def _row(price: ModelPrice) -> tuple[str, ...]:
-    amounts = (getattr(price, name) for name in BUCKETS)
-    return (
-        price.model,
-        price.tier,
-        str(price.above or ""),
-        *("" if amount is None else f"{amount:f}" for amount in amounts),
-    )
+    amounts = [getattr(price, name) for name in BUCKETS]
+    cells = ["" if amount is None else f"{amount:f}" for amount in amounts]
+    return price.model, price.tier, str(price.above or ""), *cells

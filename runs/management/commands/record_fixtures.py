@@ -8,15 +8,20 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
-from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand
 from runs import environment
-from runs.management.agent import argument_types
-from runs.management.agent.input_files import STDIN, clean_argument
-from runs.management.agent.options import RUN_HELP
-from runs.management.flow_commands import RUN_HELP as FLOW_RUN_HELP
+from runs.management.agent import arguments
+from runs.management.agent.arguments import clean_argument
+from runs.management.agent.options import FLOW_RUN_HELP, RUN_HELP
 
-_OF_RUNS = "runs.management.recordings.recorded_runs.record_fixtures"
-_OF_FLOWS = "runs.management.recordings.recorded_flows.record_flow_fixtures"
+# By path, so that the parser loads without the engine.
+_RECORD_RUNS = "runs.management.recordings.record_fixtures"
+_RECORD_FLOW = "runs.management.recordings.record_flow_fixtures"
+#: Option that starts a new run → what it starts, and the options that only a new run has.
+_ONLY_WITH = (
+    ("agent", "run", ("prompt", "prompt_file", "max_steps")),
+    ("flow", "flow run", ("inputs", "inputs_file", "answers")),
+)
 
 
 class Command(AgentopsCommand):
@@ -41,27 +46,22 @@ class Command(AgentopsCommand):
         )
         parser.add_argument("--force", action="store_true", help="overwrite existing fixtures")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID")
-        prompt = parser.add_mutually_exclusive_group()
-        prompt.add_argument(
-            "--prompt", metavar="TEXT", type=clean_argument, help="first message (default: from the recording)"
-        )
-        prompt.add_argument(
-            "--prompt-file", metavar="F", help=f"file with the first message; {STDIN} reads standard input"
-        )
-        inputs = parser.add_mutually_exclusive_group()
-        inputs.add_argument("--inputs", metavar="JSON", type=clean_argument, help="inputs of the flow as a JSON object")
-        inputs.add_argument("--inputs-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
+        arguments.add_prompt(parser)
+        arguments.add_json_or_file(parser, "inputs", "inputs of the flow as a JSON object")
         parser.add_argument(
-            "--answers", metavar="JSON", type=clean_argument,
+            "--answers",
+            metavar="JSON",
+            type=clean_argument,
             help="answers to the questions of the flow: an object with a text, or a list of texts, for each human node",
-        )  # fmt: skip
-        parser.add_argument(
-            "--max-steps", metavar="N", type=argument_types.whole, help="step limit (default: the agent's)"
         )
+        parser.add_argument("--max-steps", metavar="N", type=arguments.whole, help="step limit (default: the agent's)")
         parser.add_argument(
-            "--wait", metavar="SECONDS", type=argument_types.seconds, default=float("inf"),
+            "--wait",
+            metavar="SECONDS",
+            type=arguments.seconds,
+            default=float("inf"),
             help="give up after so long (default: never)",
-        )  # fmt: skip
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -69,11 +69,10 @@ class Command(AgentopsCommand):
         if problem:
             raise CommandError(problem, returncode=EXIT_USAGE)
         if (options["agent"] or options["flow"]) and self._at_command_line:
-            # The tools run in this process. Otherwise the process belongs to the caller.
+            # The tools run in this process, which belongs to this command.
             environment.hide_secrets()
-        # Imported by name: the parser loads without the engine.
         is_flow = options["flow"] or options["flow_run"]
-        import_string(_OF_FLOWS if is_flow else _OF_RUNS)(self, options)
+        import_string(_RECORD_FLOW if is_flow else _RECORD_RUNS)(self, options)
 
 
 def _problem_of(options: dict[str, Any]) -> str:
@@ -81,14 +80,11 @@ def _problem_of(options: dict[str, Any]) -> str:
     for name in ("agent", "flow"):
         if options[name] and not options["project"]:
             return f"--{name} needs --project"
-    if not options["agent"] and (options["prompt"] is not None or options["prompt_file"] is not None):
-        return "--prompt is for a new run: use it with --agent"
-    if not options["agent"] and options["max_steps"] is not None:
-        return "--max-steps is for a new run: use it with --agent"
-    if not options["flow"] and (options["inputs"] is not None or options["inputs_file"] is not None):
-        return "--inputs is for a new flow run: use it with --flow"
-    if not options["flow"] and options["answers"] is not None:
-        return "--answers is for a new flow run: use it with --flow"
+    for kind, text, names in _ONLY_WITH:
+        for name in names:
+            if not options[kind] and options[name] is not None:
+                option = name.removesuffix("_file").replace("_", "-")
+                return f"--{option} is for a new {text}: use it with --{kind}"
     if options["name"] is not None and len(options["run"] or [""]) > 1:
         return "--name is for one run"
     return ""

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
-from runs.management.agent import argument_types
+from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand
+from runs.management.agent import arguments
 from runs.management.agent.options import RUN_HELP
-from runs.management.agent.replay_output import replay
+from runs.management.agent.tail import replay
 
 MAX_SPEED = 32
 
@@ -24,14 +24,14 @@ class Command(AgentopsCommand):
         parser.add_argument("run", metavar="RUN", help=f"{RUN_HELP}; or a flow run, likewise")
         pace = parser.add_mutually_exclusive_group()
         pace.add_argument(
-            "--speed", metavar="N", type=argument_types.whole, default=1, help="times as fast, 1 to 32 (default: 1)"
+            "--speed", metavar="N", type=arguments.whole, default=1, help="times as fast, 1 to 32 (default: 1)"
         )
         pace.add_argument("--at-once", action="store_true", help="do not wait between events")
         parser.add_argument(
-            "--from", metavar="SEQ", dest="begin", type=argument_types.seq, default=1, help="first event (default: 1)"
+            "--from", metavar="SEQ", dest="begin", type=arguments.seq, default=1, help="first event (default: 1)"
         )
         parser.add_argument(
-            "--to", metavar="SEQ", dest="end", type=argument_types.seq, help="last event (default: the newest)"
+            "--to", metavar="SEQ", dest="end", type=arguments.seq, help="last event (default: the newest)"
         )
         parser.add_argument("--json", action="store_true", help="print JSON, one event per line")
 

@@ -10,10 +10,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import AgentopsCommand, operator
+from agentops.accounts.command_base import AgentopsCommand, operator
 from agentops.accounts.models import Project
-from runs.management.agent.input_files import clean_argument
+from runs.management.agent.arguments import clean_argument
 from runs.management.agent.references import find_run
+from runs.management.output import show_progress, write_result
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
 from runs.upkeep.run_groups import RetentionReason
@@ -67,34 +68,20 @@ class Command(AgentopsCommand):
 
     def hold(self, options: dict[str, Any]) -> None:
         run = retention.hold(find_run(options["run"]).pk, reason=options["reason"], by=operator())
-        self._tell(run.pk, f"{run.pk} is kept until it is released", options, held_at=run.held_at)
+        write_result(self, f"{run.pk} is kept until it is released", options, {"id": run.pk, "held_at": run.held_at})
 
     def release(self, options: dict[str, Any]) -> None:
         run = retention.release(find_run(options["run"]).pk, reason=options["reason"], by=operator())
-        self._tell(run.pk, f"{run.pk} is released", options, held_at=None)
+        write_result(self, f"{run.pk} is released", options, {"id": run.pk, "held_at": None})
 
     def _remove(self, project: Project, days: int | None) -> RemovalReport:
         report = RemovalReport(project, days)
         with closing(retention.apply(report, by=operator())) as removal:
             for _ in removal:
-                self._show(report)
+                show_progress(self, f"{project.slug}: {report.runs} runs, {report.rows.total()} rows deleted")
         if self.stderr.isatty() and report.rows:
             self.stderr.write("")
         return report
-
-    def _show(self, report: RemovalReport) -> None:
-        """Show the progress on a terminal, in one line that is overwritten."""
-        if self.stderr.isatty():
-            self.stderr.write(
-                f"\r{report.project.slug}: {report.runs} runs, {report.rows.total()} rows deleted", ending=""
-            )
-            self.stderr.flush()
-
-    def _tell(self, run_id: Any, text: str, options: dict[str, Any], **facts: Any) -> None:
-        if options["json"]:
-            self.write_json({"id": run_id, **facts})
-        else:
-            self.stdout.write(text)
 
 
 def _projects(reference: str | None) -> list[Project]:

@@ -7,14 +7,16 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import AddSubcommand, AgentopsCommand, operator
-from agentops.base.http import strict_json
+from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
 from runs.actions.schedules import schedule_changes
-from runs.actions.schedules.schedule_lists import says, says_outcome
+from runs.actions.schedules.schedule_lists import describe, describe_outcome
+from runs.management.agent.arguments import add_json, add_project, parse_object
+from runs.management.output import write_result, write_rows
 from runs.models import Schedule, ScheduleStart
 
 #: The number of newest starts to list.
-LISTED = 50
+MAX_STARTS = 50
+#: Options that are fields of a schedule.
 _OPTIONS = ("agent", "flow", "prompt", "cron", "time_zone", "overlap", "catch_up")
 
 
@@ -23,24 +25,22 @@ class Command(AgentopsCommand):
 
     def subcommands(self, add: AddSubcommand) -> None:
         listed = add("ls", self.list_schedules, help="List the schedules of a project with their next due times.")
-        _add_project(listed)
         added = add("add", self.add_schedule, help="Add a schedule of an agent or a flow.")
-        _add_project(added)
-        added.add_argument("name", metavar="NAME", help="name of the schedule, unique in the project")
-        changed = add("change", self.change_schedule, help="Change a schedule; what is left out stays.")
-        starts = add("starts", self.list_starts, help="List what became of the newest due times of a schedule.")
+        changed = add("change", self.change_schedule, help="Change a schedule; other settings keep their values.")
+        starts = add("starts", self.list_starts, help="List the outcomes of the newest due times of a schedule.")
         paused = add("pause", self.pause, help="Start nothing until the schedule is resumed.")
         resumed = add("resume", self.resume, help="Start runs at the due times from now on.")
-        run = add("run", self.run_now, help="Start a run now, whatever runs are going.")
+        run = add("run", self.run_now, help="Start a run now, even if an earlier run has not ended.")
         removed = add("rm", self.remove, help="Remove a schedule with the list of its starts. Its runs stay.")
+        add_project(listed, added, changed, starts, paused, resumed, run, removed)
+        added.add_argument("name", metavar="NAME", help="name of the schedule, unique in the project")
         for parser in (changed, starts, paused, resumed, run, removed):
-            _add_project(parser)
             parser.add_argument("schedule", metavar="SCHEDULE", help="name or ID of the schedule")
         changed.add_argument("--name", metavar="NAME", help="new name")
         for parser in (added, changed):
             _add_options(parser)
         for parser in (listed, starts, run):
-            parser.add_argument("--json", action="store_true", help="print JSON")
+            add_json(parser)
 
     def list_schedules(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ)
@@ -57,14 +57,14 @@ class Command(AgentopsCommand):
         project = project_for(SYSTEM, options["project"], Action.OPERATE)
         values = {**_values(options), "name": options["name"]}
         schedule = schedule_changes.add_schedule(project, values, by=operator())
-        self.stdout.write(f"{schedule.name}: {says(schedule)}")
+        self.stdout.write(f"{schedule.name}: {describe(schedule)}")
 
     def change_schedule(self, options: dict[str, Any]) -> None:
         values = _values(options) | ({"name": options["name"]} if options["name"] else {})
         if not values:
             raise CommandError("nothing to change: see `agentops schedule change --help`")
         schedule = self._change(options, values)
-        self.stdout.write(f"{schedule.name}: {says(schedule)}")
+        self.stdout.write(f"{schedule.name}: {describe(schedule)}")
 
     def pause(self, options: dict[str, Any]) -> None:
         self.stdout.write(f"{self._change(options, {'is_enabled': False}).name}: paused")
@@ -75,20 +75,13 @@ class Command(AgentopsCommand):
     def list_starts(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
-        rows = [_start_row(start) for start in schedule.starts.order_by("-pk")[:LISTED]]
-        if options["json"]:
-            self.write_json(rows)
-        elif rows:
-            self.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
+        write_rows(self, [_start_row(start) for start in schedule.starts.order_by("-pk")[:MAX_STARTS]], options)
 
     def run_now(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.OPERATE)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
         run = schedule_changes.run_now(project, schedule.pk, by=operator())
-        if options["json"]:
-            self.write_json({"run_id" if schedule.agent else "flow_run_id": str(run.pk)})
-        else:
-            self.stdout.write(str(run.pk))
+        write_result(self, str(run.pk), options, {"run_id" if schedule.agent else "flow_run_id": str(run.pk)})
 
     def remove(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.OPERATE)
@@ -102,10 +95,6 @@ class Command(AgentopsCommand):
         return schedule_changes.change_schedule(project, schedule.pk, values, by=operator())
 
 
-def _add_project(parser: CommandParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", help="slug or ID")
-
-
 def _add_options(parser: CommandParser) -> None:
     parser.add_argument("--agent", metavar="AGENT", help="name of the agent to start")
     parser.add_argument("--flow", metavar="FLOW", help="name of the flow to start, instead of an agent")
@@ -117,7 +106,9 @@ def _add_options(parser: CommandParser) -> None:
         "--every", metavar="S", type=int, help="seconds between due times, at least 60; instead of --cron"
     )
     parser.add_argument(
-        "--overlap", choices=Schedule.Overlap.values, help="what happens while a run is still going (default: skip)"
+        "--overlap",
+        choices=Schedule.Overlap.values,
+        help="what happens if an earlier run is active (default: skip)",
     )
     parser.add_argument(
         "--catch-up", choices=Schedule.CatchUp.values, help="what is started after downtime (default: none)"
@@ -129,17 +120,14 @@ def _values(options: dict[str, Any]) -> dict[str, Any]:
     if options["every"] is not None:
         values["every_s"] = options["every"]
     if options["inputs"] is not None:
-        try:
-            values["inputs"] = strict_json.parse(options["inputs"].encode(errors="surrogatepass"), strict_json.BODY)
-        except strict_json.NotJson as error:
-            raise CommandError(f"--inputs must be a JSON object: {error}") from None
+        values["inputs"] = parse_object(options["inputs"], "--inputs")
     return values
 
 
 def _row(schedule: Schedule) -> dict[str, Any]:
     return {
         "name": schedule.name,
-        "says": says(schedule),
+        "says": describe(schedule),
         "state": "enabled" if schedule.is_enabled else "paused",
         "next": [f"{each:%Y-%m-%d %H:%M}" for each in schedule_changes.next_times(schedule)],
         "problem": schedule_changes.problem_of(schedule),
@@ -151,6 +139,6 @@ def _start_row(start: ScheduleStart) -> dict[str, Any]:
     return {
         "due_at": start.due_at,
         "outcome": start.outcome,
-        "says": says_outcome(start),
+        "says": describe_outcome(start),
         "run": str(start.started_id or ""),
     }

@@ -7,8 +7,10 @@ from typing import Any
 from django.core.management import CommandError
 from django.db import ProgrammingError
 
-from agentops.accounts.management.base import AddSubcommand, AgentopsCommand
+from agentops.accounts.command_base import AddSubcommand, AgentopsCommand
+from runs.management.agent.arguments import add_json
 from runs.management.agent.references import find_run
+from runs.management.output import write_result
 from runs.queries.searching import text_index
 from runs.upkeep import search_index
 
@@ -27,23 +29,23 @@ class Command(AgentopsCommand):
             "trigrams", self.trigrams, help="PostgreSQL: use the extension pg_trgm, which was missing at the migration."
         )
         for parser in (status, run, everything, trigrams):
-            parser.add_argument("--json", action="store_true", help="print JSON")
+            add_json(parser)
 
     def status(self, options: dict[str, Any]) -> None:
         lag_s, entries = search_index.lag_s(), search_index.entry_count()
         behind = f"{lag_s} s behind" if lag_s else "up to date"
-        again = search_index.is_extending()
-        also = "; older texts are being indexed again" if again else ""
-        self._tell(f"{entries} entries, {behind}{also}", options, entries=entries, lag_s=lag_s, indexing_again=again)
+        is_extending = search_index.is_extending()
+        text = f"{entries} entries, {behind}" + ("; older texts are being indexed again" if is_extending else "")
+        write_result(self, text, options, {"entries": entries, "lag_s": lag_s, "indexing_again": is_extending})
 
     def run(self, options: dict[str, Any]) -> None:
         for run in [find_run(reference) for reference in options["runs"]]:
             entries = search_index.rebuild(run.pk)
-            self._tell(f"{run.pk}: {entries} entries", options, id=run.pk, entries=entries)
+            write_result(self, f"{run.pk}: {entries} entries", options, {"id": run.pk, "entries": entries})
 
     def everything(self, options: dict[str, Any]) -> None:
         deleted = sum(search_index.start_over())
-        self._tell(f"{deleted} entries deleted; workers index everything again", options, deleted=deleted)
+        write_result(self, f"{deleted} entries deleted; workers index everything again", options, {"deleted": deleted})
 
     def trigrams(self, options: dict[str, Any]) -> None:
         present = text_index.has_trigrams()
@@ -56,10 +58,4 @@ class Command(AgentopsCommand):
             raise CommandError(
                 "pg_trgm is missing: as a superuser of this database, CREATE EXTENSION pg_trgm"
             ) from error
-        self._tell("The index has trigrams.", options, trigrams=True)
-
-    def _tell(self, text: str, options: dict[str, Any], **facts: Any) -> None:
-        if options["json"]:
-            self.write_json(facts)
-        else:
-            self.stdout.write(text)
+        write_result(self, "The index has trigrams.", options, {"trigrams": True})

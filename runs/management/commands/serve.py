@@ -5,8 +5,6 @@ Starts uvicorn, in one process or in several that share a port.
 
 from __future__ import annotations
 
-import argparse
-import re
 from typing import Any
 
 from django.conf import settings
@@ -14,10 +12,10 @@ from django.core.management.base import CommandParser
 from django.db import connections
 from uvicorn.supervisors import Multiprocess
 
-from agentops.accounts.management.base import AgentopsCommand
+from agentops.accounts.command_base import AgentopsCommand
 from runs import environment
-from runs.management.site.pools import warn_of_pools
-from runs.management.site.schema_at_start import refuse_unusable_schema
+from runs.management.agent.arguments import whole_up_to
+from runs.management.site.start_checks import refuse_unusable_schema, warn_of_pools
 from runs.management.site.web_server import WebServer, allow_connections, listen, web_config
 
 MAX_PROCESSES = 64
@@ -32,12 +30,12 @@ class Command(AgentopsCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         parser.add_argument(
-            "--port", metavar="N", type=_port, default=settings.PORT, help="(default: PORT, %(default)s)"
+            "--port", metavar="N", type=whole_up_to(65535), default=settings.PORT, help="(default: PORT, %(default)s)"
         )
         parser.add_argument(
             "--processes",
             metavar="N",
-            type=_processes,
+            type=whole_up_to(MAX_PROCESSES),
             default=1,
             help="processes that share the port, each with limits and a connection pool of its own (default: 1)",
         )
@@ -57,17 +55,3 @@ class Command(AgentopsCommand):
             site.set_inheritable(True)
             _, config.secrets = environment.for_own_process()
             Multiprocess(config, sockets=[site]).run()
-
-
-def _port(text: str) -> int:
-    return _number(text, high=65535)
-
-
-def _processes(text: str) -> int:
-    return _number(text, high=MAX_PROCESSES)
-
-
-def _number(text: str, *, high: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 1 <= int(text) <= high:
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number from 1 to {high}")
-    return int(text)

@@ -5,30 +5,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import (
-    EXIT_INVALID,
-    EXIT_NOT_COMPLETED,
-    EXIT_NOT_FOUND,
-    AddSubcommand,
-    AgentopsCommand,
-    operator,
-    printable,
-)
+from agentops.accounts.command_base import EXIT_NOT_COMPLETED, EXIT_NOT_FOUND, AddSubcommand, AgentopsCommand, operator
 from agentops.base.http import strict_json
 from agentops.base.refusals import NotFound
-from runs.management.agent.input_files import read_text
+from runs.management.agent.arguments import add_json, add_project, parse_id, parse_object, read_text
+from runs.management.output import write_result, write_rows
 from runs.models import Delivery, Sink
 from runs.queries import sink_health
 from runs.telemetry import deliveries, sink_changes
-from runs.telemetry.kind_catalogue import KINDS
 from runs.telemetry.sink_changes import SinkChange
+from runs.telemetry.sink_targets import KINDS
 
-LISTED = 50
+#: The number of newest deliveries to list.
+MAX_DELIVERIES = 50
 
 
 class Command(AgentopsCommand):
@@ -41,14 +34,14 @@ class Command(AgentopsCommand):
         _of_project(new)
         new.add_argument("kind", metavar="KIND", help=f"of {', '.join(KINDS.names())}")
         new.add_argument("name", metavar="NAME", help="unique in the project")
-        text = "option of the kind, such as url=https://…"
-        new.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], type=_option, help=text)
+        help_text = "option of the kind, such as url=https://…"
+        new.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], type=_option, help=help_text)
         new.add_argument("--secrets", metavar="FILE", help="JSON object with the secrets of the kind; - reads stdin")
         new.add_argument("--events", metavar="T,T", type=_comma_list, help="event types to send, such as run.*,error")
-        new.add_argument("--from-start", action="store_true", help="also send all events that are stored already")
-        test = add("test", self.test, help="Send a test event now. Ends with 1 if it is not accepted.")
+        new.add_argument("--from-start", action="store_true", help="also send all stored events")
+        test = add("test", self.test, help="Send a test event now. The exit code is 1 if it is not accepted.")
         _of_sink(test)
-        listed = add("deliveries", self.deliveries, help=f"List the newest {LISTED} deliveries of a sink.")
+        listed = add("deliveries", self.deliveries, help=f"List the newest {MAX_DELIVERIES} deliveries of a sink.")
         _of_sink(listed)
         listed.add_argument("--state", choices=Delivery.State.values, help="only those in this state")
         resend = add("resend", self.resend, help="Send a delivery again, with the same ID.")
@@ -56,7 +49,11 @@ class Command(AgentopsCommand):
         which = resend.add_mutually_exclusive_group(required=True)
         which.add_argument("--delivery", metavar="ID", help="ID of the delivery")
         which.add_argument("--dead", action="store_true", help="all that were given up")
-        rotate = add("rotate", self.rotate, help="Print a new secret of a webhook. The one before stays valid.")
+        rotate = add(
+            "rotate",
+            self.rotate,
+            help="Replace a webhook's secret and print the new one. The previous one stays valid.",
+        )
         _of_sink(rotate)
         for name, is_enabled in (("enable", True), ("disable", False)):
             what = "Let a sink continue where it was." if is_enabled else "Send nothing for now. Its position is kept."
@@ -69,11 +66,8 @@ class Command(AgentopsCommand):
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
         own, of_site = Sink.objects.filter(project=project), Sink.objects.filter(project=None)
         sinks = [*sink_health.with_health(own.order_by("name")), *sink_health.with_health(of_site.order_by("name"))]
-        rows = [_row(sink) for sink in sinks]
-        if options["json"]:
-            return self.write_json(rows)
-        headers = ["name", "kind", "state", "lag_s", "failures", "dead", "last_error"]
-        return self.write_table(headers, [[row[header] for header in headers] for row in rows])
+        columns = ("name", "kind", "state", "lag_s", "failures", "dead", "last_error")
+        write_rows(self, [_row(sink) for sink in sinks], options, columns)
 
     def add(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
@@ -86,24 +80,22 @@ class Command(AgentopsCommand):
         sink, secret = sink_changes.create(
             project, options["kind"], new, by=operator(), from_start=options["from_start"]
         )
-        if options["json"]:
-            self.write_json({"id": sink.pk, "name": sink.name, "kind": sink.kind, "secret": secret})
-        else:
-            self.stdout.write(secret or f"added {sink.name}")
+        facts = {"id": sink.pk, "name": sink.name, "kind": sink.kind, "secret": secret}
+        write_result(self, secret or f"added {sink.name}", options, facts)
 
     def test(self, options: dict[str, Any]) -> None:
-        delivery = deliveries.take(deliveries.queue_test(_find(options)))
+        delivery = deliveries.claim(deliveries.queue_test(_find(options)))
         if delivery is not None:
             deliveries.attempt(delivery)
             delivery.refresh_from_db()
-        self._write_deliveries([delivery] if delivery else [], as_json=options["json"])
+        self._write_deliveries([delivery] if delivery else [], options)
         if delivery is None or delivery.state != Delivery.State.SENT:
             raise CommandError("the test was not accepted", returncode=EXIT_NOT_COMPLETED)
 
     def deliveries(self, options: dict[str, Any]) -> None:
         states = (options["state"],) if options["state"] else ()
-        rows = sink_health.deliveries_of(_find(options), states)[:LISTED]
-        self._write_deliveries(rows, as_json=options["json"])
+        rows = sink_health.deliveries_of(_find(options), states)[:MAX_DELIVERIES]
+        self._write_deliveries(rows, options)
 
     def resend(self, options: dict[str, Any]) -> None:
         sink, count = _find(options), 1
@@ -111,44 +103,34 @@ class Command(AgentopsCommand):
             count = sink_changes.resend_dead(sink, by=operator())
         else:
             rows = Delivery.objects.select_related("sink__project").filter(sink=sink)
-            delivery = rows.filter(pk=_id(options["delivery"])).first()
+            delivery = rows.filter(pk=parse_id(options["delivery"], "delivery")).first()
             if delivery is None:
                 raise CommandError("delivery not found", returncode=EXIT_NOT_FOUND)
             sink_changes.resend(delivery, by=operator())
-        self._answer({"resent": count}, f"{count} sent again", options)
+        write_result(self, f"{count} sent again", options, {"resent": count})
 
     def rotate(self, options: dict[str, Any]) -> None:
         secret = sink_changes.rotate_secret(_find(options), by=operator())
-        self._answer({"secret": secret}, secret, options)
+        write_result(self, secret, options, {"secret": secret})
 
     def switch(self, options: dict[str, Any]) -> None:
         sink = sink_changes.change(_find(options), SinkChange(is_enabled=options["is_enabled"]), by=operator())
         state = "enabled" if sink.is_enabled else "disabled"
-        self._answer({"name": sink.name, "is_enabled": sink.is_enabled}, f"{state} {sink.name}", options)
+        write_result(self, f"{state} {sink.name}", options, {"name": sink.name, "is_enabled": sink.is_enabled})
 
     def rm(self, options: dict[str, Any]) -> None:
         sink = _find(options)
         sink_changes.remove(sink, by=operator())
-        self._answer({"removed": sink.name}, f"removed {sink.name}", options)
+        write_result(self, f"removed {sink.name}", options, {"removed": sink.name})
 
-    def _answer(self, document: dict[str, Any], text: str, options: dict[str, Any]) -> None:
-        if options["json"]:
-            self.write_json(document)
-        else:
-            self.stdout.write(text)
-
-    def _write_deliveries(self, rows: Iterable[Delivery], *, as_json: bool) -> None:
+    def _write_deliveries(self, rows: Iterable[Delivery], options: dict[str, Any]) -> None:
         names = ("id", "state", "event_type", "event_count", "attempts", "status_code", "error", "created_at")
-        facts = [{name: getattr(row, name) for name in names} for row in rows]
-        if as_json:
-            self.write_json(facts)
-        else:
-            self.write_table(list(names), [[_shown(row[name]) for name in names] for row in facts])
+        write_rows(self, [{name: getattr(row, name) for name in names} for row in rows], options, names)
 
 
 def _of_project(parser: CommandParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", help="slug or ID")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_project(parser)
+    add_json(parser)
 
 
 def _of_sink(parser: CommandParser) -> None:
@@ -198,27 +180,8 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _secrets(path: str | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    try:
-        secrets = strict_json.parse(read_text(path))
-    except strict_json.NotJson as error:
-        raise CommandError(printable(f"{path}: not JSON: {error}"), returncode=EXIT_INVALID) from None
-    if not isinstance(secrets, dict):
-        raise CommandError(printable(f"{path}: a JSON object is expected"), returncode=EXIT_INVALID)
-    return secrets
-
-
-def _id(text: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise CommandError(f"{text[:64]!r} is not a valid delivery ID", returncode=EXIT_INVALID) from None
+    return None if path is None else parse_object(read_text(path), path)
 
 
 def _comma_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _shown(value: object) -> object:
-    return "-" if value is None else value

@@ -8,29 +8,24 @@ from typing import Any
 from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
-from agentops.accounts.management.base import (
-    EXIT_INVALID,
-    EXIT_NOT_COMPLETED,
-    EXIT_NOT_FOUND,
-    EXIT_REFUSED,
-    AgentopsCommand,
-)
+from agentops.accounts.command_base import EXIT_INVALID, EXIT_NOT_FOUND, EXIT_REFUSED, AgentopsCommand
 from agentops.base.catalogue import CatalogueEntry, ready
+from runs.management.commands.extensions import refuse_faults
 from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
-from runs.tools.mcp.mcp_toolset import PREFIX
-from runs.tools.mcp.servers import McpRefused, operators_servers
+from runs.tools.mcp_servers import McpRefused, operators_servers
+from runs.tools.mcp_toolset import PREFIX as MCP_PREFIX
 from runs.tools.sandbox.switches import why_off
 
 
 class Command(AgentopsCommand):
     help = (
         "List the tools that agents can call: built-in ones, those of installed packages, and those of"
-        " AGENTOPS_TOOL_MODULES. Ends with 1 if an extension cannot be used."
+        " AGENTOPS_TOOL_MODULES. The exit code is 1 if an extension cannot be used."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        what = f"show this tool, with its schema; {PREFIX}SERVER asks an MCP server for its tools"
+        what = f"show this tool, with its schema; {MCP_PREFIX}SERVER asks an MCP server for its tools"
         parser.add_argument("name", metavar="TOOL", nargs="?", help=what)
         parser.add_argument("--json", action="store_true", help="print JSON, with the schemas")
 
@@ -38,7 +33,7 @@ class Command(AgentopsCommand):
         name = options["name"]
         if name is None:
             return self._list(as_json=options["json"])
-        if name.startswith(PREFIX):
+        if name.startswith(MCP_PREFIX):
             return self._write(_tools_of_server(name), as_json=options["json"])
         tool = next((each for each in TOOLS.entries() if each.name == name), None)
         if tool is None:
@@ -47,9 +42,7 @@ class Command(AgentopsCommand):
 
     def _list(self, *, as_json: bool) -> None:
         self._write([*map(_facts, TOOLS.entries()), *_servers()], as_json=as_json)
-        if faults := TOOLS.faults():
-            left_out = "\n".join(f"  {fault}" for fault in faults)
-            raise CommandError(f"extensions that cannot be used:\n{left_out}", returncode=EXIT_NOT_COMPLETED)
+        refuse_faults(TOOLS.faults())
 
     def _write(self, facts: list[dict[str, Any]], *, as_json: bool) -> None:
         if as_json:
@@ -66,7 +59,7 @@ def _servers() -> list[dict[str, Any]]:
     except McpRefused as error:
         raise CommandError(str(error), returncode=EXIT_INVALID) from error
     return [
-        {"name": f"{PREFIX}{name}", "timeout_s": server.timeout_s, "source": "AGENTOPS_MCP_SERVERS"}
+        {"name": f"{MCP_PREFIX}{name}", "timeout_s": server.timeout_s, "source": "AGENTOPS_MCP_SERVERS"}
         for name, server in sorted(servers.items())
     ]
 

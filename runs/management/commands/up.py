@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandParser
 from django.db import DatabaseError, connection, connections, transaction
 
-from agentops.accounts.management.base import AgentopsCommand
+from agentops.accounts.command_base import AgentopsCommand
 from agentops.base.database.applied_migrations import missing_migrations
 from runs import demo, environment
 from runs.lifecycle import transitions
@@ -28,18 +28,18 @@ from runs.models import AgentRun
 from runs.models.querysets import CLAIMED_FROM
 from runs.worker import worker
 
-#: Settings of a site with several processes.
-SERVERS = ("DATABASE_URL", "REDIS_URL")
+#: Settings that `up` refuses: they belong to a site of several processes.
+MULTI_PROCESS_SETTINGS = ("DATABASE_URL", "REDIS_URL")
 
 
 class Command(AgentopsCommand):
     help = "Serve the site and execute its runs in one process on SQLite, until Ctrl-C; a new site gets demo data."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add none: PORT and AGENTOPS_HOME configure the command."""
+        """Add no arguments: PORT and AGENTOPS_HOME configure the command."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for name in SERVERS:
+        for name in MULTI_PROCESS_SETTINGS:
             if os.environ.get(name):
                 raise ImproperlyConfigured(f"{name} must not be set: `up` keeps everything in AGENTOPS_HOME by itself")
         signal_handler = SignalHandler()
@@ -57,30 +57,30 @@ class Command(AgentopsCommand):
                 self.stderr.write(f"agentops: warning: {warning}")
             _migrate()
             demo.seed()
-            # This process holds the lock, so the worker named in it is dead. End its leases before replacing the name.
-            transitions.expire_leases(home.previous)
-            home.belongs_to(worker.current().owner)
+            # This process holds the lock, so the worker named in the file is dead. End its leases before replacing it.
+            transitions.expire_leases(home.previous_worker)
+            home.store_holder(worker.current().owner)
             connection.close()
-            code = serve(site, signal_handler, partial(self._tell, home, url_of(site)))
-            self._tell_what_continues()
+            code = serve(site, signal_handler, partial(self._print_login, home, url_of(site)))
+            self._print_unfinished()
         return code
 
-    def _tell(self, home: Home, url: str) -> None:
-        """Print the URL and the login. The password is created here, so that it is always printed."""
+    def _print_login(self, home: Home, url: str) -> None:
+        """Print the URL and the login. Creates the user here, so that a new password is always printed."""
         try:
             login = demo.first_login()
         finally:
             connections.close_all()
-        # On a full disk, the only effect is that a second start cannot print the URL.
+        # If the disk is full, a second start only cannot print the URL.
         with suppress(ImproperlyConfigured):
-            home.belongs_to(worker.current().owner, url, login.name)
-        hint = (
-            f"Password: {login.password}" if login.password else f"For a new password: {password_command(login.name)}"
-        )
+            home.store_holder(worker.current().owner, url, login.name)
+        hint = f"For a new password: {password_command(login.name)}"
+        if login.password:
+            hint = f"Password: {login.password}"
         self.stdout.write(f"URL: {url}\nLogin: {login.name}\n{hint}")
         self.stdout.flush()
 
-    def _tell_what_continues(self) -> None:
+    def _print_unfinished(self) -> None:
         """Print how many runs the next start continues. A database error must not prevent the shutdown."""
         try:
             count = AgentRun.objects.native().filter(status__in=CLAIMED_FROM).count()
@@ -96,7 +96,7 @@ class Command(AgentopsCommand):
 
 def _migrate() -> None:
     """Migrate the database in one transaction, so that a kill in the middle leaves it unchanged."""
-    # Fails before the transaction. `migrate` checks again.
+    # Raises `UnusableSchema` outside of the transaction if this version cannot use the database.
     missing_migrations(connection)
     # SQLite rebuilds tables to alter them, and cannot disable foreign keys within a transaction.
     connection.disable_constraint_checking()

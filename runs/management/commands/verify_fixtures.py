@@ -6,15 +6,15 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.accounts.management.base import AgentopsCommand
-from runs.management.recordings import verifying
+from agentops.accounts.command_base import AgentopsCommand
+from runs.management import fixture_folder
 
 
 class Command(AgentopsCommand):
-    help = verifying.HELP
+    help = fixture_folder.HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
-        verifying.add_arguments(parser)
+        fixture_folder.add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        verifying.verify(self, options)
+        fixture_folder.verify(self, options)

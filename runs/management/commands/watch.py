@@ -1,9 +1,11 @@
-"""`agentops watch`: show sessions of agent programs on this machine while they are running."""
+"""`agentops watch`: show sessions of agent programs on this machine while they are running, and install hooks."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -13,9 +15,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
+from django.utils import timezone
 
+from agentops.accounts import keys
 from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.management.base import (
+from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
     EXIT_USAGE,
@@ -23,15 +27,17 @@ from agentops.accounts.management.base import (
     operator,
     printable,
 )
-from runs.external.watching.agent_folders import session_folders
-from runs.external.watching.followed_file import QUIET_S
-from runs.external.watching.remote_sink import BadKey, RemoteSink
-from runs.external.watching.watch_sinks import LocalSink, SinkUnavailable, WatchSink
-from runs.external.watching.watcher import Watcher
-from runs.management.agent import watch_hooks
+from agentops.accounts.models import Scope
+from agentops.base.refusals import Refusal
+from runs.external.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
+from runs.external.followed_file import QUIET_S
+from runs.external.watch_sinks import BadKey, LocalSink, RemoteSink, SinkUnavailable, WatchSink
+from runs.external.watcher import Watcher, session_folders
 
+#: Maximum characters of the label with the host's name.
 MAX_LABEL = 64
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
+#: Unit of a duration → seconds.
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -57,17 +63,19 @@ class Command(AgentopsCommand):
             default=QUIET_S,
             help="silence after which a session waits (default: %(default)s)",
         )
-        parser.add_argument("--once", action="store_true", help="store what is there, and end")
+        parser.add_argument("--once", action="store_true", help="store the sessions so far, and exit")
         parser.add_argument("--url", metavar="URL", help="send to another site, with the API key in AGENTOPS_API_KEY")
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
         parser.add_argument(
-            "--hooks", choices=["claude-code"], help="show the hooks that tell when a session waits, and follow nothing"
+            "--hooks",
+            choices=["claude-code"],
+            help="show the hooks that report a waiting session, and follow nothing",
         )
         parser.add_argument("--install", action="store_true", help="with --hooks: add them to the program's settings")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["hooks"]:
-            watch_hooks.show_or_install(self, options, _key(options))
+            show_or_install(self, options, _key(options))
         elif options["install"]:
             raise CommandError("--install needs --hooks claude-code", returncode=EXIT_USAGE)
         else:
@@ -104,28 +112,32 @@ class Command(AgentopsCommand):
     def _sink(self, options: dict[str, Any]) -> WatchSink:
         if not options["url"]:
             return LocalSink(project_for(SYSTEM, options["project"], Action.INGEST), by=operator())
-        key = _key(options)
-        if not key:
-            text = "--url needs an API key of scope ingest, in AGENTOPS_API_KEY or --key-file"
-            raise CommandError(text, returncode=EXIT_USAGE)
         try:
-            return RemoteSink(options["url"], key)
+            return RemoteSink(options["url"], _key(options))
         except ValueError as error:
             raise CommandError(printable(error), returncode=EXIT_USAGE) from None
 
 
 def _key(options: dict[str, Any]) -> str:
-    """Return the given API key; empty without one."""
-    if not options["key_file"]:
-        return str(settings.AGENTOPS_API_KEY).strip()
-    try:
-        return str(options["key_file"].read_text()).strip()
-    except (OSError, ValueError):
-        text = f"{printable(options['key_file'])} cannot be read"
-        raise CommandError(text, returncode=EXIT_UNREADABLE) from None
+    """Return the API key in `--key-file`, or else in AGENTOPS_API_KEY; empty without one.
+
+    Raises `CommandError` if the file cannot be read, or if `--url` needs a key.
+    """
+    key = str(settings.AGENTOPS_API_KEY)
+    if options["key_file"]:
+        try:
+            key = options["key_file"].read_text()
+        except (OSError, ValueError):
+            problem = f"{printable(options['key_file'])} cannot be read"
+            raise CommandError(problem, returncode=EXIT_UNREADABLE) from None
+    if options["url"] and not key.strip():
+        problem = "--url needs an API key of scope ingest, in AGENTOPS_API_KEY or --key-file"
+        raise CommandError(problem, returncode=EXIT_USAGE)
+    return key.strip()
 
 
 def _duration(text: str) -> float:
+    """Return a duration such as "30m" in seconds. Raises `CommandError`."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise CommandError(f"--since must be like 30m, 24h or 7d, not {printable(text)}", returncode=EXIT_USAGE)
@@ -138,3 +150,46 @@ def _until_signalled() -> Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+# --- Hooks ---
+
+
+def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str) -> None:
+    """Print the hooks and their script; with `--install`, write both. `key` is the other site's API key, or empty."""
+    files = HookFiles(settings.AGENTOPS_HOME / "hooks")
+    path = settings_path(os.environ, Path.home())
+    if not options["install"]:
+        command.stdout.write(json.dumps(added_settings(files.command), indent=2))
+        text = f"--install adds this to {path}, and writes {files.script}:\n\n{files.script_text()}"
+        command.stderr.write(printable(text) if not text.isascii() else text)
+        return
+    if shutil.which("curl") is None:
+        text = "the hooks send with curl, and this machine has no curl on its PATH: install it, and repeat the command"
+        raise CommandError(text, returncode=EXIT_USAGE)
+    url = options["url"] or settings.AGENTOPS_BASE_URL or f"http://127.0.0.1:{settings.PORT}"
+    # Without --url, a key in AGENTOPS_API_KEY is ignored: it belongs to another site.
+    is_key_used = key and (options["url"] or options["key_file"])
+    try:
+        files.write(url, key if is_key_used else _key_of_project(files, options["project"]))
+        backup = install(path, files.command, now=timezone.localtime())
+    except BadSettings as error:
+        raise CommandError(printable(error), returncode=EXIT_INVALID) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(printable(error), returncode=EXIT_UNREADABLE) from None
+    kept = f"; the previous settings are in {backup.name}" if backup else ""
+    command.stdout.write(printable(f"Claude Code tells {url} when a session waits: {path}{kept}"))
+
+
+def _key_of_project(files: HookFiles, project: str) -> str:
+    """Return the key in the installed hooks if it is a valid one of the project; otherwise create a key."""
+    row = project_for(SYSTEM, project, Action.MANAGE)
+    for line in files.config.read_text().splitlines() if files.config.exists() else []:
+        token = line.rpartition("Bearer ")[2].rstrip('"')
+        try:
+            if "Bearer " in line and keys.authenticate(token).project_id == row.pk:
+                return token
+        except Refusal:
+            continue
+    name = f"Hooks of Claude Code on {socket.gethostname()}"[:64]
+    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=operator()).plain

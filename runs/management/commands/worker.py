@@ -20,15 +20,14 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection, connections
 from django.utils.module_loading import import_string
 
-from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand
 from agentops.accounts.names import SLUG_PATTERN
-from agentops.base.broker.queues import UPKEEP
-from agentops.base.database.config import SPARE
+from agentops.base.backing_services import SPARE, UPKEEP
 from runs import environment
 from runs.agents.placement import DEFAULT_QUEUE
 from runs.lifecycle.wake import CELERY_APP
-from runs.management.site.pools import warn_of_pools
-from runs.management.site.schema_at_start import refuse_unusable_schema
+from runs.management.agent.arguments import whole_up_to
+from runs.management.site.start_checks import refuse_unusable_schema, warn_of_pools
 from runs.management.site.worker_processes import WorkerProcesses
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ MAX_CONCURRENCY, MAX_PROCESSES = 256, 64
 #: With Python's default of 5 ms and dozens of threads, they would also be interrupted between two queries, which costs
 #: a sixth of the processor time of a step.
 SWITCH_S = 0.01
-#: Seconds in addition to the grace period until processes that do not end are killed.
+#: Seconds after the grace period when processes that have not ended are killed.
 PATIENCE_S = 15.0
 
 
@@ -50,14 +49,14 @@ class Command(AgentopsCommand):
         parser.add_argument(
             "--concurrency",
             metavar="N",
-            type=_concurrency,
+            type=whole_up_to(MAX_CONCURRENCY),
             default=settings.AGENTOPS_CONCURRENCY,
             help="runs executed at the same time (default: AGENTOPS_CONCURRENCY, %(default)s)",
         )
         parser.add_argument(
             "--processes",
             metavar="N",
-            type=_processes,
+            type=whole_up_to(MAX_PROCESSES),
             default=1,
             help="processes, each with so many runs and a connection pool of its own (default: 1)",
         )
@@ -131,7 +130,7 @@ def _supervise(options: Mapping[str, Any]) -> int:
 
 
 def _keep_logging(level: str | None) -> None:
-    """Keep the logging of the settings. Without a receiver of its signal, Celery would configure logging."""
+    """Keep the logging of the settings, with another level if given. Celery would configure it without a receiver."""
     signals.setup_logging.connect(_do_nothing, weak=False)
     if level is not None:
         logging.getLogger().setLevel(level)
@@ -153,7 +152,7 @@ def _record_shutdowns() -> list[str]:
 
 
 def _check_pool(concurrency: int) -> None:
-    """Refuse a pool that is too small: waiting for a connection would look like a broken database."""
+    """Raise `CommandError` if the connection pool is too small: waiting for it would look like a broken database."""
     pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
     if pool and pool["max_size"] < concurrency + SPARE:
         raise CommandError(
@@ -161,22 +160,8 @@ def _check_pool(concurrency: int) -> None:
         )
 
 
-def _concurrency(text: str) -> int:
-    return _number(text, high=MAX_CONCURRENCY)
-
-
-def _processes(text: str) -> int:
-    return _number(text, high=MAX_PROCESSES)
-
-
 def _queues(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(re.match(SLUG_PATTERN, name) for name in names) or UPKEEP in names:
         raise argparse.ArgumentTypeError("names of queues with commas between them are expected, such as gpu,default")
     return list(dict.fromkeys(names))
-
-
-def _number(text: str, *, high: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or not 1 <= int(text) <= high:
-        raise argparse.ArgumentTypeError(f"a number from 1 to {high} is expected")
-    return int(text)

@@ -1,4 +1,4 @@
-"""The web server and the worker in one process. They start together and end together."""
+"""The web server and the worker in one process. They start and end together."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ class WorkerThread:
         """Load Celery, which takes half a second, and start the thread."""
         # WorkController installs no signal handlers; the web server has them.
         self._controller = import_string(CELERY_APP).WorkController(
-            hostname=f"up-{os.getpid()}@{socket.gethostname()}",
-            pool_cls="threads",
-            without_heartbeat=True,
+            hostname=f"up-{os.getpid()}@{socket.gethostname()}", pool_cls="threads", without_heartbeat=True
         )
         self._thread.start()
 
     def ask_to_stop(self) -> None:
-        """Claim no more runs."""
+        """Tell the worker to claim no more runs."""
         worker.current().ask_to_stop()
 
     def close(self) -> int:
@@ -57,8 +55,9 @@ class WorkerThread:
 # --- Both together ---
 
 HOST = "127.0.0.1"
-#: Seconds that open requests, and then the current calls of runs, may take during shutdown.
+#: Seconds that open requests may take during shutdown.
 REQUESTS_END_S = 2
+#: Seconds that the current calls of runs may then take.
 RUNS_END_S = 2.0
 #: Signals within these seconds count as one.
 ONE_SIGNAL_S = 0.3
@@ -80,11 +79,11 @@ class SignalHandler:
         Ends the process without an exception, which would be lost if the signal came during a finalizer. No cleanup is
         needed: a killed process also leaves the home in order.
         """
-        if self.first(number):
+        if self.is_first(number):
             os._exit(0)
 
-    def first(self, number: int) -> bool:
-        """Return whether this is the first signal. Does not return for a second one."""
+    def is_first(self, number: int) -> bool:
+        """Return whether this is the first signal. A later second signal ends the process at once."""
         now = time.monotonic()
         if self._first_signal_at is None:
             self._first_signal_at = now
@@ -116,8 +115,8 @@ class EmbeddedServer(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn's handler raises the signal again at the end, and no code could follow `run`.
-        if self._signal_handler.first(sig):
+        # uvicorn's own handler would raise the signal again after `run`, before the code that follows it.
+        if self._signal_handler.is_first(sig):
             self.should_exit = True
 
     def _end(self) -> None:

@@ -17,23 +17,27 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
-from agentops.accounts.management.base import EXIT_RUNNING
+from agentops.accounts.command_base import EXIT_RUNNING
 
 LOCK = "lock"
 DATABASE_FILES = "agentops.sqlite3*"
-#: Maximum bytes to read from the file.
-MAX_LINES = 1024
+#: Maximum bytes of the lock file to read.
+MAX_BYTES = 1024
 MOUNTS = Path("/proc/mounts")
 #: Network file systems, on which locks and shared memory do not cover all writers.
 REMOTE = frozenset({"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"})
+#: The same, as FUSE file systems.
 REMOTE_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.rclone", "fuse.s3fs", "fuse.davfs")
 
 
 class Home:
-    """The home, locked by this process. `previous` is the worker that held it last, which is dead."""
+    """The home directory, locked by this process. `previous_worker` held it last, and is dead.
+
+    Raises `CommandError` if another process holds it, and `ImproperlyConfigured` if the directory cannot be used.
+    """
 
     def __init__(self, path: Path) -> None:
-        with _writing():
+        with _convert_errors():
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_private(path)
             # Kept open, because closing it would release the lock. Child processes do not inherit it.
@@ -44,12 +48,12 @@ class Home:
             process = self._process()
             self.release()
             raise CommandError(f"already running on {path}{process}", returncode=EXIT_RUNNING) from None
-        self.previous = self._lines()[0]
+        self.previous_worker = self._lines()[0]
 
-    def belongs_to(self, owner: str, url: str = "", login: str = "") -> None:
-        """Store the name of the worker whose leases end with this process; and, once it serves, its URL and login."""
+    def store_holder(self, owner: str, url: str = "", login: str = "") -> None:
+        """Write to the lock file the worker of this process, whose leases end with it, and then its URL and login."""
         lines = f"{owner}\n{url}\n{login}\n".encode()
-        with _writing():
+        with _convert_errors():
             os.pwrite(self._lock, lines, 0)
             os.ftruncate(self._lock, len(lines))
             os.fsync(self._lock)
@@ -59,8 +63,11 @@ class Home:
         os.close(self._lock)
 
     def _lines(self) -> tuple[str, str, str]:
-        """Return the owner, the URL and the login. If a process died early, the file may have more or fewer lines."""
-        owner, url, login, *_ = [*os.pread(self._lock, MAX_LINES, 0).decode(errors="replace").split("\n"), "", "", ""]
+        """Return the worker, the URL and the login in the lock file; empty texts for missing lines.
+
+        If a process died while it wrote, the file may have more or fewer lines.
+        """
+        owner, url, login, *_ = [*os.pread(self._lock, MAX_BYTES, 0).decode(errors="replace").split("\n"), "", "", ""]
         return owner, url, login
 
     def _process(self) -> str:
@@ -79,8 +86,8 @@ def password_command(login: str) -> str:
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    """Turn errors of the file system into errors about the home: read-only, full, not owned, not a directory."""
+def _convert_errors() -> Iterator[None]:
+    """Convert file system errors to `ImproperlyConfigured`: read-only, full, not owned, not a directory."""
     try:
         yield
     except OSError as error:
@@ -89,7 +96,7 @@ def _writing() -> Iterator[None]:
 
 
 def _make_private(path: Path) -> None:
-    """Remove access for other users, also to files that an earlier command created with another umask."""
+    """Remove the access of other users to the home and its database files, also to files of an earlier umask."""
     status = path.stat()
     if status.st_mode & 0o077:
         # Only if this user owns the directory, and not if it is shared, such as /tmp.
@@ -119,7 +126,7 @@ def remote_file_system(path: Path, mounts: str) -> str:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        # Blanks and backslashes are octal escapes there.
+        # In this file, blanks and backslashes are octal escapes.
         at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
         # If two mounts have the same path, the later one is visible.
         if path.is_relative_to(at) and len(at.parts) >= len(holder.parts):

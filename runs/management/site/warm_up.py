@@ -23,24 +23,28 @@ from runs.hooks.hook_catalogue import HOOKS
 from runs.models import Agent
 from runs.providers import base as providers
 from runs.providers import loading
-from runs.telemetry.kind_catalogue import KINDS
+from runs.telemetry.sink_targets import KINDS
 from runs.tools.catalogue import TOOLS
 
 log = logging.getLogger(__name__)
-#: The packages of every process, and the additional packages of a web process.
+#: Packages of every process.
 PACKAGES = ("agentops.base.http", "agentops.accounts", "runs", "timeline")
+#: Packages below these that workers do not need.
 ONLY_WEB = ("agentops.accounts.settings_pages", "runs.api", "runs.pages")
+#: Packages of a web process.
 WEB = (*PACKAGES, "agentops.mcp_server")
-#: Not imported here: commands, modules of separate processes, and the administration, which Django's URLs import.
-NOT_HERE = ("admin", "management", "migrations", "alone", "demo", "stdio")
+#: Names of modules that are not imported here: commands, modules of separate processes, and the administration, which
+#: Django's URLs import.
+SKIPPED = ("admin", "management", "migrations", "alone", "demo", "stdio")
 #: Libraries that take as long to import as all others together. They are never imported within a transaction:
 #: `load_vendors` imports a vendor's library, and the first connection imports the library of MCP.
 ON_USE = {
-    "agentops.mcp_server.streamable_http",
+    "agentops.mcp_server.tool_server",
     "runs.providers.anthropic_server",
     "runs.providers.openai_server",
-    "runs.tools.mcp.session",
+    "runs.tools.mcp_session",
 }
+#: Set after the first success of `load_vendors`.
 _is_done = threading.Event()
 
 
@@ -94,7 +98,7 @@ def modules_of(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> Ite
     """Yield the names of the modules of these packages to import, except for names below `without`."""
     for package in packages:
         for module in walk_packages(import_module(package).__path__, f"{package}."):
-            is_elsewhere = module.name in ON_USE or not set(NOT_HERE).isdisjoint(module.name.split("."))
+            is_elsewhere = module.name in ON_USE or not set(SKIPPED).isdisjoint(module.name.split("."))
             if not is_elsewhere and not module.name.startswith(without):
                 yield module.name
 

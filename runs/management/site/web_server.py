@@ -14,13 +14,14 @@ from typing import Any
 import uvicorn
 from django.core.management.base import CommandError
 
-from agentops.accounts.management.base import EXIT_REFUSED
+from agentops.accounts.command_base import EXIT_REFUSED
 from runs import environment
 
 APPLICATION = "agentops.asgi:application"
 PROTOCOL = "agentops.base.http.protocol:LimitedProtocol"
+#: Maximum connections that wait to be accepted.
 BACKLOG = 2048
-#: Seconds that an idle connection stays open between two requests.
+#: Seconds that a connection stays open between two requests.
 IDLE_S = 5
 #: Open files of a process in addition to its client connections.
 OTHER_FILES = 256
@@ -58,7 +59,7 @@ def web_config(**options: Any) -> ServerConfig:
         "http": PROTOCOL,
         "ws": "none",
         "server_header": False,
-        # agentops.base.http.forwarded decides which proxies to trust; uvicorn would trust every local client.
+        # agentops.base.http.request_origins decides which proxies to trust; uvicorn would trust every local client.
         "proxy_headers": False,
         "timeout_keep_alive": IDLE_S,
         "backlog": BACKLOG,
@@ -68,7 +69,7 @@ def web_config(**options: Any) -> ServerConfig:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return the listening socket of the site, or raise `CommandError`. Clients that connect early wait."""
+    """Return the listening socket of the site. Clients that connect early wait. Raises `CommandError`."""
     try:
         [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -82,7 +83,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise CommandError(_why(host, port, error), returncode=EXIT_REFUSED) from None
+        raise CommandError(_problem_text(host, port, error), returncode=EXIT_REFUSED) from None
     return listener
 
 
@@ -93,7 +94,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{name}:{port}/"
 
 
-def _why(host: str, port: int, error: OSError) -> str:
+def _problem_text(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         free = port + 1 if port < 65535 else port - 1
         return f"port {port} is in use: stop the process on it, or choose another port: PORT={free} make up"

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 ALIVE_FILE = "AGENTOPS_ALIVE_FILE"
 #: Seconds after which a process with an older alive file is considered stuck.
 STUCK_S = 60.0
-#: Seconds after which a process counts as started. Until one has started, a failure ends all processes, because the
-#: others would fail too.
+#: Seconds after which a process counts as started. Until one has started, a failed process ends the others too, because
+#: they would fail for the same reason.
 STARTED_S = 30.0
 #: The first and the longest pause before restarting a process that died early, in seconds. The pause doubles each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -39,13 +39,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass
-class _WorkerPlace:
-    """The start parameters and the history of one process."""
+class _Slot:
+    """One of the processes, which is replaced when it dies: its start parameters and its history."""
 
     arguments: Sequence[str]
     alive_file: str
     process: SpawnProcess | None = None
+    #: When the process started or died, by the monotonic clock.
     started: float = 0.0
+    #: The pause before the next start.
     pause_s: float = 0.0
 
 
@@ -60,9 +62,8 @@ class WorkerProcesses:
         self._alive_file = alive_file
         self._patience_s = patience_s
         self._variables: Mapping[str, str] = {}
-        self._places = [
-            _WorkerPlace(each, f"{alive_file}.{number}" if alive_file else "")
-            for number, each in enumerate(arguments, 1)
+        self._slots = [
+            _Slot(each, f"{alive_file}.{number}" if alive_file else "") for number, each in enumerate(arguments, 1)
         ]
         self._signals: list[int] = []
         self._has_started = False
@@ -75,62 +76,63 @@ class WorkerProcesses:
         self._variables = secrets
         for each in _SIGNALS:
             signal.signal(each, self._note_signal)
-        for place in self._places:
-            self._start(place)
+        for slot in self._slots:
+            self._start(slot)
         code = 0
         while not self._signals and not code:
             self._wait_for_an_end()
             code = self._replace_dead()
-            self._tell_alive()
+            self._touch_alive_file()
         end_code = self._end()
         return code or end_code
 
     # --- While they work ---
 
-    def _start(self, place: _WorkerPlace) -> None:
+    def _start(self, slot: _Slot) -> None:
         # The file of the previous process does not show the state of this one.
-        if place.alive_file:
+        if slot.alive_file:
             with contextlib.suppress(OSError):
-                Path(place.alive_file).unlink()
-        variables = {**self._variables, ALIVE_FILE: place.alive_file}
-        place.process = multiprocessing.get_context("spawn").Process(target=work, args=(place.arguments, variables))
-        place.process.start()
-        place.started = time.monotonic()
-        log.info("worker process %d started", place.process.pid)
+                Path(slot.alive_file).unlink()
+        variables = {**self._variables, ALIVE_FILE: slot.alive_file}
+        slot.process = multiprocessing.get_context("spawn").Process(target=work, args=(slot.arguments, variables))
+        slot.process.start()
+        slot.started = time.monotonic()
+        log.info("worker process %d started", slot.process.pid)
 
     def _wait_for_an_end(self) -> None:
-        connection.wait([place.process.sentinel for place in self._places if place.process], LOOK_S)
+        connection.wait([slot.process.sentinel for slot in self._slots if slot.process], LOOK_S)
 
     def _replace_dead(self) -> int:
         """Restart dead processes. Return the exit code of a process that cannot start, or 0."""
         now = time.monotonic()
-        for place in self._places:
-            process = place.process
+        for slot in self._slots:
+            process = slot.process
             if process is not None and process.exitcode is None:
-                self._has_started |= now - place.started > STARTED_S
+                self._has_started |= now - slot.started > STARTED_S
             elif process is not None:
                 if not self._has_started and process.exitcode and process.exitcode > 0:
                     log.error("worker process %d cannot start: it ended with code %d", process.pid, process.exitcode)
                     return process.exitcode
-                place.pause_s = self._pause_after(place, now)
-                place.process, place.started = None, now
+                slot.pause_s = self._pause_after(slot, now)
+                slot.process, slot.started = None, now
                 log.warning("worker process %d died (%s)", process.pid, process.exitcode)
-            if place.process is None and now - place.started >= place.pause_s:
-                self._start(place)
+            if slot.process is None and now - slot.started >= slot.pause_s:
+                self._start(slot)
         return 0
 
-    def _pause_after(self, place: _WorkerPlace, now: float) -> float:
-        if now - place.started > STARTED_S:
+    def _pause_after(self, slot: _Slot, now: float) -> float:
+        if now - slot.started > STARTED_S:
             return 0.0
-        return min(max(place.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        return min(max(slot.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
-    def _tell_alive(self) -> None:
+    def _touch_alive_file(self) -> None:
+        """Touch the alive file if the alive file of each process is fresh."""
         if not self._alive_file:
             return
         try:
             # By the clock of the file system.
             now = time.time()  # noqa: TID251 - compared with times of local files
-            if all(now - Path(place.alive_file).stat().st_mtime < STUCK_S for place in self._places):
+            if all(now - Path(slot.alive_file).stat().st_mtime < STUCK_S for slot in self._slots):
                 Path(self._alive_file).touch()
         except FileNotFoundError:
             return  # one of them has not swept yet
@@ -143,17 +145,17 @@ class WorkerProcesses:
         self._signals.append(number)
 
     def _end(self) -> int:
-        """Have the processes hand their runs back, and return the exit code of the first that failed."""
-        processes = [place.process for place in self._places if place.process]
+        """Let the processes hand their runs back and end. Return the exit code of the first failed one, or 0."""
+        processes = [slot.process for slot in self._slots if slot.process]
         until = time.monotonic() + self._patience_s
-        passed = 0
+        forwarded = 0
         # Celery drops the work at SIGQUIT; other signals request an orderly end.
         _send(processes, signal.SIGQUIT if self._signals[:1] == [signal.SIGQUIT] else signal.SIGTERM)
         while any(each.exitcode is None for each in processes):
-            # A second signal tells the processes not to wait.
-            for number in self._signals[max(passed, 1) :]:
+            # The first signal has been sent above. Further ones tell the processes not to wait.
+            for number in self._signals[max(forwarded, 1) :]:
                 _send(processes, number)
-            passed = len(self._signals)
+            forwarded = len(self._signals)
             if time.monotonic() > until:
                 log.warning("worker processes that do not end are killed")
                 _send(processes, signal.SIGKILL)

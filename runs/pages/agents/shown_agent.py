@@ -1,31 +1,37 @@
-"""A definition as pages show it: readable, with secrets masked."""
+"""The definition of an agent as pages show it, with secrets masked; and the differences of two definitions."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentops.base.catalogue import CatalogueEntry
-from agentops.base.redaction.masked_secrets import masked
-from runs.agents import policies
+from agentops.base.redaction.json_values import masked
+from runs.agents import placement, policies
+from runs.agents.call_rules import InvalidPolicy
 from runs.agents.policies import PolicyRule, Trigger
-from runs.agents.policy_errors import InvalidPolicy
+from runs.pages.content.differences import TextDifference, difference
+from runs.providers.messages import canonical
 from runs.tools.base import Tool
-from runs.tools.catalogue import TOOLS
-from runs.tools.mcp.mcp_toolset import PREFIX
-from runs.tools.registry import RECORDED
+from runs.tools.catalogue import RECORDED, TOOLS
+from runs.tools.mcp_toolset import PREFIX
 from runs.tools.sandbox.switches import why_off
 from timeline.display import Clip, clean, clip, format_duration, format_json
 
 #: Maximum bytes of the instructions and of a value on the page.
 TEXT_BYTES, VALUE_BYTES = 64 * 1024, 4 * 1024
+#: Titles of the rules of a trigger.
 _TITLES = {
     Trigger.ON_IDLE: "When idle",
     Trigger.ON_DEAD: "When dead",
     Trigger.ON_ERROR: "On an error",
     Trigger.ON_PROMPT: "On a question",
+    Trigger.ON_CUT: "On a cut answer",
+    Trigger.ON_REFUSED: "On a refused answer",
 }
+#: Policy that is a choice → title.
 _CHOICES = {"on_unknown_tool": "Unknown outcome of a tool call", "on_crash": "Crash in the middle of a turn"}
 
 
@@ -65,11 +71,11 @@ class ShownDefinition:
     instructions: Clip
     tools: list[ShownTool]
     settings: list[tuple[str, str]]
-    #: The title of a trigger, and its rules as sentences with their messages.
+    #: The title of each trigger, and its rules as sentences with their messages.
     triggers: list[tuple[str, list[tuple[str, str]]]]
     choices: list[tuple[str, str]]
     approvals: list[ShownApprovalRule]
-    #: Name, tools and options.
+    #: The name, the tools and the options of each hook.
     hooks: list[tuple[str, str, str]]
     json: Clip
 
@@ -114,6 +120,7 @@ def tool_facts(entry: CatalogueEntry[Tool]) -> ShownTool:
 
 
 def _tool(name: str) -> ShownTool:
+    """Return the tool of a name in a definition, which may not be installed."""
     entry = next((each for each in TOOLS.entries() if each.name == name), None)
     if entry is not None:
         return tool_facts(entry)
@@ -125,6 +132,7 @@ def _tool(name: str) -> ShownTool:
 
 
 def _rules(trigger: Trigger, value: Any) -> list[tuple[str, str]]:
+    """Return the rules of a trigger as sentences with their messages; invalid rules as JSON."""
     try:
         rules = policies.parse({trigger: value}).rules[trigger]
     except InvalidPolicy:
@@ -159,6 +167,7 @@ def _approval_rule(rule: Mapping[str, Any]) -> ShownApprovalRule:
 
 
 def _hook(use: Any) -> tuple[str, str, str]:
+    """Return the name, the tools and the options of a hook."""
     if not isinstance(use, dict):
         return _line(use), "", ""
     return _line(use.get("hook")), _line(use.get("tools") or ""), _value(use["options"]) if use.get("options") else ""
@@ -174,3 +183,28 @@ def _line(value: Any) -> str:
 
 def _value(value: Any) -> str:
     return clip(value if isinstance(value, str) else format_json(value), VALUE_BYTES).text
+
+
+#: The members of a definition that are compared.
+FIELDS = ("provider", "model", "max_steps", "instructions", "tools", "settings", "policies", *placement.FIELDS)
+#: Maximum bytes of a member that are compared.
+MAX_BYTES = 128 * 1024
+
+
+def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[TextDifference]:
+    """Return the difference of each member that differs between two definitions."""
+    old, new = masked(dict(before)), masked(dict(after))
+    return [
+        difference(name, _text(old.get(name)), _text(new.get(name)))
+        for name in FIELDS
+        if canonical(before.get(name)) != canonical(after.get(name))
+    ]
+
+
+def _text(value: Any) -> str:
+    """Return a member of a definition as the text that is compared."""
+    if value in (None, "", [], {}):
+        return ""
+    # Sorted, because PostgreSQL stores keys in another order than forms send them.
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+    return clip(text, MAX_BYTES).text

@@ -1,28 +1,29 @@
-"""Show the arguments of a tool call in their natural form: an edit as a diff, a file as code, a command as a command.
+"""Show the arguments of a tool call: an edit as a diff, the content of a file as code, a command, or JSON.
 
-The names of the arguments decide, because coding agents have many names for the same tool.
+The names of the arguments determine the form, because coding agents have many names for the same tool.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from runs.pages.compare.differences import MAX_LINES
 from runs.pages.content.code_colours import language_of
-from runs.pages.content.patch_lines import edit_difference, is_patch, patch_difference
-from runs.pages.content.shown_text import ShownText, show_file, show_json, show_tree, titled
+from runs.pages.content.differences import MAX_LINES, difference, is_patch, patch_difference
+from runs.pages.content.shown_text import ShownText, show_file, show_json, show_tree
 from timeline.display import Clip, clip, format_json
 
-#: Names of the old and the new text of an edit.
+#: Names of the old and the new text of an edit; below, names of other arguments.
 _EDITS = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"))
 _PATHS = ("file_path", "path", "filename", "notebook_path", "filePath")
 _CONTENTS = ("content", "file_text", "contents", "new_source")
 _COMMANDS = ("command", "cmd")
 _PATCHES = ("patch", "input", "diff")
-#: Arguments of a call that only reads a file.
+#: All arguments of a call that only reads a file.
 _OF_READS = {*_PATHS, "offset", "limit", "start_line", "end_line", "view_range", "pages"}
+#: Arguments that only a call that changes a file has.
 _OF_WRITES = (*(old for old, _ in _EDITS), "edits")
 #: Maximum edits of a call that are displayed as diffs.
 MAX_EDITS = 20
@@ -63,9 +64,7 @@ def _parsed(arguments: Any) -> Any:
 
 
 def leading_argument(arguments: Mapping[str, Any]) -> str:
-    """Return the most informative argument in one line: the command, or the path of the file; empty if there is
-    neither.
-    """
+    """Return the argument that says most: the command, or the path of the file; empty if there is neither."""
     for name in _COMMANDS:
         if command := _command(arguments.get(name)):
             return command
@@ -74,7 +73,7 @@ def leading_argument(arguments: Mapping[str, Any]) -> str:
 
 
 class _Cut:
-    """Prepares texts for display: cuts them, and masks secrets unless permitted."""
+    """Prepares texts for display: truncates them, and masks secrets unless `secrets`."""
 
     def __init__(self, limit: int, *, secrets: bool) -> None:
         self._limit = limit
@@ -91,21 +90,23 @@ def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], se
     """Return the arguments that have a special form, and their names."""
     path = _first(arguments, _PATHS) or ""
     if (edits := _edits(arguments)) is not None:
-        shown = [_edit(cut.title(path), old, new, cut) for old, new in edits[:MAX_EDITS]]
         names = {"edits"} if "edits" in arguments and len(edits) <= MAX_EDITS else set()
-        return shown, {*names, *_PATHS, *(name for pair in _EDITS for name in pair)}
+        names |= {*_PATHS, *(name for pair in _EDITS for name in pair)}
+        return [_edit(cut.title(path), old, new, cut) for old, new in edits[:MAX_EDITS]], names
     for name in _PATCHES:
         if isinstance(text := arguments.get(name), str) and is_patch(text):
             return [_patch(cut.title(path), text, cut)], {name, *_PATHS}
     if path and (content := _first(arguments, _CONTENTS)):
-        return [titled(show_file(cut(content), language_of(path)), cut.title(path))], {*_PATHS, *_CONTENTS}
+        shown = replace(show_file(cut(content), language_of(path)), title=cut.title(path))
+        return [shown], {*_PATHS, *_CONTENTS}
     for name in _COMMANDS:
         if command := _command(arguments.get(name)):
             if (patch := command.partition("*** Begin Patch")[1:]) and is_patch("".join(patch)):
                 return [_patch("", "".join(patch), cut)], {name}
             description = arguments.get("description")
             title = cut.title(description) if isinstance(description, str) else ""
-            return [titled(show_file(cut(command), "bash"), title)], {name, "description"} if title else {name}
+            shown = replace(show_file(cut(command), "bash"), title=title)
+            return [shown], {name, "description"} if title else {name}
     return [], set()
 
 
@@ -121,6 +122,7 @@ def _edits(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
 
 
 def _pair(edit: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the old and the new text of an edit, or None."""
     for old, new in _EDITS:
         if isinstance(edit.get(old), str) and isinstance(edit.get(new), str):
             return edit[old], edit[new]
@@ -131,7 +133,7 @@ def _edit(title: str, old: str, new: str, cut: _Cut) -> ShownText:
     before, after = cut(old), cut(new)
     is_cut = max(before.text.count("\n"), after.text.count("\n")) >= MAX_LINES
     whole = len(old) + len(new) if is_cut or before.whole or after.whole else 0
-    return ShownText(title=title, difference=edit_difference(title, before.text, after.text), whole=whole)
+    return ShownText(title=title, difference=difference(title, before.text, after.text), whole=whole)
 
 
 def _patch(title: str, text: str, cut: _Cut) -> ShownText:
@@ -145,19 +147,15 @@ def _as_json(value: Any, cut: _Cut, *, as_tree: bool) -> ShownText:
 
 
 def _command(value: Any) -> str:
+    """Return a command as text; empty if `value` is none. Of a list: the script for a shell, or the words in a line."""
     if isinstance(value, str):
         return value
-    words = value if isinstance(value, list) else []
-    return "\n".join(_words(words)) if all(isinstance(word, str) for word in words) else ""
-
-
-def _words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a command given as a list: the script for a shell, or the words of a program on one line."""
-    if len(words) > 2 and words[1] in ("-c", "-lc"):
-        yield from words[2:]
-    else:
-        yield " ".join(words)
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        return ""
+    is_script = len(value) > 2 and value[1] in ("-c", "-lc")
+    return "\n".join(value[2:]) if is_script else " ".join(value)
 
 
 def _first(arguments: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the first of these arguments that is a text, or None."""
     return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)

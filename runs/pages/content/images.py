@@ -11,7 +11,7 @@ from binascii import Error
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from timeline.display import clip
+from timeline.display import clip, format_json
 
 #: Formats that pages show, and the first bytes of their files.
 RASTER = {
@@ -23,18 +23,20 @@ RASTER = {
 #: Maximum bytes of a picture on a page.
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 _NAME_BYTES = 100
+#: The kind of media whose bytes are in the message; others have a URL.
 _STORED = "binary"
 
 
 class MediaPart(NamedTuple):
-    """A medium of a message. `number` counts media with stored bytes, from 0; None for other media."""
+    """A medium of a message."""
 
+    #: The media type, or the kind if the type is unknown.
     name: str
+    #: Position among the media of the message whose bytes are stored, from 0; None if the bytes are not stored.
     number: int | None = None
 
     @property
     def is_stored(self) -> bool:
-        """Return whether the message contains the bytes."""
         return self.number is not None
 
     @property
@@ -43,15 +45,8 @@ class MediaPart(NamedTuple):
         return self.is_stored and self.name in RASTER
 
 
-class Picture(NamedTuple):
-    """The bytes of a picture and their media type."""
-
-    media_type: str
-    data: bytes
-
-
 def media_part(part: Mapping[str, Any], stored_before: int) -> MediaPart:
-    """Return a media part of a message that has `stored_before` stored ones before it."""
+    """Return a medium from a part of a message. `stored_before`: number of stored media before it in the message."""
     content = part.get("content")
     inner = content if isinstance(content, Mapping) else part
     return _named(inner.get("kind") or part.get("part_kind"), inner.get("media_type"), stored_before)
@@ -74,8 +69,8 @@ def media_of_content(content: Mapping[str, Any]) -> list[MediaPart]:
     return media
 
 
-def picture(content: Mapping[str, Any], number: int) -> Picture | None:
-    """Return a stored medium of a message as a picture; None if it does not exist or cannot be displayed."""
+def picture(content: Mapping[str, Any], number: int) -> tuple[str, bytes] | None:
+    """Return the media type and the bytes of a stored picture of a message; None if pages cannot show it."""
     stored = [item for item in _items(content) if item.get("kind") == _STORED]
     item = stored[number] if number < len(stored) else {}
     media_type, text = item.get("media_type"), item.get("data")
@@ -86,12 +81,21 @@ def picture(content: Mapping[str, Any], number: int) -> Picture | None:
         data = urlsafe_b64decode(text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4))
     except (Error, ValueError):
         return None
-    return Picture(media_type, data) if data.startswith(RASTER[media_type]) else None
+    return (media_type, data) if data.startswith(RASTER[media_type]) else None
 
 
-def media_name(part: Mapping[str, Any]) -> str:
-    """Return the media type or kind of a media part, as a label."""
-    return media_part(part, 0).name
+def content_text(content: Any, *, secrets: bool = False) -> str:
+    """Return the content of a part of a message as text: media become placeholders, other values JSON.
+
+    Texts are returned unchanged, not redacted. JSON is redacted unless `secrets`.
+    """
+    items = content if isinstance(content, list) else [content]
+    return "\n".join(item if isinstance(item, str) else _item_text(item, secrets=secrets) for item in items)
+
+
+def _item_text(item: Any, *, secrets: bool) -> str:
+    is_media = isinstance(item, dict) and bool(item.keys() & {"media_type", "kind"})
+    return f"[{media_part(item, 0).name}]" if is_media else format_json(item, secrets=secrets)
 
 
 def _named(kind: Any, media_type: Any, stored_before: int) -> MediaPart:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django.utils.safestring import SafeString
@@ -20,20 +19,21 @@ from runs.pages.content.markup import SCHEMES, sanitised
 
 #: Maximum characters that are rendered as Markdown; longer texts are displayed as plain text.
 MAX_MARKDOWN = 64 * 1024
-#: Characters at which the parser looks for inline syntax, at a cost of 10 to 30 µs each. A text may have a fixed number
-#: of them, plus one for every few characters: three times the number that models write. The rest is displayed as plain
-#: text.
-_MARKS = re.compile(r"[$%&*+\-:<=>@\[\\\]^_`{}~!#]")
-_MARKS_FREE, _CHARACTERS_PER_MARK = 512, 6
-#: The same limits for lines, 50 µs each, and for cells of tables; the parser adds missing cells to short rows.
+#: Characters at which the parser looks for inline syntax, at a cost of 10 to 30 µs each. A text may have _SYNTAX_FREE
+#: of them, and one more for each _CHARACTERS_PER_SYNTAX characters: three times as many as models write. The rest of a
+#: text is displayed as plain text.
+_SYNTAX = re.compile(r"[$%&*+\-:<=>@\[\\\]^_`{}~!#]")
+_SYNTAX_FREE, _CHARACTERS_PER_SYNTAX = 512, 6
+#: The same limits for lines, at 50 µs each, and for cells of tables. The parser adds missing cells to short rows.
 _LINES_FREE, _CHARACTERS_PER_LINE = 512, 16
 _CELLS_FREE, _CHARACTERS_PER_CELL = 1024, 8
-#: The line below the header of a table.
+#: The line below the header of a table, such as "| --- |".
 _TABLE = re.compile(r"^[ \t|:>-]*-[ \t|:-]*\|[ \t|:-]*$", re.MULTILINE)
-#: The key in the parser's environment that records that a text has reached its limit.
-_USED_UP = "used up"
-#: A text without any syntax: paragraphs only, which need no parser.
+#: The key that `_inline` sets in the parser's environment if a text has more characters of _SYNTAX than allowed.
+_IS_CUT = "is cut"
+#: A text of paragraphs without any syntax, which needs no parser.
 _PLAIN = re.compile(r"(?![ \t>+-])[^*_`#<\[\]|~&\\\n]+(?:\n{1,2}(?![ \t>+=-]|\d+[.)])[^*_`#<\[\]|~&\\\n]+)*\n?")
+#: The start of a numbered list.
 _NUMBER = re.compile(r"\d+[.)]")
 #: The white space before the lines of a paragraph, which appears when people paste code without a fence.
 _INDENTATION = re.compile(r"(?<=\n)[ \t]+")
@@ -44,16 +44,8 @@ _HEADINGS_BELOW = 2
 _ALIGNMENT = re.compile(r"text-align:(\w+)")
 
 
-#: Why a part of a text is plain.
+#: Why a part of a text is plain, as the end of a sentence.
 TOO_MUCH_MARKDOWN = "it has more Markdown than a page renders"
-
-
-class RenderedMarkdown(NamedTuple):
-    """A text as HTML of this site."""
-
-    html: SafeString
-    #: Whether all of the Markdown was rendered, without reaching a limit.
-    is_complete: bool
 
 
 def why_not_markdown(text: str) -> str:
@@ -64,19 +56,18 @@ def why_not_markdown(text: str) -> str:
     return "it has too many short lines" if lines > _LINES_FREE + len(text) // _CHARACTERS_PER_LINE else ""
 
 
-def markdown_html(text: str) -> RenderedMarkdown:
-    """Return a text as HTML of this site.
+def markdown_html(text: str) -> tuple[SafeString, bool]:
+    """Return a text as HTML of this site, and whether all of it was rendered, without reaching a limit.
 
-    `why_not_markdown` must return an empty string, and the text must be redacted.
+    The text must be redacted, and `why_not_markdown` must have no objection to it.
     """
     if _PLAIN.fullmatch(text) and not _NUMBER.match(text):
-        return RenderedMarkdown(_paragraphs(text), is_complete=True)
+        return _paragraphs(text), True
     has_tables = _cells(text) <= _CELLS_FREE + len(text) // _CHARACTERS_PER_CELL
-    used: dict[str, bool] = {}
-    html = (_WITH_TABLES if has_tables else _PARSER).render(text, used)
-    # Only a text with a line such as "| --- |" has tables.
-    is_complete = _USED_UP not in used and (has_tables or not _TABLE.search(text))
-    return RenderedMarkdown(sanitised(html), is_complete)
+    environment: dict[str, bool] = {}
+    html = (_WITH_TABLES if has_tables else _PARSER).render(text, environment)
+    is_complete = _IS_CUT not in environment and (has_tables or not _TABLE.search(text))
+    return sanitised(html), is_complete
 
 
 def _paragraphs(text: str) -> SafeString:
@@ -92,17 +83,17 @@ def _cells(text: str) -> int:
 
 def _inline(state: StateCore) -> None:
     """Parse the inline syntax of each block, until the text has reached its limit; the rest stays plain."""
-    left = _MARKS_FREE + len(state.src) // _CHARACTERS_PER_MARK
+    left = _SYNTAX_FREE + len(state.src) // _CHARACTERS_PER_SYNTAX
     for token in state.tokens:
         if token.type != "inline":
             continue
         token.children = []
         token.content = _INDENTATION.sub(_unbreakable, token.content)
-        left -= len(_MARKS.findall(token.content))
+        left -= len(_SYNTAX.findall(token.content))
         if left >= 0:
             state.md.inline.parse(token.content, state.md, state.env, token.children)
         else:
-            state.env[_USED_UP] = True
+            state.env[_IS_CUT] = True
             token.children.append(Token("text", "", 0, content=token.content))
 
 
@@ -162,6 +153,7 @@ def _image_link(token: Token, *, inside: bool) -> Iterator[Token]:
 
 
 def _host(address: str) -> str:
+    """Return the host of a URL, or the domain of an e-mail address."""
     try:
         parts = urlsplit(address)
         return parts.netloc or parts.path.rpartition("@")[2]
@@ -194,9 +186,14 @@ def _make_parser(*extensions: str) -> MarkdownIt:
     parser.validateLink = _is_link  # type: ignore[method-assign]
     parser.core.ruler.at("inline", _inline)
     parser.core.ruler.push("agentops", _rewrite)
-    for name, rule in (("fence", _fence), ("code_block", _fence), ("table_open", _table_open)):
+    rules: dict[str, Callable[..., str]] = {
+        "fence": _fence,
+        "code_block": _fence,
+        "table_open": _table_open,
+        "table_close": _table_close,
+    }
+    for name, rule in rules.items():
         parser.add_render_rule(name, rule)
-    parser.add_render_rule("table_close", _table_close)
     return parser
 
 

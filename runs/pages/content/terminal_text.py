@@ -1,6 +1,6 @@
-"""Colours of terminal output: the sequences that set a colour or a weight. All other sequences are removed.
+"""Colours of terminal output, from the escape sequences that set a colour or a weight.
 
-timeline.display prepares the text as everywhere else; this module only determines which parts of it have a colour.
+timeline.display removes all sequences from a text. This module determines which parts of the rest are coloured.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from timeline.display import ANSI, make_legible
 
 #: Maximum changes of colour in a text; the text after them has no colours.
 MAX_SPANS = 4000
+#: The page's colours for the eight colours of a terminal; white is the usual colour of text.
 _COLOURS = ("grey", "red", "green", "amber", "blue", "violet", "teal", "")
+#: Code that starts an attribute → its name.
 _ATTRIBUTES = {1: "bold", 2: "faint", 3: "italic", 4: "under", 9: "struck"}
-#: Codes that end attributes.
+#: Code that ends attributes → their names.
 _ENDS = {22: {"bold", "faint"}, 23: {"italic"}, 24: {"under"}, 29: {"struck"}}
+#: Upper limits of hues, from 0 to 1, and the page's colours for them.
 _HUES = ((0.04, "red"), (0.19, "amber"), (0.45, "green"), (0.55, "teal"), (0.72, "blue"), (0.9, "violet"), (1.1, "red"))
 
 
 class TextSpan(NamedTuple):
-    """A part of a text in one style."""
+    """A part of a text in one style: the positions of its start and end, and its CSS classes."""
 
     start: int
     end: int
@@ -47,9 +50,9 @@ class _Style:
 
 
 def colours_of(raw: str, displayed: str) -> tuple[TextSpan, ...]:
-    """Return the coloured parts of `displayed`, which timeline.display made of `raw`.
+    """Return the coloured parts of `displayed`, which is the text that timeline.display made of the output `raw`.
 
-    Empty if a secret in the text was masked, because positions would be wrong.
+    Empty if a secret was masked, because the positions of the parts would be wrong.
     """
     if "\x1b[" not in raw and "\x9b" not in raw:
         return ()
@@ -61,7 +64,7 @@ def colours_of(raw: str, displayed: str) -> tuple[TextSpan, ...]:
         pieces.append(make_legible(raw[at : sequence.start()]))
         spans += _span(style, length, length + len(pieces[-1]))
         length += len(pieces[-1])
-        at, style = sequence.end(), _next(style, sequence[0])
+        at, style = sequence.end(), _style_after(style, sequence[0])
         if length >= len(displayed) or len(spans) >= MAX_SPANS:
             break
     else:
@@ -78,6 +81,7 @@ def terminal_html(text: str, spans: Sequence[TextSpan]) -> SafeString:
 
 
 def _parts(text: str, spans: Sequence[TextSpan]) -> Iterator[str]:
+    """Yield the escaped parts of a text, with a span around each coloured one."""
     at = 0
     for span in spans:
         yield escape(text[at : span.start], quote=False)
@@ -90,16 +94,16 @@ def _span(style: _Style, start: int, end: int) -> list[TextSpan]:
     return [TextSpan(start, end, style.classes)] if end > start and style.classes else []
 
 
-def _next(style: _Style, sequence: str) -> _Style:
-    """Return the style after a sequence. A sequence that does not set colours changes nothing."""
+def _style_after(style: _Style, sequence: str) -> _Style:
+    """Return the style after an escape sequence. Only sequences that end in "m" change it."""
     if not sequence.endswith("m"):
         return style
     parameters = sequence.lstrip("\x1b[\x9b")[:-1].replace(":", ";").split(";")
     codes = [int(code) if code.isdecimal() else 0 for code in parameters[:32]]
     while codes:
         code = codes.pop(0)
-        if code in (38, 48):
-            colour = _extended(codes)
+        if code in (38, 48):  # a 256-colour or 24-bit colour of the text, or of its background
+            colour = _extended_colour(codes)
             style = replace(style, colour=colour) if code == 38 else replace(style, has_background=True)
         else:
             style = _apply(style, code)
@@ -107,6 +111,7 @@ def _next(style: _Style, sequence: str) -> _Style:
 
 
 def _apply(style: _Style, code: int) -> _Style:
+    """Return the style after a code of SGR (Select Graphic Rendition, ECMA-48)."""
     if code == 0:
         return _Style()
     if code in _ATTRIBUTES:
@@ -122,8 +127,8 @@ def _apply(style: _Style, code: int) -> _Style:
     return replace(style, has_background=False) if code in (27, 49) else style
 
 
-def _extended(codes: list[int]) -> str:
-    """Consume a 256-colour or 24-bit colour from `codes` and return the nearest colour of the page."""
+def _extended_colour(codes: list[int]) -> str:
+    """Remove a 256-colour or 24-bit colour from `codes`, and return the nearest colour of the page."""
     kind = codes.pop(0) if codes else 0
     if kind == 5 and codes:
         number = codes.pop(0)
@@ -139,5 +144,6 @@ def _extended(codes: list[int]) -> str:
 
 
 def _nearest(red: float, green: float, blue: float) -> str:
+    """Return the nearest colour of the page; empty for a grey. The channels are from 0 to 1."""
     hue, saturation, _ = colorsys.rgb_to_hsv(red, green, blue)
     return "" if saturation < 0.25 else next(name for limit, name in _HUES if hue <= limit)

@@ -15,21 +15,21 @@ from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import see_other
 from agentops.base.http.methods import require_http_methods, require_POST
-from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from agentops.base.redaction.json_values import MaskedSecrets, masked
 from agentops.base.refusals import InvalidQuery
 from runs.actions import flow_definitions
 from runs.actions.flow_definitions import FlowChanged
-from runs.agents import definition_text
+from runs.agents.definition import NotADefinition, parse_definition
 from runs.errors import InvalidFlow
 from runs.models import Agent, Flow
-from runs.pages.agents.agents_page import page_context
 from runs.pages.flows.flow_page import changes_between
 from runs.pages.flows.graph_drawing import Drawing, drawing_of
 from runs.pages.forms import fields
-from runs.pages.forms.drafts import Draft, sent_version
-from runs.pages.forms.form_fields import json_of
+from runs.pages.forms.form_fields import Draft, json_of
+from runs.pages.page_parts import enter_project, parse_version, project_context
 
-SAVE, PREVIEW = "save", "preview"
+#: Value of the form's button `do` that saves; every other one shows a preview.
+SAVE = "save"
 
 
 @dataclass(kw_only=True)
@@ -43,20 +43,19 @@ class FlowDraft(Draft):
 
     @property
     def stored(self) -> Mapping[str, Any]:
-        """The definition of the version that a save replaces."""
+        """Return the definition of the version that a save replaces; empty for a new flow."""
         if self.flow is None:
             return {}
-        found = flow_definitions.definition_at(self.flow, self.base)
-        if found is None:
+        definition = flow_definitions.definition_at(self.flow, self.base)
+        if definition is None:
             raise InvalidQuery(f"the flow {self.flow.slug!r} has no version {self.base}")
-        return found
+        return definition
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest, project: str) -> HttpResponse:
     """Show the form of a new flow, or of a copy of the flow `from`; or create the flow and redirect to it."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.CONFIGURE)
+    principal, entry = enter_project(request, project, Action.CONFIGURE)
     draft = FlowDraft(0, flow=None)
     if request.method == "POST":
         return _submit(request, principal, entry, draft)
@@ -67,19 +66,19 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
         draft.text = json_of(_example(entry.project))
     _examine(entry.project, draft)
     if source:
-        draft.errors = []  # it has no name yet
+        draft.errors = []  # the copy has no name yet
     return _render(request, entry, draft)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: HttpRequest, project: str, flow: str) -> HttpResponse:
     """Show the form of a flow, or save a new version and redirect to the flow. Status 409 for a conflict."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.CONFIGURE)
-    found = flow_definitions.find(entry.project, flow)
+    principal, entry = enter_project(request, project, Action.CONFIGURE)
+    stored_flow = flow_definitions.find(entry.project, flow)
     if request.method == "POST":
-        return _submit(request, principal, entry, FlowDraft(sent_version(request, "base", "flow"), flow=found))
-    draft = FlowDraft(found.version, json_of(masked(dict(found.definition))), flow=found)
+        base = parse_version(request.POST.get("base", ""), "base", "flow")
+        return _submit(request, principal, entry, FlowDraft(base, flow=stored_flow))
+    draft = FlowDraft(stored_flow.version, json_of(masked(dict(stored_flow.definition))), flow=stored_flow)
     _examine(entry.project, draft)
     return _render(request, entry, draft)
 
@@ -94,6 +93,7 @@ def drawing(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, draft: FlowDraft) -> HttpResponse:
+    """Save the submitted text, or show it again with its errors or a preview of the changes."""
     draft.text = fields.text(request.POST.get("text", ""))
     _examine(entry.project, draft)
     if draft.errors or draft.definition is None:
@@ -112,10 +112,10 @@ def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, d
 
 
 def _examine(project: Project, draft: FlowDraft) -> None:
-    """Read and check the text, and draw it if its graph can be read."""
+    """Parse and check the text of a draft. Set its definition and errors, and its drawing if that is possible."""
     try:
-        parsed = definition_text.parse(draft.text)
-    except definition_text.NotADefinition as error:
+        parsed = parse_definition(draft.text)
+    except NotADefinition as error:
         draft.add_error(error)
         return
     if draft.flow is not None:
@@ -140,7 +140,8 @@ _UNDRAWABLE = frozenset(
 
 
 def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, draft: FlowDraft) -> HttpResponse:
-    flow, outcome = flow_definitions.apply(entry.project, draft.definition, by=principal, changes=draft.base)
+    """Save the draft, and redirect to the flow. Raises FlowChanged after a concurrent change, or InvalidFlow."""
+    flow, outcome = flow_definitions.apply(entry.project, draft.definition, by=principal, expected_version=draft.base)
     if outcome == "unchanged":
         messages.info(request, f"Nothing to save: version {flow.version} is the same.")
     else:
@@ -163,7 +164,7 @@ def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft
 
 
 def _render(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, *, status: int = 200) -> HttpResponse:
-    context = {**page_context(entry, "flows"), "draft": draft, "flow": draft.flow}
+    context = {**project_context(entry, "flows"), "draft": draft, "flow": draft.flow}
     return render(request, "runs/flows/flow_form.html", context, status=status)
 
 

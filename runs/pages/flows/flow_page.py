@@ -15,24 +15,24 @@ from agentops.accounts.access import Action, EnteredProject, enter
 from agentops.accounts.requests import principal_of
 from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
-from agentops.base.redaction.masked_secrets import masked
-from agentops.base.refusals import InvalidQuery, NotFound
+from agentops.base.redaction.json_values import masked
+from agentops.base.refusals import NotFound
 from runs.actions import flow_definitions
 from runs.flows.kernel.graph import Edge, Node, graph_of
-from runs.models import Flow, FlowRun, FlowVersion
-from runs.pages.agents.agent_page import ShownVersion
-from runs.pages.agents.agents_page import page_context
-from runs.pages.compare.differences import TextDifference, difference
+from runs.models import Flow, FlowRun
+from runs.pages.agents.agents_page import listed_version
+from runs.pages.content.differences import TextDifference, difference
 from runs.pages.flows.flows_page import listed
 from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title_of
+from runs.pages.page_parts import parse_version, project_context, split_page
 from timeline.display import Clip, clean, clip
 
-RECENT_RUNS = 10
-VERSIONS = 50
+#: Runs and versions on the page of a flow.
+RECENT_RUNS, VERSIONS = 10, 50
+#: The largest number that the database stores as a version.
 MAX_NUMBER = 2**31 - 1
-#: Maximum bytes of a definition on a page.
-MAX_DEFINITION = 128 * 1024
-MAX_TEXT = 400
+#: Maximum bytes of a definition on a page, and of a prompt in the table of nodes.
+MAX_DEFINITION, MAX_TEXT = 128 * 1024, 400
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,11 @@ class NodeRow:
     id: str
     title: str
     kind: str
+    #: The agent or the tool.
     by: str
-    #: Its prompt, question, arguments or value.
+    #: The prompt, the question, the arguments or the value.
     asks: Clip
+    #: The condition under which the node is entered; empty: always.
     when: str
     continues_on_error: bool
 
@@ -55,9 +57,11 @@ class EdgeRow:
 
     source: str
     target: str
+    #: The condition under which the edge is followed; empty: always.
     when: str
     #: The repetition, such as "once for each item of inputs.files".
     repeats: str
+    #: Whether the target starts after any of its edges, instead of all.
     any_gate: bool
 
 
@@ -65,40 +69,39 @@ class EdgeRow:
 def detail(request: HttpRequest, project: str, flow: str) -> HttpResponse:
     """Show the current version of a flow."""
     entry = enter(principal_of(request), project, Action.READ)
-    found = flow_definitions.find(entry.project, flow)
-    return _page(request, entry, found, found.definition, None)
+    return _page(request, entry, flow_definitions.find(entry.project, flow), None)
 
 
 @require_safe
 def definition_file(request: HttpRequest, project: str, flow: str, number: int | None = None) -> HttpResponse:
     """Return the definition of a flow, or of one version, as a file for `flow apply`. Secrets are masked."""
     entry = enter(principal_of(request), project, Action.READ)
-    found = flow_definitions.find(entry.project, flow)
-    definition = found.definition if number is None else _definition_at(found, number)
+    stored_flow = flow_definitions.find(entry.project, flow)
+    definition = _definition_at(stored_flow, number)
     response = HttpResponse(f"{_json(masked(dict(definition)))}\n", content_type="application/json")
-    name = f"{found.slug}.json" if number is None else f"{found.slug}.v{number}.json"
+    name = f"{stored_flow.slug}.json" if number is None else f"{stored_flow.slug}.v{number}.json"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
 @require_safe
 def version(request: HttpRequest, project: str, flow: str, number: int) -> HttpResponse:
-    """Show a version of a flow and its changes."""
+    """Show one version of a flow, and what it changed."""
     entry = enter(principal_of(request), project, Action.READ)
-    found = flow_definitions.find(entry.project, flow)
-    return _page(request, entry, found, _definition_at(found, number), number)
+    return _page(request, entry, flow_definitions.find(entry.project, flow), number)
 
 
-def _page(
-    request: HttpRequest, entry: EnteredProject, flow: Flow, definition: Mapping[str, Any], number: int | None
-) -> HttpResponse:
-    is_version = number is not None
-    before = _before(request)
+def _page(request: HttpRequest, entry: EnteredProject, flow: Flow, number: int | None) -> HttpResponse:
+    """Show the version `number` of a flow. None: the current version, with the flow's versions and newest runs."""
+    definition, is_version = _definition_at(flow, number), number is not None
+    before = request.GET.get("before", "")
     rows = flow_definitions.versions_of(flow)
-    versions = list((rows if before is None else rows.filter(number__lt=before))[: VERSIONS + 1])
+    if before:
+        rows = rows.filter(number__lt=parse_version(before, "before", "flow"))
+    versions, has_more = split_page(rows, VERSIONS)
     runs = FlowRun.objects.filter(flow=flow).newest_first()
     context = {
-        **page_context(entry, "flows"),
+        **project_context(entry, "flows"),
         "flow": flow,
         "title": clean(str(definition.get("title") or "")),
         "number": number or flow.version,
@@ -107,15 +110,15 @@ def _page(
         "definition_url": _definition_url(flow, number),
         **shown_definition(definition),
         "changes": _changes_of(flow, number) if number else None,
-        "versions": [] if is_version else [_shown(each, flow) for each in versions[:VERSIONS]],
-        "older": versions[VERSIONS - 1].number if len(versions) > VERSIONS else None,
+        "versions": [] if is_version else [listed_version(each, flow.version) for each in versions],
+        "older": versions[-1].number if has_more else None,
         "flow_runs": [] if is_version else listed(runs[:RECENT_RUNS], database_clock.now()),
     }
     return render(request, "runs/flows/flow.html", context)
 
 
 def shown_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the drawing of a checked definition, and its parts in words."""
+    """Return the template context that shows a valid definition: its drawing, and its nodes and edges in words."""
     graph = graph_of(definition)
     return {
         "drawing": drawing_of(definition),
@@ -129,7 +132,7 @@ def shown_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as JSON for display; empty for an empty one."""
+    """Return a value as JSON for display; an empty string for None, {} and []."""
     return "" if value in (None, {}, []) else clip(_json(value), MAX_DEFINITION).text
 
 
@@ -138,13 +141,13 @@ def _json(value: Any) -> str:
 
 
 def _node(node: Node) -> NodeRow:
-    asked = next((node.spec[name] for name in ("prompt", "question", "arguments", "value") if name in node.spec), "")
+    asks = next((node.spec[name] for name in ("prompt", "question", "arguments", "value") if name in node.spec), "")
     return NodeRow(
         id=node.id,
         title=title_of(node),
         kind=KINDS[node.kind],
         by=executor_of(node),
-        asks=clip(asked if isinstance(asked, str) else _json(asked), MAX_TEXT),
+        asks=clip(asks if isinstance(asks, str) else _json(asks), MAX_TEXT),
         when=clean(node.when or ""),
         continues_on_error=node.continues_on_error,
     )
@@ -159,15 +162,8 @@ def _edge(edge: Edge, any_gate: bool) -> EdgeRow:
     return EdgeRow(edge.source, edge.target, clean(edge.when or ""), repeats, any_gate)
 
 
-def _shown(each: FlowVersion, flow: Flow) -> ShownVersion:
-    changed = ", ".join(map(str, each.changed)) or ("created" if each.number == 1 else "")
-    return ShownVersion(
-        each.number, each.created_at, clean(each.created_by), clean(changed), each.number == flow.version
-    )
-
-
 def _changes_of(flow: Flow, number: int) -> list[TextDifference]:
-    """Return the changes of a version; empty for the first version."""
+    """Return what a version changed; empty for the first version, and if the previous one is not stored."""
     before = flow_definitions.definition_at(flow, number - 1) if number > 1 else None
     return [] if before is None else changes_between(before, _definition_at(flow, number))
 
@@ -183,7 +179,11 @@ def _text_of_part(value: Any) -> str:
     return value if isinstance(value, str) else text_of(value)
 
 
-def _definition_at(flow: Flow, number: int) -> dict[str, Any]:
+def _definition_at(flow: Flow, number: int | None) -> Mapping[str, Any]:
+    """Return the definition of a version, by default the current one. Raises NotFound."""
+    if number is None:
+        current: dict[str, Any] = flow.definition
+        return current
     definition = flow_definitions.definition_at(flow, number) if 0 < number <= MAX_NUMBER else None
     if definition is None:
         raise NotFound(f"version {number} of the flow {flow.slug!r} is not stored", code="flow_version_not_found")
@@ -194,10 +194,3 @@ def _definition_url(flow: Flow, number: int | None) -> str:
     if number is None:
         return reverse("runs:flow-definition", args=[flow.project.slug, flow.slug])
     return reverse("runs:flow-version-definition", args=[flow.project.slug, flow.slug, number])
-
-
-def _before(request: HttpRequest) -> int | None:
-    text = request.GET.get("before", "")
-    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise InvalidQuery(f"before must be the number of a version, not {text[:64]!r}")
-    return int(text) if text else None

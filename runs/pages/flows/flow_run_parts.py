@@ -1,8 +1,9 @@
-"""The parts of the pages of a flow run: head, graph, nodes with their runs, and open waits for a person."""
+"""The parts of the pages of a flow run: its head, its graph, and its nodes with their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -20,21 +21,23 @@ from runs.models import AgentRun, FlowRun
 from runs.pages.flows.flows_page import duration_of
 from runs.pages.flows.graph_drawing import KINDS, Drawing, drawing_of, progress_of
 from runs.pages.runs.run_row import UNTITLED
-from runs.queries.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
+from runs.queries.flow_states import EdgeView, NodeView, VisitView, graph_of_run
 from runs.statuses import RunStatus, WaitReason
 from timeline.display import clean, clip, total_cost
 from timeline.reasons import reason_label
 
 #: Maximum node runs listed in the head: runs affected by a stop, and runs that can receive a message.
 MAX_NAMED = 20
+#: Maximum bytes of the title of a run.
 MAX_TITLE = 80
 NOT_ALLOWED = "Requires the role operator."
+#: Reasons of waits that a person ends.
 _FOR_PEOPLE = frozenset({WaitReason.INPUT, WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL})
 
 
 @dataclass(frozen=True)
 class OpenNodeRun:
-    """A run of a node."""
+    """A run of a node that has not ended."""
 
     id: UUID
     title: str
@@ -46,29 +49,23 @@ class OpenNodeRun:
 
 @dataclass(frozen=True)
 class FlowRunHead:
-    """The header of the page. Each text is the reason why an action is unavailable; empty if it is available."""
+    """The header of the page."""
 
-    id: UUID
-    project: str
-    slug: str
-    version: int
-    #: Whether the flow still exists.
-    has_flow: bool
+    flow_run: FlowRun
     title: str
-    status: str
     reason: str
     error: str
-    created_at: datetime
     created_by: str
-    started_at: datetime | None
-    completed_at: datetime | None
+    #: The duration is the time since `counts_from`, unless that is None.
     duration: str
     counts_from: datetime | None
+    #: Number of runs of nodes; their tokens and their cost.
     runs: int
     tokens: int
     cost: str
-    #: Whether an agent node has a model answer, and so a fixture.
+    #: Whether a run of an agent node has a response of the model, which a fixture can contain.
     has_fixtures: bool
+    #: Why an action is unavailable; empty if it is available.
     no_resume: str
     no_pause: str
     no_stop: str
@@ -78,17 +75,13 @@ class FlowRunHead:
 
     @property
     def waiting(self) -> list[OpenNodeRun]:
-        """The open runs that wait for a person."""
+        """Return the open runs that wait for a person."""
         return [run for run in self.open_runs if run.needs_person]
-
-    @property
-    def is_live(self) -> bool:
-        return not RunStatus(self.status).terminal
 
 
 @dataclass(frozen=True)
 class ShownVisit:
-    """A visit of a node, with the run that holds its conversation."""
+    """A visit of a node: the flow run has reached the node, and opened a run for it."""
 
     label: str
     run_id: UUID | None
@@ -123,26 +116,21 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
     """Return the head of a flow run. `allowed`: whether the user may operate it. Four queries."""
     now = database_clock.now()
     totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
-        runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd"),
+        runs=Count("pk"),
+        tokens_in=Sum("input_tokens"),
+        tokens_out=Sum("output_tokens"),
+        cost=Sum("cost_usd"),
         unpriced=Sum("unpriced_calls"),
         steps_of_agents=Sum("step_count", filter=Q(root_run__flow_visit__kind="agent")),
-    )  # fmt: skip
+    )
     affected = flow_run_actions.affected_runs(flow_run) if not flow_run.state.terminal else []
     cost: Decimal | None = totals["cost"]
     return FlowRunHead(
-        id=flow_run.pk,
-        project=flow_run.project.slug,
-        slug=flow_run.slug,
-        version=flow_run.flow_version,
-        has_flow=flow_run.flow_id is not None,
+        flow_run=flow_run,
         title=title_of_run(flow_run),
-        status=flow_run.status,
         reason=clean(reason_label(flow_run.status_reason)),
         error=clip(flow_run.error_message, 2048).text,
-        created_at=flow_run.created_at,
         created_by=clean(flow_run.created_by),
-        started_at=flow_run.started_at,
-        completed_at=flow_run.completed_at,
         duration=duration_of(flow_run, now),
         counts_from=flow_run.started_at if not flow_run.state.terminal else None,
         runs=totals["runs"],
@@ -152,7 +140,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
         no_resume=_why_not_resume(flow_run, allowed=allowed),
         no_pause=_why_not(flow_run, allowed=allowed, paused="This flow run is already paused."),
         no_stop=_why_not(flow_run, allowed=allowed),
-        open_runs=[_named(run) for run in affected[:MAX_NAMED]],
+        open_runs=[_open_run(run) for run in affected[:MAX_NAMED]],
         more_open_runs=max(len(affected) - MAX_NAMED, 0),
     )
 
@@ -163,6 +151,7 @@ def title_of_run(flow_run: FlowRun) -> str:
 
 
 def _why_not(flow_run: FlowRun, *, allowed: bool, paused: str = "") -> str:
+    """Return why a flow run cannot be stopped or paused; `paused` is the reason if it is paused. Empty if it can."""
     if not allowed:
         return NOT_ALLOWED
     if flow_run.state.terminal:
@@ -171,6 +160,7 @@ def _why_not(flow_run: FlowRun, *, allowed: bool, paused: str = "") -> str:
 
 
 def _why_not_resume(flow_run: FlowRun, *, allowed: bool) -> str:
+    """Return why a flow run cannot be resumed; empty if it can."""
     if not allowed:
         return NOT_ALLOWED
     if flow_run.state is not RunStatus.PAUSED:
@@ -178,7 +168,7 @@ def _why_not_resume(flow_run: FlowRun, *, allowed: bool) -> str:
     return ""
 
 
-def _named(run: AgentRun) -> OpenNodeRun:
+def _open_run(run: AgentRun) -> OpenNodeRun:
     return OpenNodeRun(
         id=run.pk,
         title=clip(run.title, MAX_TITLE).text or UNTITLED,
@@ -191,12 +181,13 @@ def _named(run: AgentRun) -> OpenNodeRun:
 
 
 def graph_at(flow_run: FlowRun, snapshot: Snapshot | None = None) -> FlowRunGraph:
-    """Return the current graph of a flow run, or the graph of an earlier snapshot. Three queries."""
-    shown = snapshot if snapshot is not None else cast("Snapshot", flow_run.snapshot)
-    graph, view = graph_of(flow_run.definition), graph_of_run(flow_run, shown)
-    nodes = [_node(node, progress_of(graph, shown, node.id)) for node in view.nodes]
+    """Return the graph of a flow run with the states of a snapshot, by default the current one. Three queries."""
+    if snapshot is None:
+        snapshot = cast("Snapshot", flow_run.snapshot)
+    graph, view = graph_of(flow_run.definition), graph_of_run(flow_run, snapshot)
+    nodes = [_node(node, progress_of(graph, snapshot, node.id)) for node in view.nodes]
     hrefs = {node.id: _href(node) for node in view.nodes}
-    return FlowRunGraph(drawing_of(flow_run.definition, shown, hrefs), nodes, list(view.edges))
+    return FlowRunGraph(drawing_of(flow_run.definition, snapshot, hrefs), nodes, list(view.edges))
 
 
 def _href(node: NodeView) -> str:
@@ -225,19 +216,18 @@ def _visit(visit: VisitView) -> ShownVisit:
 
 
 def name_of_visit(iteration: int, item: int | None) -> str:
-    """Return the label of a visit's run: "run", "iteration 2", "item 1"."""
+    """Return the label of a visit: "run", "iteration 2", "item 1" or "iteration 2, item 1"."""
     words = [f"iteration {iteration + 1}"] if iteration else []
     words += [f"item {item + 1}"] if item is not None else []
     return ", ".join(words) or "run"
 
 
-def status_counts(graph: FlowRunGraph) -> list[tuple[str, int]]:
+def status_counts(statuses: Iterable[str]) -> list[tuple[str, int]]:
     """Return the number of nodes for each status that occurs."""
-    counts: dict[str, int] = {}
-    for node in graph.nodes:
-        counts[node.status] = counts.get(node.status, 0) + 1
-    return [(status.value, counts[status.value]) for status in NodeStatus if status.value in counts]
+    counts = Counter(statuses)
+    return [(status.value, counts[status.value]) for status in NodeStatus if counts[status.value]]
 
 
 def context_of(graph: FlowRunGraph) -> dict[str, Any]:
-    return {"graph": graph, "counts": status_counts(graph)}
+    """Return the template context of a graph."""
+    return {"graph": graph, "counts": status_counts(node.status for node in graph.nodes)}

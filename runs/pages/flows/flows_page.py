@@ -20,25 +20,12 @@ from agentops.base import database_clock
 from agentops.base.http.methods import require_safe
 from agentops.base.refusals import InvalidQuery
 from runs.models import Flow, FlowRun
-from runs.pages.agents.agents_page import page_context
+from runs.pages.page_parts import project_context, split_page
 from timeline.display import clean, format_duration, format_elapsed
 from timeline.reasons import reason_label
 
-PAGE_SIZE = 100
-RECENT_RUNS = 20
-
-
-@dataclass(frozen=True)
-class ListedFlow:
-    """A flow in the list."""
-
-    slug: str
-    title: str
-    version: int
-    updated_at: datetime
-    last_run: UUID | None
-    last_status: str
-    last_run_at: datetime | None
+#: Flows of a page, and flow runs on the first page.
+PAGE_SIZE, RECENT_RUNS = 100, 20
 
 
 @dataclass(frozen=True)
@@ -63,28 +50,26 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     if after and not re.match(SLUG_PATTERN, after):
         raise InvalidQuery(f"after must be the name of a flow, not {after[:64]!r}")
     flows = Flow.objects.filter(project=entry.project, slug__gt=after).defer("definition").order_by("slug")
-    # One row more than a page, to know whether there is a next page.
-    found: list[Any] = list(_with_last_run(flows)[: PAGE_SIZE + 1])
+    page, has_more = split_page(_with_last_run(flows), PAGE_SIZE)
+    for flow in page:
+        flow.title = clean(flow.title)
     runs = FlowRun.objects.filter(project=entry.project).newest_first()
     context = {
-        **page_context(entry, "flows"),
-        "rows": [_row(flow) for flow in found[:PAGE_SIZE]],
+        **project_context(entry, "flows"),
+        "rows": page,
         "after": after,
-        "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
+        "next": page[-1].slug if has_more else "",
         "flow_runs": [] if after else listed(runs[:RECENT_RUNS], database_clock.now()),
     }
     return render(request, "runs/flows/flows.html", context)
 
 
 def listed(flow_runs: QuerySet[FlowRun], now: datetime) -> list[ListedFlowRun]:
-    """Return flow runs for a list, without reading their snapshots and definitions."""
+    """Return flow runs as rows of a list. Does not read their snapshots and definitions."""
     columns = ("status", "status_reason", "created_at", "started_at", "completed_at", "created_by", "flow_version")
-    rows: Iterable[Any] = flow_runs.annotate(flow_slug=Subquery(_flows().values("slug"))).only(*columns)
+    slug = Flow.objects.filter(pk=OuterRef("flow")).values("slug")
+    rows: Iterable[Any] = flow_runs.annotate(flow_slug=Subquery(slug)).only(*columns)
     return [_listed(row, now) for row in rows]
-
-
-def _flows() -> QuerySet[Flow]:
-    return Flow.objects.filter(pk=OuterRef("flow"))
 
 
 def _listed(flow_run: Any, now: datetime) -> ListedFlowRun:
@@ -101,7 +86,7 @@ def _listed(flow_run: Any, now: datetime) -> ListedFlowRun:
 
 
 def duration_of(flow_run: FlowRun, now: datetime) -> str:
-    """Return the time from the start to the end or until now, for display; empty before the start."""
+    """Return the time from the start to the end, or to `now`, for display; empty before the start."""
     if flow_run.started_at is None:
         return ""
     seconds = database_clock.seconds_between(flow_run.started_at, flow_run.completed_at or now)
@@ -115,16 +100,4 @@ def _with_last_run(flows: QuerySet[Flow]) -> QuerySet[Flow]:
         last_run=Subquery(newest.values("log")[:1], output_field=UUIDField()),
         last_status=Subquery(newest.values("status")[:1]),
         last_run_at=Subquery(newest.values("created_at")[:1]),
-    )
-
-
-def _row(flow: Any) -> ListedFlow:
-    return ListedFlow(
-        slug=flow.slug,
-        title=clean(flow.title),
-        version=flow.version,
-        updated_at=flow.updated_at,
-        last_run=flow.last_run,
-        last_status=flow.last_status or "",
-        last_run_at=flow.last_run_at,
     )

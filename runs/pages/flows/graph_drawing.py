@@ -1,4 +1,4 @@
-"""The drawing of a flow for templates: boxes and lines with their texts, and their status in a run."""
+"""The drawing of a flow for templates: boxes and arrows with their texts, and with their status in a flow run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from timeline.display import clean
 MAX_LINE, MAX_LABEL = 24, 30
 #: Maximum characters of the name of an agent or a tool.
 MAX_BY = 14
-#: The radius of a loop's rounded corners.
+#: The radius of the rounded corners of a loop edge.
 ROUND = 8
+#: Kind of a node → label.
 KINDS = {"agent": "Agent", "tool": "Tool", "human": "Person", "constant": "Constant"}
 
 
@@ -35,7 +36,7 @@ class Box:
     #: `pending`, `running`, `done`, `failed` or `skipped`; empty without a run.
     status: str = ""
     href: str = ""
-    #: The progress, such as "2 of 5 items".
+    #: Such as "2 of 5 items"; empty without iterations.
     progress: str = ""
 
     @property
@@ -43,22 +44,24 @@ class Box:
         return KINDS[self.kind]
 
     @property
-    def says(self) -> str:
-        """The box in one sentence, for screen readers."""
+    def description(self) -> str:
+        """Return the content of the box in one sentence, for screen readers."""
         parts = [f"{self.kind_label} {self.title}", self.by, self.status, self.progress]
         return ", ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """An edge as it is drawn. `path` is the `d` of an SVG path."""
+    """An edge as it is drawn."""
 
     key: str
+    #: The `d` of an SVG path.
     path: str
     label: str
     label_x: float
     label_y: float
-    says: str
+    #: The edge in one sentence, for screen readers.
+    description: str
     is_loop: bool
     #: `pending`, `fired` or `skipped`; empty without a run.
     status: str = ""
@@ -80,7 +83,10 @@ class Drawing:
 def drawing_of(
     definition: Mapping[str, Any], snapshot: Snapshot | None = None, hrefs: Mapping[str, str] | None = None
 ) -> Drawing:
-    """Return the drawing of a checked definition, with the statuses of a snapshot, and links of nodes by their IDs."""
+    """Return the drawing of a valid definition.
+
+    `snapshot` has the statuses of a flow run, and `hrefs` the links of nodes, by ID.
+    """
     graph = graph_of(definition)
     if not is_drawable(graph):
         return Drawing(is_too_large=True)
@@ -99,6 +105,7 @@ def executor_of(node: Node) -> str:
 
 
 def title_of(node: Node) -> str:
+    """Return the title of a node, or its ID without one."""
     return clean(str(node.spec.get("title") or node.id))
 
 
@@ -137,7 +144,7 @@ def _arrow(edge: Edge, line: Line, snapshot: Snapshot | None) -> Arrow:
         label=_clip(_label(edge, snapshot), MAX_LABEL),
         label_x=round(line.label.x, 1),
         label_y=round(line.label.y, 1),
-        says=f"{edge.source} to {edge.target}: {_label(edge, snapshot) or 'always'}",
+        description=f"{edge.source} to {edge.target}: {_label(edge, snapshot) or 'always'}",
         is_loop=line.is_loop,
         status=snapshot["edgeStatus"][edge.key] if snapshot else "",
     )
@@ -154,6 +161,7 @@ def _label(edge: Edge, snapshot: Snapshot | None) -> str:
 
 
 def _path(line: Line) -> str:
+    """Return the `d` of an SVG path: curves between the points, or straight lines with rounded corners for a loop."""
     begin = f"M{line.points[0].x:g} {line.points[0].y:g}"
     if not line.is_loop:
         return begin + "".join(_curve(a, b) for a, b in pairwise(line.points))
@@ -163,19 +171,20 @@ def _path(line: Line) -> str:
 
 
 def _corner(a: Point, corner: Point, b: Point) -> str:
-    """Return a line from `a` to a rounded corner on the way to `b`. Both segments are horizontal or vertical."""
-    before, after = _beside(corner, a), _beside(corner, b)
+    """Return the path of a rounded corner between `a` and `b`. Both segments are horizontal or vertical."""
+    before, after = _next_to(corner, a), _next_to(corner, b)
     return f"L{before.x:g} {before.y:g}Q{corner.x:g} {corner.y:g} {after.x:g} {after.y:g}"
 
 
-def _beside(corner: Point, towards: Point) -> Point:
-    """Return the point on a line where the rounding of its corner begins."""
+def _next_to(corner: Point, towards: Point) -> Point:
+    """Return the point between a corner and `towards` at which the rounding of the corner begins."""
     dx, dy = towards.x - corner.x, towards.y - corner.y
     reach = min(ROUND, (abs(dx) + abs(dy)) / 2)
     return Point(corner.x + (dx > 0) * reach - (dx < 0) * reach, corner.y + (dy > 0) * reach - (dy < 0) * reach)
 
 
 def _curve(a: Point, b: Point) -> str:
+    """Return a curve that leaves `a` and enters `b` vertically."""
     middle = (a.y + b.y) / 2
     return f"C{a.x:g} {middle:g} {b.x:g} {middle:g} {b.x:g} {b.y:g}"
 

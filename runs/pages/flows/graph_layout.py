@@ -1,7 +1,8 @@
-"""Places the nodes of a flow in layers from top to bottom, and routes each edge. Pure: no status, no text.
+"""Place the nodes of a flow in layers from top to bottom, and route each edge.
 
 An edge that crosses layers gets a lane in each of them, so that no line crosses a box. The nodes of a layer are sorted
-by the mean position of their neighbours, which reduces line crossings (Sugiyama's method).
+by the mean position of their neighbours, which reduces line crossings (Sugiyama's method). All lengths are in units of
+the SVG.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from runs.flows.kernel.graph import Graph
 BOX_WIDTH, BOX_HEIGHT = 208, 52
 #: The width of the lane of a passing edge.
 LANE = 24
+#: The distance between two slots of a layer, and between two layers.
 GAP, LAYER_GAP = 28, 58
 #: The distance between the boxes and the edge of a loop.
 LOOP_GAP = 36
@@ -24,7 +26,7 @@ MARGIN = 24
 CHANNEL = 16
 #: Half of the label at the edge of a loop.
 LABEL_ROOM = 56
-#: Number of passes, down and up, that improve the order of the layers.
+#: Number of passes over the layers, alternately down and up, that reduce line crossings.
 SWEEPS = 4
 #: Graphs with more nodes, or more lanes for passing edges, are not drawn: they would be unreadable, and an open page
 #: requests its drawing repeatedly.
@@ -33,6 +35,8 @@ MAX_DRAWN, MAX_LANES = 120, 300
 
 @dataclass(frozen=True)
 class Point:
+    """A point; `y` grows downwards."""
+
     x: float
     y: float
 
@@ -60,12 +64,13 @@ class Layout:
 class _Slot:
     """A slot in a layer: a node, or the lane of a passing edge."""
 
+    #: The ID of the node, or the key of the edge and the number of the layer.
     name: str
     width: int
 
 
 def is_drawable(graph: Graph) -> bool:
-    """Return whether a graph without uncounted cycles is small enough to be drawn."""
+    """Return whether a graph is small enough to be drawn. Each of its cycles must contain a loop edge."""
     if len(graph.nodes) > MAX_DRAWN:
         return False
     layer_of = _layers(graph)
@@ -76,13 +81,13 @@ def is_drawable(graph: Graph) -> bool:
 def layout(graph: Graph) -> Layout:
     """Return the layout of a drawable graph."""
     layer_of = _layers(graph)
-    layers, chains = _places(graph, layer_of)
+    layers, chains = _slots(graph, layer_of)
     _order(layers, chains)
     centres = _centres(layers)
     boxes = {name: Point(centres[name].x - BOX_WIDTH / 2, centres[name].y - BOX_HEIGHT / 2) for name in graph.nodes}
     lines = {key: _forward(centres, chain) for key, chain in chains.items()}
-    # The right edge of each layer. The edges of loops pass there, inner loops first.
-    ends = [max(centres[place.name].x + place.width / 2 for place in layer) for layer in layers]
+    # The right end of each layer. Loop edges pass there: inner loops first, so that outer ones enclose them.
+    ends = [max(centres[slot.name].x + slot.width / 2 for slot in layer) for layer in layers]
     width = max(ends) + MARGIN
     for loop in sorted(graph.loops, key=lambda loop: len(graph.bodies[loop.key])):
         passed = range(layer_of[loop.target], layer_of[loop.source] + 1)
@@ -97,15 +102,15 @@ def layout(graph: Graph) -> Layout:
 
 
 def _layers(graph: Graph) -> dict[str, int]:
-    """Return the layer of each node: the length of the longest path that leads to it."""
+    """Return the layer of each node, which is the length of the longest path to it. Loop edges do not count."""
     layer_of: dict[str, int] = {}
     for name in graph.order:
         layer_of[name] = max((layer_of[edge.source] + 1 for edge in graph.incoming[name]), default=0)
     return layer_of
 
 
-def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]], dict[str, list[str]]]:
-    """Return the slots of each layer, and the slots of each forward edge from source to target."""
+def _slots(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]], dict[str, list[str]]]:
+    """Return the slots of each layer, and the names of the slots on each forward edge, from source to target."""
     layers: list[list[_Slot]] = [[] for _ in range(max(layer_of.values()) + 1)]
     for name in graph.order:
         layers[layer_of[name]].append(_Slot(name, BOX_WIDTH))
@@ -122,7 +127,7 @@ def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]
 
 
 def _order(layers: list[list[_Slot]], chains: Mapping[str, Sequence[str]]) -> None:
-    """Sort each layer by the mean position of the neighbours above, then below, a few times."""
+    """Sort each layer in place by the mean position of its neighbours: those above, then those below, a few times."""
     above: dict[str, list[str]] = {}
     below: dict[str, list[str]] = {}
     for chain in chains.values():
@@ -130,25 +135,26 @@ def _order(layers: list[list[_Slot]], chains: Mapping[str, Sequence[str]]) -> No
             above.setdefault(lower, []).append(upper)
             below.setdefault(upper, []).append(lower)
     for sweep in range(SWEEPS):
-        neighbours, walk = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
-        at = {place.name: float(index) for layer in layers for index, place in enumerate(layer)}
-        for layer in walk:
-            own = {place.name: at[place.name] for place in layer}
-            layer.sort(key=lambda p: fmean(at[n] for n in neighbours[p.name]) if p.name in neighbours else own[p.name])
-            at.update((place.name, float(index)) for index, place in enumerate(layer))
+        neighbours, in_order = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
+        at = {slot.name: float(index) for layer in layers for index, slot in enumerate(layer)}
+        for layer in in_order:
+            # A slot without neighbours keeps its position.
+            means = {slot.name: fmean(at[name] for name in neighbours.get(slot.name, [slot.name])) for slot in layer}
+            layer.sort(key=lambda slot: means[slot.name])
+            at.update((slot.name, float(index)) for index, slot in enumerate(layer))
 
 
 def _centres(layers: Sequence[Sequence[_Slot]]) -> dict[str, Point]:
-    """Return the centre of each slot. Every layer is centred in the drawing."""
-    widths = [sum(place.width for place in layer) + GAP * (len(layer) - 1) for layer in layers]
+    """Return the centre of each slot. Each layer is centred in the drawing."""
+    widths = [sum(slot.width for slot in layer) + GAP * (len(layer) - 1) for layer in layers]
     widest = max(widths)
     centres: dict[str, Point] = {}
     for number, (layer, width) in enumerate(zip(layers, widths, strict=True)):
         x = MARGIN + (widest - width) / 2
         y = MARGIN + BOX_HEIGHT / 2 + number * (BOX_HEIGHT + LAYER_GAP)
-        for place in layer:
-            centres[place.name] = Point(x + place.width / 2, y)
-            x += place.width + GAP
+        for slot in layer:
+            centres[slot.name] = Point(x + slot.width / 2, y)
+            x += slot.width + GAP
     return centres
 
 
@@ -166,10 +172,10 @@ def _forward(centres: Mapping[str, Point], chain: Sequence[str]) -> Line:
 
 
 def _backward(source: Point, target: Point, outside: float, is_free: Sequence[bool]) -> Line:
-    """Return the path of a loop from its last box to its first one, up at `outside`.
+    """Return the path of a loop edge from the box `source` up to the box `target`, to the right of the boxes between.
 
-    It leaves and enters a box at the right side if that side is free. Otherwise it leaves below the last box and enters
-    above the first box.
+    The path rises at x = `outside`. It leaves or enters a box at its right side if `is_free` says that this side has no
+    neighbour; otherwise it leaves below `source`, or enters above `target`.
     """
     at_side, at_edge = BOX_WIDTH, BOX_WIDTH * 0.75
     leaves_at_side, enters_at_side = is_free

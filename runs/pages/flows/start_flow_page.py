@@ -12,20 +12,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
-from agentops.accounts.access import Action, EnteredProject, enter
-from agentops.accounts.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject
 from agentops.accounts.settings_pages.page_parts import sentence
 from agentops.base.http.methods import require_http_methods
 from runs.actions import flow_definitions, flow_run_actions
 from runs.errors import InvalidFlowInputs
-from runs.lifecycle.flow_creation import check_inputs
+from runs.lifecycle.flow_transitions import check_inputs
 from runs.models import Flow
-from runs.pages.agents.agents_page import page_context
 from runs.pages.flows.flow_page import text_of
 from runs.pages.forms.fields import CODE, InputsField
 from runs.pages.forms.form_fields import json_of
-from runs.pages.forms.single_use import create_once, run_started_by
-from runs.pages.forms.start import parse_token, url_with_token
+from runs.pages.forms.start import create_once, run_started_by, url_with_token
+from runs.pages.page_parts import enter_project, parse_uuid, project_context
 from timeline.display import clean
 
 EXPIRED = "This form has expired. Submit it again."
@@ -48,28 +46,28 @@ class StartFlowForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def start(request: HttpRequest, project: str, flow: str) -> HttpResponse:
     """Show the form, or create a flow run and redirect to it. Status 422 for invalid inputs."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.OPERATE)
-    found = flow_definitions.find(entry.project, flow)
+    principal, entry = enter_project(request, project, Action.OPERATE)
+    stored_flow = flow_definitions.find(entry.project, flow)
     if request.method != "POST":
-        token = parse_token(request.GET.get("form", ""))
+        token = parse_uuid(request.GET.get("form", ""))
         if token is None:
             return redirect(url_with_token(request, uuid7()))
-        initial = {"inputs": json_of(_begin(found.definition.get("inputs") or {}))}
-        form = StartFlowForm(found, initial=initial)
-        return _render(request, entry, found, form, token, existing_run=run_started_by(request, token))
-    form = StartFlowForm(found, request.POST)
+        initial = {"inputs": json_of(_initial_inputs(stored_flow.definition.get("inputs") or {}))}
+        form = StartFlowForm(stored_flow, initial=initial)
+        return _render(request, entry, stored_flow, form, token, existing_run=run_started_by(request, token))
+    form = StartFlowForm(stored_flow, request.POST)
     if form.is_valid():
         try:
-            checked = check_inputs(found, form.cleaned_data["inputs"] or {})
+            checked = check_inputs(stored_flow, form.cleaned_data["inputs"] or {})
             create = partial(flow_run_actions.create_checked, principal, checked)
             return redirect("runs:flow-run", create_once(request, form.cleaned_data["token"], create))
         except InvalidFlowInputs as refusal:
-            form.add_error("inputs", _says(refusal))
-    return _render(request, entry, found, form, form.cleaned_data.get("token") or uuid7(), status=422)
+            form.add_error("inputs", _error_text(refusal))
+    return _render(request, entry, stored_flow, form, form.cleaned_data.get("token") or uuid7(), status=422)
 
 
-def _says(refusal: InvalidFlowInputs) -> str:
+def _error_text(refusal: InvalidFlowInputs) -> str:
+    """Return the error, after the path of the invalid input if the error is about a part of the inputs."""
     text = clean(str(refusal))
     place = clean(str(refusal.data.get("pointer", "")).removeprefix("/inputs").lstrip("/"))
     return f"{place}: {text}" if place else sentence(text)
@@ -86,7 +84,7 @@ def _render(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        **page_context(entry, "flows"),
+        **project_context(entry, "flows"),
         "flow": flow,
         "title": clean(flow.title),
         "token": token,
@@ -97,9 +95,9 @@ def _render(
     return render(request, "runs/flows/start.html", context, status=status)
 
 
-def _begin(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _initial_inputs(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return initial inputs: the defaults and examples of a JSON Schema, or empty values of the right type."""
-    begun = {}
+    inputs: dict[str, Any] = {}
     properties = schema.get("properties")
     for name, field in properties.items() if isinstance(properties, Mapping) else ():
         if not isinstance(field, Mapping):
@@ -107,9 +105,9 @@ def _begin(schema: Mapping[str, Any]) -> dict[str, Any]:
         examples = field.get("examples")
         kind = field.get("type")
         if "default" in field:
-            begun[name] = field["default"]
+            inputs[name] = field["default"]
         elif isinstance(examples, list) and examples:
-            begun[name] = examples[0]
+            inputs[name] = examples[0]
         else:
-            begun[name] = _EMPTY.get(kind) if isinstance(kind, str) else None
-    return begun
+            inputs[name] = _EMPTY.get(kind) if isinstance(kind, str) else None
+    return inputs

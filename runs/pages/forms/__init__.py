@@ -1,1 +1,1 @@
-"""The forms that start and fork runs."""
+"""The fields of forms, and the form that starts a run."""

@@ -1,7 +1,7 @@
-"""Fields of forms, and parsing of text that users type into them.
+"""Fields of forms, and functions that read the text of a field.
 
-Further checks, such as the length of a text, are those of the action that uses the values: `add_refusal` adds its
-refusal to the field.
+The action that uses the values checks them further, such as the length of a text: `add_refusal` adds its refusal to the
+field.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 
 from django import forms
 
-from agentops.accounts.management.base import printable
+from agentops.accounts.command_base import printable
 from agentops.accounts.settings_pages.page_parts import SHORT
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
 
 INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
-#: Attributes of controls: of text of programs, of a number, and of a value that browsers require. The action says what
-#: is wrong with an empty one.
+#: Attributes of the control of a text for programs.
 CODE = {"class": "mono", **SHORT}
+#: Attributes of the control of a number.
 NUMBER = {"inputmode": "numeric"}
+#: Attributes of a control that the browser requires to be filled. The action says what is wrong with an empty value.
 NEEDED = {"required": True}
 
 
@@ -36,10 +37,9 @@ def line(value: str) -> str:
 
 
 def integer(value: str) -> int | None:
-    """Return the text as an integer of at most 10 digits, or None if it is empty.
+    """Return the text as an integer of at most 10 digits, or None if it is empty. The caller checks the range.
 
-    Raise ValueError for any other text. Unlike int(), this rejects "1_000" and non-ASCII digits. The caller checks
-    the range.
+    Raises ValueError for any other text. Unlike int(), this rejects "1_000" and non-ASCII digits.
     """
     digits = value.strip()
     if not digits:
@@ -47,9 +47,6 @@ def integer(value: str) -> int | None:
     if not INTEGER.fullmatch(digits):
         raise ValueError(f"{digits[:64]!r} is not a whole number")
     return int(digits)
-
-
-# --- Fields -----------------------------------------------------------------------------------------------------------
 
 
 class TextField(forms.CharField):
@@ -119,7 +116,7 @@ class InputsField(ObjectField):
 
 
 class ChoiceField(OneLineField):
-    """A choice. The action refuses a value that is none of the choices; the menu shows it."""
+    """A choice. A stored value that is not among the choices is added to them; the action refuses an invalid one."""
 
     widget: Any = forms.Select
 
@@ -128,12 +125,12 @@ class ChoiceField(OneLineField):
         self.choices = list(choices)
 
     def get_bound_field(self, form: forms.BaseForm, field_name: str) -> forms.BoundField:
-        """Return the field with its choices, and with its value if that is none of them."""
+        """Return the field with its choices, and with its value if it is not among them."""
         field = super().get_bound_field(form, field_name)
         value = field.value()
-        known = [
-            each for value, label in self.choices for each in (dict(label) if isinstance(label, list) else [value])
-        ]
+        # The second item of a group of choices is a list of choices.
+        groups = [dict(label) if isinstance(label, list) else [choice] for choice, label in self.choices]
+        known = [choice for group in groups for choice in group]
         self.widget.choices = [*self.choices, (value, value)] if value and value not in known else self.choices
         return field
 

@@ -1,4 +1,4 @@
-"""Fields of forms that edit parts of a definition: conversion of values to texts and back."""
+"""Fields of forms that edit parts of a definition, with conversion of values to texts and back; and drafts."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import enum
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from django import forms
 
+from agentops.accounts.settings_pages.page_parts import sentence
 from agentops.base.http import strict_json
+from runs.agents import definition
+from runs.pages.content.differences import TextDifference
 from runs.pages.forms import fields
 from runs.pages.forms.fields import CODE, ChoiceField
-from timeline.display import make_legible
+from timeline.display import clean, make_legible
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,17})?", re.ASCII)
 
 
 class Kind(enum.StrEnum):
-    """The kinds of fields. A text that is invalid for its kind remains a text, so that validation rejects it."""
+    """The kinds of fields. A text that is invalid for its kind stays a text, so that the definition is refused."""
 
     LINE = "line"
     AREA = "area"
     CHOICE = "choice"
-    #: Whole numbers; texts such as "forever" remain texts.
+    #: A whole number, or a text such as "forever".
     COUNT = "count"
     NUMBER = "number"
-    #: A number kept as text: an amount, to preserve its digits, or a duration such as 60s.
+    #: A number that stays a text: an amount, to keep its digits, or a duration such as 60s.
     AMOUNT = "amount"
     #: Texts separated by commas.
     WORDS = "words"
@@ -36,7 +40,7 @@ class Kind(enum.StrEnum):
     JSON = "json"
 
 
-#: The types of the values that a field shows.
+#: The types of the values that a field of a kind can show.
 _TYPES: Mapping[Kind, tuple[type, ...]] = {
     **dict.fromkeys((Kind.LINE, Kind.AREA, Kind.CHOICE), (str,)),
     Kind.COUNT: (int, str),
@@ -46,11 +50,12 @@ _TYPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FLAG: (bool,),
     Kind.JSON: (dict, list),
 }
+#: The choices of a field of the kind FLAG.
 _FLAGS = [("", "–"), ("yes", "yes"), ("no", "no")]
 
 
 class NotShowable(ValueError):
-    """A value without a form field. The message names it."""
+    """A form has no field for a value. The message names the value."""
 
 
 class ValueField(ChoiceField):
@@ -91,7 +96,7 @@ def is_showable(value: object, kind: Kind) -> bool:
 
 
 def text_of(value: Any, kind: Kind) -> str:
-    """Return a value as text. Raise NotShowable."""
+    """Return a value as the text of a field. Raises NotShowable."""
     if value is None:
         return ""
     if not is_showable(value, kind):
@@ -110,7 +115,7 @@ def json_of(value: Any) -> str:
 
 
 def value_of(text: str, kind: Kind) -> Any:
-    """Return the value of a non-empty text. Raise ValidationError for invalid JSON."""
+    """Return the value of a text that is not empty. Raises ValidationError for invalid JSON."""
     if kind is Kind.JSON:
         try:
             return strict_json.parse(text)
@@ -128,9 +133,31 @@ def value_of(text: str, kind: Kind) -> Any:
 
 
 def clean_text(text: str, kind: Kind) -> str:
-    """Return the text of a field with LF line ends, and without surrounding spaces unless it has several lines."""
-    return make_legible(fields.text(text)) if kind is Kind.AREA else make_legible(fields.text(text)).strip()
+    """Return the text of a field with LF line ends; except for the kind AREA, without surrounding white space."""
+    legible = make_legible(fields.text(text))
+    return legible if kind is Kind.AREA else legible.strip()
 
 
 def _is_word(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value == value.strip() and "," not in value
+
+
+@dataclass
+class Draft:
+    """A definition that a user edits."""
+
+    #: The version that a save replaces, which the user has seen; 0 for a new definition.
+    base: int
+    #: The definition as JSON or TOML.
+    text: str = ""
+    #: Positions in the text, and the errors there.
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    #: The differences between the version `base` and the draft; None if they are not displayed.
+    preview: list[TextDifference] | None = None
+    #: Changes that another user has saved since the form was opened; None without any.
+    conflict: list[TextDifference] | None = None
+
+    def add_error(self, error: object, pointer: str = "", document: Mapping[str, Any] | None = None) -> None:
+        """Add an error of the text, with its position if it has a JSON `pointer` within `document`."""
+        position = "" if document is None else clean(definition.json_path(pointer, document))
+        self.errors.append((position, clean(sentence(error))))

@@ -11,7 +11,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from agentops.base.redaction.json_values import MaskedSecrets, masked
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import NotShowable, ValueField
 
@@ -23,17 +23,17 @@ MAX_ROWS = 200
 class RowGroup:
     """A list of rules in a form."""
 
-    #: The key of the list, and prefix of its controls.
+    #: The key of the list in the definition, and the prefix of its controls.
     name: str
     title: str
     help: str
     fields: Mapping[str, ValueField]
-    #: Whether a single rule may appear without a list.
+    #: Whether the definition may have a single rule instead of a list.
     may_be_single: bool = False
 
     @property
     def lead(self) -> str:
-        """Return the required field of a rule. A rule given as a text has only this field."""
+        """Return the first field of a rule, which is required. A rule that is a text has only this field."""
         return next(iter(self.fields))
 
 
@@ -55,13 +55,16 @@ class RuleRowForm(forms.Form):
         return not self.errors and all(self.cleaned_data.get(field.name) is None for field in self.value_fields)
 
     def rule(self) -> dict[str, Any]:
-        """Return the rule. An omitted first field would get its default, which the user has not chosen."""
+        """Return the rule. Its first field is never left out, because the user has not chosen its default."""
         values = {name: value for name, value in self.cleaned_data.items() if name != "DELETE" and value is not None}
         return {self.lead: "", **values}
 
 
 class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_num=MAX_ROWS, absolute_max=MAX_ROWS)):  # type: ignore[misc]
-    """The rows of a list, and the resulting rules. `stored` fills the form. Raise NotShowable."""
+    """The rows of a list of rules, filled from the `stored` rules or with submitted values. Raises NotShowable.
+
+    A rule that the user has not changed stays as it is stored, including its masked secrets. `adds`: append a new row.
+    """
 
     def __init__(
         self, group: RowGroup, stored: Any, data: QueryDict | None = None, *, secrets: Any = None, adds: bool = False
@@ -72,7 +75,7 @@ class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_
         sent = None
         if data is not None:
             rows = self._sent_rows(group, data)
-            # By its number: a removed row is gone, and the others keep their stored rules.
+            # The number of a row finds its stored rule, also if rows before it are removed.
             self.stored_items = [_at(self.stored_items, number) for number, _ in rows]
             initial = [_at(initial, number) or {} for number, _ in rows]
             sent = {f"{group.name}-{at}-{name}": text for at, (_, row) in enumerate(rows) for name, text in row.items()}
@@ -82,7 +85,7 @@ class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_
 
     @staticmethod
     def _sent_rows(group: RowGroup, data: QueryDict) -> list[tuple[int, dict[str, str]]]:
-        """Return the numbers and the texts of the rows that a form has sent, without those to remove."""
+        """Return the numbers and the texts of the submitted rows, without rows that the user removes."""
         count = data.get(f"{group.name}-TOTAL_FORMS", "0")
         numbers = range(min(int(count), MAX_ROWS) if count.isascii() and count.isdigit() and len(count) < 5 else 0)
         return [
@@ -93,7 +96,7 @@ class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_
 
     @cached_property
     def items(self) -> list[tuple[RuleRowForm, Any]]:
-        """The rows that are rules, each with its rule: the stored one if its texts are unchanged."""
+        """The rows that are not empty, each with its rule: the stored rule if its texts are unchanged."""
         self.full_clean()
         items = []
         for at, row in enumerate(self.forms):
@@ -106,12 +109,11 @@ class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_
 
     @property
     def rules(self) -> list[Any]:
-        """The rules."""
         return [rule for _, rule in self.items] if self.is_bound else self.stored_items
 
     @property
     def value(self) -> Any:
-        """The rules for the definition: the stored value if they are equal; None without rules."""
+        """The value for the definition: the stored one if the rules are equal; None without rules."""
         if self.rules == _items(self.stored, self.group):
             return self.stored
         if not self.rules:
@@ -130,6 +132,7 @@ class RuleRows(forms.formset_factory(RuleRowForm, extra=0, can_delete=True, max_
 
 
 def _items(stored: object, group: RowGroup) -> list[Any]:
+    """Return the rules of a stored value. Raises NotShowable."""
     if stored is None:
         return []
     if isinstance(stored, list):
@@ -140,6 +143,7 @@ def _items(stored: object, group: RowGroup) -> list[Any]:
 
 
 def _texts(group: RowGroup, item: object) -> dict[str, str]:
+    """Return the texts of the fields of a rule. Raises NotShowable."""
     value = {group.lead: item} if isinstance(item, str) else item
     if not isinstance(value, Mapping) or value.keys() - group.fields.keys():
         raise NotShowable(f"{group.name} has a rule that the form has no fields for")

@@ -1,1 +1,1 @@
-"""The page of one run: head, facts, banners, payloads, and the actions on it."""
+"""The pages of one run: head, facts, banners, payloads, tabs, tree, replay, and the actions on it."""

@@ -1,12 +1,13 @@
-"""The views behind the buttons of the page of a run or flow run: resume, pause, stop, send and others.
+"""The views behind the buttons of the page of a run or flow run: resume, pause, stop, send, dismiss and others.
 
-Each calls one action.
+Each view calls one action.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from uuid import UUID
 
@@ -17,11 +18,13 @@ from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
-from agentops.accounts.access import Action, Principal
+from agentops.accounts.access import Action, Principal, project_for
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other
+from agentops.base.http import strict_json
 from agentops.base.http.methods import require_POST
-from agentops.base.refusals import Conflict, Invalid, Refusal
-from runs.actions import flow_commands, flow_run_actions, run_actions
+from agentops.base.refusals import Conflict, Invalid, InvalidQuery, Refusal
+from runs.actions import dismissals, flow_commands, flow_run_actions, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import InvalidMaxSteps, MessageEmpty
 from runs.external import recorded_ends
@@ -29,18 +32,17 @@ from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
 from runs.pages.run.any_run import AnyRun, address_of, run_of
-from runs.queries.overview.needs import NeedKind
+from runs.queries.needs import NeedKind
 from runs.statuses import RunStatus
 
+#: The idempotency key of a form: a UUID.
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
-
-
 #: Performs an action, adds a message for the user, and returns the run whose page to show next.
 Act = Callable[..., AnyRun]
 
 
 def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
-    """Make a POST view of an action: check the permission, and show refusals in a banner that begins with `failure`."""
+    """Make a POST view of an action. It checks the permission, and shows a refusal after the text `failure`."""
 
     def decorate(act: Act) -> Callable[..., HttpResponse]:
         @require_POST
@@ -91,8 +93,7 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
     if updated.state is RunStatus.PAUSED:
         messages.success(request, "Run paused.")
     else:
-        # Without details, because the run may have paused before the page is displayed. A banner explains when it
-        # pauses.
+        # No details: the run may have paused before the page is displayed. If not, a banner says when it pauses.
         messages.info(request, "Pause requested.")
     return run
 
@@ -111,9 +112,10 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 @_action("Not sent")
 def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Send a message to the agent."""
-    message, key = fields.text(request.POST.get("message", "")), _key(request, principal)
+    message, key = fields.text(request.POST.get("message", "")), _idempotency_key(request, principal)
     updated = run_actions.send(principal, run, message, key=key).run
-    when = "after the run is resumed" if updated.state is RunStatus.PAUSED else "before its next model call"
+    when = "when its code asks for messages" if run.is_durable else "before its next model call"
+    when = "after the run is resumed" if updated.state is RunStatus.PAUSED else when
     messages.success(request, f"Message sent. The agent receives it {when}.")
     return run
 
@@ -121,16 +123,26 @@ def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 @_action("Not answered")
 def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Answer the agent's question. If it has been answered already, the text is sent as a message."""
-    waited = questions.is_waiting_for_answer(run)
-    message, key = fields.text(request.POST.get("message", "")), _key(request, principal)
+    was_waiting = questions.is_waiting_for_answer(run)
+    message, key = fields.text(request.POST.get("message", "")), _idempotency_key(request, principal)
     updated = run_actions.reply(principal, run, message, key=key).run
-    if waited and updated.status_reason == questions.REASON:
+    if was_waiting and updated.status_reason == questions.REASON:
         messages.success(request, "Answer sent. The run continues.")
     else:
-        messages.info(
-            request,
-            "The question was already answered. The agent receives your answer as a message.",
-        )
+        messages.info(request, "The question was already answered. The agent receives your answer as a message.")
+    return run
+
+
+@_action("Signal not sent")
+def signal(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    """Send the signal that a remote run waits for, with a JSON value."""
+    name, text = fields.text(request.POST.get("name", "")), fields.text(request.POST.get("payload", "")).strip()
+    try:
+        value = strict_json.parse(text) if text else None
+    except strict_json.NotJson as error:
+        raise Invalid(f"the value is not valid JSON: {error}", pointer="/payload") from None
+    run_actions.signal(principal, run, name, value, key=_idempotency_key(request, principal))
+    messages.success(request, "Signal sent. The run receives it when it waits for it.")
     return run
 
 
@@ -187,8 +199,8 @@ def send_to_flow_run(request: HttpRequest, principal: Principal, flow_run: FlowR
 
 # --- After an action ---
 
-#: Pages with forms other than the page of the run: value of the field `next` → name and arguments of the URL. An inbox
-#: that shows one kind of entries appends the kind after a colon.
+#: Pages with these forms other than the page of the run: value of the field `next` → name and arguments of the URL.
+#: An inbox that shows one kind of entries appends the kind, after a colon.
 _PAGES: dict[str, Callable[[AnyRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
@@ -198,18 +210,17 @@ _PAGES: dict[str, Callable[[AnyRun], tuple[str, *tuple[object, ...]]]] = {
 
 
 def redirect_to(request: HttpRequest, run: AnyRun) -> HttpResponse:
-    """Redirect to the page of a run or flow run, or to the page that the form was on, with GET."""
+    """Redirect to the page that contained the form (see `_PAGES`), by default the page of the run or flow run."""
     page, _, kind = request.POST.get("next", "").partition(":")
     page_of = _PAGES.get(page)
     url = resolve_url(*page_of(run)) if page_of is not None else address_of(run)
     if page_of is not None and kind in tuple(NeedKind):
         url = f"{url}?kind={kind}"
-    if HtmxDetails(request):
-        return HttpResponseClientRedirect(url)
-    return HttpResponse(status=303, headers={"Location": url})
+    return HttpResponseClientRedirect(url) if HtmxDetails(request) else see_other(url)
 
 
 def _max_steps(text: str) -> int | None:
+    """Return the step budget of a form; None if it is empty. Raises InvalidMaxSteps."""
     try:
         return fields.integer(text)
     except ValueError:
@@ -217,10 +228,10 @@ def _max_steps(text: str) -> int | None:
         raise InvalidMaxSteps(problem, pointer="/max_steps") from None
 
 
-def _key(request: HttpRequest, principal: Principal) -> str | None:
-    """Return the user's idempotency key of the form: a double click sends a message once.
+def _idempotency_key(request: HttpRequest, principal: Principal) -> str | None:
+    """Return the idempotency key of the form, so that a double click sends a message once; None without a key.
 
-    The forms of an inbox have the same key for all users, each of whom may answer.
+    It contains the user's ID: the forms of an inbox have the same key for all users, and each of them may answer.
     """
     key = request.POST.get("key")
     if not key:
@@ -228,3 +239,41 @@ def _key(request: HttpRequest, principal: Principal) -> str | None:
     if not KEY.fullmatch(key):
         raise Invalid("this form has expired. Reload the page", pointer="/key")
     return f"page:{principal.user_id}:{key}"
+
+
+@require_POST
+def dismiss(request: HttpRequest, **url: UUID) -> HttpResponse:
+    """Dismiss a failed run, or an external run that is silent or waits: it leaves the inbox.
+
+    Redirect to the page that contained the form.
+    """
+    principal = principal_of(request)
+    run = run_of(principal, url, Action.OPERATE)
+    noun = "flow run" if isinstance(run, FlowRun) else "run"
+    try:
+        if isinstance(run, FlowRun):
+            is_new = dismissals.dismiss_flow_run(principal, run)
+        else:
+            is_new = dismissals.dismiss(principal, run)
+    except dismissals.NotDismissable as refusal:
+        messages.error(request, f"Not dismissed: {refusal}.")
+    else:
+        messages.success(request, f"Dismissed. The {noun} itself is unchanged." if is_new else "Already dismissed.")
+    return redirect_to(request, run)
+
+
+@require_POST
+def dismiss_failed(request: HttpRequest, project: str) -> HttpResponse:
+    """Dismiss the runs of a project that had failed by the time `upto`, at which the page was rendered."""
+    principal = principal_of(request)
+    owner = project_for(principal, project, Action.OPERATE)
+    try:
+        upto = datetime.fromisoformat(request.POST.get("upto", ""))
+        if upto.tzinfo is None:
+            raise ValueError
+        upto = upto.astimezone(UTC)
+    except (ValueError, OverflowError):  # the time zone may move it out of the calendar
+        raise InvalidQuery("upto must be a time in ISO 8601 with a zone") from None
+    count = dismissals.dismiss_failed(principal, owner, upto)
+    messages.success(request, f"Dismissed {count} failed run{'' if count == 1 else 's'}.")
+    return see_other("runs:approvals", owner.slug)

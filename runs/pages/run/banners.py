@@ -1,8 +1,4 @@
-"""The banners of a run page: why the run does not progress, who must act, and any lost work.
-
-At most five queries: one for each status, up to three for a run that waits or is queued, two for a model call that is
-retried, one for child runs.
-"""
+"""The banners of a run page: why the run does not progress, who must act, and any lost work. At most five queries."""
 
 from __future__ import annotations
 
@@ -15,24 +11,35 @@ from django.urls import reverse
 from agentops.base import database_clock
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, Attempt, RunCommand
-from runs.pages.run import waits
-from runs.pages.run.banner import Banner, ChildInNeed, actor_label, href_of, label_of, newest_event, parse_time
-from runs.pages.run.external_banners import abandoned_banner, external_banners
+from runs.pages.run import remote_banners, waits
+from runs.pages.run.banner import (
+    RESUME_EFFECTS,
+    Banner,
+    ChildInNeed,
+    actor_label,
+    executor,
+    href_of,
+    newest_event,
+    parse_time,
+    reason_text,
+)
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
+from runs.pages.run.waits import abandoned_banner, external_banners
 from runs.pages.timeline.cards import LINE
 from runs.queries import queue_state
-from runs.queries.place_waits import place_waits
+from runs.queries.durations import place_waits
 from runs.queries.waiting_for_people import WaitingRun, waiting_below
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
 from timeline.display import clean, clip
-from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.events.notice import budget_standing
+from timeline.shown_events import payload_of
 
 #: Runs that the banner names; the tree has the others.
 MAX_NAMED = 5
-_LABELS = {
+#: Reason of a wait for a person → label of the link; an approval names its tool, and a paused run has no reason.
+_ACTION_LABELS = {
     WaitReason.INPUT.value: "Answer question",
     WaitReason.UNKNOWN_TOOL.value: "Choose outcome of tool call",
     "": "Resume or stop run",
@@ -46,21 +53,19 @@ def child_banners(data: RunData) -> list[Banner]:
     waiting = waiting_below(data.run.pk, MAX_NAMED + 1)
     if not waiting:
         return []
-    is_cut, named = len(waiting) > MAX_NAMED, list(map(_child, waiting[:MAX_NAMED]))
+    named = [_child(run) for run in waiting[:MAX_NAMED]]
     head = "1 child run needs you" if len(waiting) == 1 else f"{len(named)} child runs need you"
     banner = Banner(level="warn", icon="child", head=head, children=named)
-    if not is_cut:
+    if len(waiting) <= MAX_NAMED:
         return [banner]
     tree = reverse("runs:tree", args=[data.run.pk])
     return [replace(banner, head=f"More than {head}", href=tree, label="Show the tree of runs")]
 
 
 def _child(run: WaitingRun) -> ChildInNeed:
-    label = _LABELS.get(run.reason) or f"Approve or deny {clip(run.tool, LINE).text or 'tool call'}"
+    label = _ACTION_LABELS.get(run.reason) or f"Approve or deny {clip(run.tool, LINE).text or 'tool call'}"
     return ChildInNeed(reverse("runs:detail", args=[run.id]), label, clip(run.title, LINE).text or "(untitled)")
 
-
-# --- Banners of the run itself ---
 
 #: Seconds in the queue after which a missing worker is reported; workers claim a queued run within a few seconds.
 WORKER_EXPECTED_S = 15
@@ -76,27 +81,37 @@ def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> li
 
 
 def _own_banners(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> list[Banner]:
+    """Return the banners about the run itself: its status, pending commands, and unknown outcomes."""
     run = data.run
     if run.source != AgentRun.Source.NATIVE and run.state not in (RunStatus.FAILED, RunStatus.STOPPED):
         is_decided_here = run.status_reason == WaitReason.APPROVAL and session_subagents.is_subagent(run)
-        of_runner = waits.waiting_banners(data, lineage) if is_decided_here else external_banners(run)
-        return _as_waits(run, of_runner)
-    of_status = _OF_STATUS.get(run.state)
-    banners = _as_waits(run, of_status(data, lineage) if of_status is not None else [])
-    banners += [_requested(command) for command in pending if command.type in _REQUESTS]
-    count = sum(command.type in (inbox.Type.SEND, inbox.Type.REPLY) for command in pending)
-    if count:
-        when = "after the run is resumed" if run.state is RunStatus.PAUSED else "before its next model call"
-        head = "1 undelivered message" if count == 1 else f"{count} undelivered messages"
-        text = f"The agent receives {'it' if count == 1 else 'them'} {when}."
-        banners.append(Banner(level="info", icon="send", head=head, text=text))
+        return _mark_waits(run, waits.waiting_banners(data) if is_decided_here else external_banners(run))
+    if run.state is RunStatus.RESUMED:
+        banners = [_resumed(data, lineage)]
+    else:
+        of_status = _OF_STATUS.get(run.state)
+        banners = _mark_waits(run, of_status(data) if of_status is not None else [])
+    banners += [_requested(run, command) for command in pending if command.type in _REQUESTS]
+    banners += [*_undelivered_messages(run, pending), *remote_banners.undelivered_signals(pending)]
     if unknown_call_count(data) and run.status_reason != WaitReason.UNKNOWN_TOOL:
         banners.append(_unknown_calls(data))
     return banners
 
 
-def _as_waits(run: AgentRun, banners: list[Banner]) -> list[Banner]:
-    """Return the banners of a run's status. Banners of a wait or a pause move to the end of the timeline."""
+def _undelivered_messages(run: AgentRun, pending: list[RunCommand]) -> list[Banner]:
+    """Return a banner if messages to the agent are in the inbox."""
+    count = sum(command.type in (inbox.Type.SEND, inbox.Type.REPLY) for command in pending)
+    if not count:
+        return []
+    when = "when its code asks for messages" if run.is_durable else "before its next model call"
+    when = "after the run is resumed" if run.state is RunStatus.PAUSED else when
+    head = "1 undelivered message" if count == 1 else f"{count} undelivered messages"
+    text = f"The agent receives {'it' if count == 1 else 'them'} {when}."
+    return [Banner(level="info", icon="send", head=head, text=text)]
+
+
+def _mark_waits(run: AgentRun, banners: list[Banner]) -> list[Banner]:
+    """Return the banners with `is_wait` set if the run waits or is paused."""
     is_wait = run.state in (RunStatus.WAITING, RunStatus.PAUSED)
     return [replace(banner, is_wait=is_wait) for banner in banners]
 
@@ -106,69 +121,77 @@ def pending_commands(run: AgentRun) -> list[RunCommand]:
     return [] if run.state.terminal else inbox.pending_commands(run.pk)
 
 
-# --- One for each status ----------------------------------------------------------------------------------------------
-
-
-def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
+def _queued(data: RunData) -> list[Banner]:
+    """Return why a queued run has not started: the most specific cause."""
     run = data.run
-    # Only the runs of the same project: other projects are not visible here.
-    earlier = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
-    ahead = earlier.count()
-    queue_text = (
-        f"{ahead} run{'' if ahead == 1 else 's'} of this project {'is' if ahead == 1 else 'are'} ahead in the queue."
-        if ahead
-        else ""
-    )
     if run.status_reason == WaitReason.RETRY_ALONE:
         head, text = waits.RETRIED_ALONE
         return [Banner(level="warn", icon="retry", head=head, text=text, since=data.run.log.last_event_at)]
-    why = f"Requeued: {label_of(run.status_reason)}. " if run.status_reason else ""
-    if (place := place_waits([run.pk]).get(run.pk)) is not None:
-        text = f"{why}The run {place}. It starts when one is free. {queue_text}".rstrip()
-        return [Banner(level="info", icon="queued", head="Waiting for a place", text=text, since=run.queued_at)]
+    why = f"Requeued: {reason_text(run.status_reason)}. " if run.status_reason else ""
+    ahead = _queue_text(run)
+    queued = Banner(level="info", icon="queued", head="Queued", text=f"{why}{ahead}", since=run.queued_at)
+    place_wait = place_waits([run.pk]).get(run.pk)
+    if place_wait is not None:
+        text = f"{why}The run {place_wait}. It starts when another run ends or waits. {ahead}".rstrip()
+        return [replace(queued, head="Limit of running runs reached", text=text)]
+    if run.is_remote:
+        text = f"{why}{ahead}".rstrip()
+        return [remote_banners.queued(run, data.agent["agent_id"], replace(queued, text=text))]
+    if run.is_packaged:
+        text = f"{why}{ahead}".rstrip()
+        missing = remote_banners.without_code(run, data.agent["agent_id"], replace(queued, text=text))
+        if missing is not None:
+            return [missing]
     if queue_state.unserved([run.queue]):
         text = f"{why}Start a worker for this queue, or give the agent another queue."
-        head = f"No worker serves the queue {run.queue}"
-        return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at)]
+        return [replace(queued, level="warn", head=f"No worker serves the queue {run.queue}", text=text)]
     if database_clock.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
-        return [Banner(level="info", icon="queued", head="Queued", text=why + queue_text, since=run.queued_at)]
-    text = f"{why}{queue_text or 'No run of this project is ahead in the queue.'} Check that a worker is running."
+        return [queued]
+    text = f"{why}{ahead or 'No run of this project is ahead in the queue.'} Check that a worker is running."
     head = "No worker has claimed this run yet"
-    return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at, command="agentops worker")]
+    return [replace(queued, level="warn", head=head, text=text, command="agentops worker")]
 
 
-def _running(data: RunData, lineage: Lineage) -> list[Banner]:
-    run, now = data.run, database_clock.now()
-    last_event_at = run.log.last_event_at
-    if run.lease_expires_at is not None and run.lease_expires_at < now:
-        text = "The worker's lease has expired. Another worker will continue the run."
-        return [
-            Banner(
-                level="warn", icon="retry", head="Worker lost", text=text, at=last_event_at, since=run.lease_expires_at
-            )
-        ]
+def _queue_text(run: AgentRun) -> str:
+    """Return how many runs are ahead of a queued run; empty without any. Counts only runs of its own project."""
+    ahead = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
+    count = ahead.count()
+    verb = "run of this project is" if count == 1 else "runs of this project are"
+    return f"{count} {verb} ahead in the queue." if count else ""
+
+
+def _running(data: RunData) -> list[Banner]:
+    """Return banners about a lost worker, a retry, a budget, and a time without events."""
+    run, now, who = data.run, database_clock.now(), executor(data.run)
+    lost = f"{who.capitalize()} lost"
+    last_event_at, lease_end = run.log.last_event_at, run.lease_expires_at
+    if lease_end is not None and lease_end < now:
+        text = f"The {who}'s lease has expired. Another {who} will continue the run."
+        return [Banner(level="warn", icon="retry", head=lost, text=text, at=last_event_at, since=lease_end)]
     banners = [*(_recovered(data) if data.recoveries else []), *waits.retry_banners(data)]
     if data.has_budgets:
         banners += _budget_warning(data)
     if last_event_at is not None and now - last_event_at > timedelta(seconds=SILENT_S):
-        text = "The worker is alive. A model call or a tool call is still running."
+        text = f"The {who} is alive. A model call or a tool call is still running."
         banners.append(Banner(level="info", icon="clock", head="No events", text=text, since=last_event_at))
     return banners
 
 
 def _recovered(data: RunData) -> list[Banner]:
-    """Return a banner while the worker that recovered the run still holds it."""
+    """Return a banner while the run is executed by the worker that recovered it from a lost one."""
     is_lost = Attempt.objects.filter(run=data.run, epoch=data.run.lease_epoch - 1, end_reason__in=LOST).exists()
     event = newest_event(data.run.pk, EventType.RUN_RECOVERED) if is_lost else None
     if event is None:
         return []
     last_event_at = parse_time(payload_of(event).get("last_event_at"))
-    text = f"Another worker continues the run (recovery {data.recoveries})."
+    who = executor(data.run)
+    head, text = f"{who.capitalize()} lost", f"Another {who} continues the run (recovery {data.recoveries})."
     href, label = href_of(event), "Show in timeline"
-    return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=last_event_at, href=href, label=label)]
+    return [Banner(level="info", icon="retry", head=head, text=text, at=last_event_at, href=href, label=label)]
 
 
 def _budget_warning(data: RunData) -> list[Banner]:
+    """Return a banner with the newest warning about a budget, if there is one."""
     event = newest_event(data.run.pk, EventType.BUDGET_WARNING)
     if event is None:
         return []
@@ -181,43 +204,50 @@ def _budget_warning(data: RunData) -> list[Banner]:
     return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label=label)]
 
 
-def _paused(data: RunData, lineage: Lineage) -> list[Banner]:
+def _paused(data: RunData) -> list[Banner]:
     run, event = data.run, newest_event(data.run.pk, EventType.RUN_PAUSED)
     payload = payload_of(event) if event is not None else {}
     by = actor_label(payload.get("by"))
-    text = _PAUSES.get(run.status_reason, "")
+    own = remote_banners.PAUSE_TEXTS if run.is_remote else remote_banners.DURABLE_PAUSE_TEXTS if run.is_durable else {}
+    text = (_PAUSE_TEXTS | own).get(run.status_reason, "")
     detail = clean(str(payload.get("detail") or ""))
     head = f"Paused by {by}" if by else "Paused"
     if run.status_reason == PauseReason.ERROR and run.error_type:
-        head = f"Paused after an error: {label_of(run.error_type)}"
+        head = f"Paused after an error: {reason_text(run.error_type)}"
     if run.status_reason == PauseReason.ESCALATED:
         head = f"Escalated by {by}" if by else "Escalated"
-    at = event.ts if event is not None else None
-    return [Banner(level="warn", icon="paused", head=head, text=text, at=at, quote=detail)]
+    banner = Banner(level="warn", icon="paused", head=head, text=text, quote=detail)
+    if run.status_reason in RESUME_EFFECTS:
+        banner = _of_answer(run, banner)
+    return [replace(banner, at=event.ts if event is not None else None)]
 
 
-def _resumed(data: RunData, lineage: Lineage) -> list[Banner]:
+def _of_answer(run: AgentRun, banner: Banner) -> Banner:
+    """Add the effect of a resume, its form, and the answer because of which the run paused."""
+    head = f"Paused: {reason_text(run.status_reason)}"
+    answer = newest_event(run.pk, EventType.LLM_TURN_END)
+    href, label = (href_of(answer), "Show the answer") if answer is not None else ("", "")
+    text = RESUME_EFFECTS[run.status_reason]
+    return replace(banner, head=head, text=text, href=href, label=label, offers_resume=True)
+
+
+def _resumed(data: RunData, lineage: Lineage) -> Banner:
     event = newest_event(data.run.pk, EventType.RUN_RESUMED)
     by = actor_label(payload_of(event).get("by")) if event is not None else ""
     href = reverse("runs:detail", args=[lineage.resumed_as]) if lineage.resumed_as else ""
-    head = f"Resumed by {by}" if by else "Resumed"
-    text = "This run has ended. Another run continues it."
-    return [
-        Banner(
-            level="info", icon="resumed", head=head, text=text, at=data.run.completed_at, href=href,
-            label="View the run that continues it",
-        )
-    ]  # fmt: skip
+    head, text = f"Resumed by {by}" if by else "Resumed", "This run has ended. Another run continues it."
+    label, at = "View the run that continues it", data.run.completed_at
+    return Banner(level="info", icon="resumed", head=head, text=text, at=at, href=href, label=label)
 
 
-def _failed(data: RunData, lineage: Lineage) -> list[Banner]:
+def _failed(data: RunData) -> list[Banner]:
     run = data.run
-    head = f"Failed: {label_of(run.error_type)}" if run.error_type else "Failed"
+    head = f"Failed: {reason_text(run.error_type)}" if run.error_type else "Failed"
     quote = clip(run.error_message, ERROR_BYTES).text
     return [Banner(level="error", icon="failed", head=head, at=run.completed_at, quote=quote)]
 
 
-def _stopped(data: RunData, lineage: Lineage) -> list[Banner]:
+def _stopped(data: RunData) -> list[Banner]:
     if data.run.is_abandoned:
         return [abandoned_banner(data.run)]
     event = newest_event(data.run.pk, EventType.RUN_STOPPED)
@@ -225,21 +255,21 @@ def _stopped(data: RunData, lineage: Lineage) -> list[Banner]:
     by = actor_label(payload.get("by"))
     head = f"Stopped by {by}" if by else "Stopped"
     reason = data.run.status_reason
-    text = "" if reason in ("", "operator") else f"{label_of(reason).capitalize()}."
+    text = "" if reason in ("", "operator") else f"{reason_text(reason).capitalize()}."
     quote = clean(str(payload.get("message") or "")) if reason == "repeated_calls" else ""
     return [Banner(level="info", icon="stopped", head=head, text=text, at=data.run.completed_at, quote=quote)]
 
 
-_OF_STATUS: dict[RunStatus, Callable[[RunData, Lineage], list[Banner]]] = {
+_OF_STATUS: dict[RunStatus, Callable[[RunData], list[Banner]]] = {
     RunStatus.QUEUED: _queued,
     RunStatus.RUNNING: _running,
     RunStatus.WAITING: waits.waiting_banners,
     RunStatus.PAUSED: _paused,
-    RunStatus.RESUMED: _resumed,
     RunStatus.FAILED: _failed,
     RunStatus.STOPPED: _stopped,
 }
-_PAUSES: dict[str, str] = {
+#: Reason of a pause → what to do about it.
+_PAUSE_TEXTS: dict[str, str] = {
     PauseReason.MAX_STEPS: "The step limit is reached. A resumed run gets as many steps again, up to the limit of the "
     "lineage.",
     PauseReason.OPERATOR: "Resume or stop the run to proceed.",
@@ -254,14 +284,15 @@ _PAUSES: dict[str, str] = {
     "error with its traceback from the log, then resume or stop the run.",
     PauseReason.ERROR: "A retry does not fix this error. Remove its cause, then resume the run.",
 }
+#: Type of a pending command → head and text of the banner.
 _REQUESTS: dict[str, tuple[str, str]] = {
     inbox.Type.STOP: ("Stop requested", "The worker stops the current step within a few seconds."),
     inbox.Type.PAUSE: ("Pause requested", "The run pauses when the tool calls of the current step have ended."),
 }
 
 
-def _requested(command: RunCommand) -> Banner:
-    head, text = _REQUESTS[command.type]
+def _requested(run: AgentRun, command: RunCommand) -> Banner:
+    head, text = (remote_banners.REQUESTS if run.is_remote else _REQUESTS)[command.type]
     by = clean(command.created_by)
     return Banner(level="warn", icon=command.type, head=f"{head} by {by}", text=text, at=command.received_at)
 
@@ -270,7 +301,7 @@ def _unknown_calls(data: RunData) -> Banner:
     count = unknown_call_count(data)
     head = "1 tool call with an unknown outcome" if count == 1 else f"{count} tool calls with an unknown outcome"
     href = f"{reverse('runs:detail', args=[data.run.pk])}?show=errors"
-    cause = "The worker stopped, or the call timed out, before a result was saved."
+    cause = f"The {executor(data.run)} stopped, or the call timed out, before a result was saved."
     if data.run.source != AgentRun.Source.NATIVE:
         cause = "The record has no result of it." if count == 1 else "The record has no results of them."
     text = f"{cause} The call may have taken effect."

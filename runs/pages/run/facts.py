@@ -20,8 +20,10 @@ from django.db.models.functions import Coalesce
 
 from agentops.base import database_clock
 from runs.conversation.turn_usage import buckets_of
-from runs.lifecycle.error_contexts import OF_MOVES
+from runs.lifecycle.causes import OF_MOVES
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
+from runs.models.workers import process_name
+from runs.pages.run.banner import executor
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
@@ -29,7 +31,9 @@ from timeline.display import clean, dollars, total_cost
 from timeline.reasons import reason_label
 
 Outcome = TurnUsage.Outcome
+#: Members of `AgentRun.agent_config` that the page shows.
 NAMES = ("agent_id", "version", "provider", "model")
+#: Columns that may be large and that the page does not need.
 LARGE = ("agent_config", "prompt", "result", "structured_output")
 #: Statuses of tool calls that count as errors.
 FAILED_CALLS = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
@@ -54,7 +58,6 @@ class DiscardedCalls:
 
     @property
     def dollars(self) -> str:
-        """Return the cost for display."""
         return dollars(self.cost)
 
 
@@ -66,11 +69,11 @@ class ModelShare:
     calls: int
     tokens: int
     cost: Decimal | None
+    #: Number of calls without a known price.
     unpriced: int = 0
 
     @property
     def dollars(self) -> str:
-        """Return the cost for display."""
         return total_cost(self.cost, self.unpriced)
 
 
@@ -84,16 +87,18 @@ class Billing:
     repeated: DiscardedCalls
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
+    #: What the prompt cache saved, in US dollars; negative if it cost more. None if that is not known of any call.
     cache_saved: Decimal | None
-    #: Number of all model calls, and their duration in milliseconds.
+    #: Number of all model calls.
     calls: int
+    #: Milliseconds that the model calls took.
     model_ms: int
     #: Usage by model, if there are several.
     models: Sequence[ModelShare] = ()
 
     @property
     def cache_saving(self) -> str:
-        """Return the saving or cost of the prompt cache. Its first write costs more than it saves."""
+        """Return the saving or the additional cost of the prompt cache, whose first write costs more than it saves."""
         saved = self.cache_saved
         if not saved:
             return ""
@@ -114,12 +119,13 @@ class RunData:
     calls_by_status: Mapping[str, int]
     #: Milliseconds that the tool calls took. Parallel calls are added up.
     tool_ms: int
+    #: Number of attempts whose worker was lost.
     recoveries: int
-    #: Whether any attempt of a model call or tool call failed, and the number of failures other than tool calls.
+    #: Whether any attempt of a model call or tool call failed.
     has_failures: bool
+    #: Number of failures other than failed tool calls, such as failed attempts of model calls.
     failed_attempts: int
-    #: agent_id, version, provider and model of the agent when the run was created; `slug` and `current` version, if the
-    #: agent exists.
+    #: `NAMES` of the agent when the run was created. If the agent exists, also its `slug` and `current` version.
     agent: Mapping[str, str]
     billing: Billing
     #: Whether the agent or the project sets a budget other than steps.
@@ -132,12 +138,13 @@ class RunFacts:
     """The key facts of a run for its template."""
 
     run: AgentRun
-    #: Start of the running duration; None if the run is not running.
+    #: The duration is the time since then; None if it does not grow.
     counts_from: datetime | None
-    #: Seconds with a worker; None if the run has not started. `waited` is the seconds without one.
+    #: Seconds with a worker; None if the run has not started.
     duration: float | None
+    #: Seconds without a worker.
     waited: float
-    #: The part of the duration spent in model calls and tool calls, in milliseconds.
+    #: The parts of the duration in model calls and in tool calls, in milliseconds.
     model_ms: int
     tool_ms: int
     #: Whether the tools' durations come from a recording.
@@ -147,12 +154,16 @@ class RunFacts:
     #: Failed tool calls, and failed attempts of model calls.
     error_count: int
     has_errors: bool
-    #: The time at which the run was queued again.
+    #: The time at which the run was last queued, if it is queued now and has started before; otherwise None.
     requeued_at: datetime | None
+    #: The number of the last step that the run may take, and of the last step that any lineage may have.
     step_limit: int
     cap: int
+    #: Number of tool calls by status.
     calls: list[tuple[str, int]]
+    #: Labels of kinds of tokens, such as "cache read", each with the number of tokens.
     tokens: list[tuple[str, int]]
+    #: Empty if it is unknown.
     cost: str
     billing: Billing
     model: str
@@ -161,13 +172,16 @@ class RunFacts:
     recoveries: int
 
     @property
+    def executor(self) -> str:
+        return executor(self.run)
+
+    @property
     def is_counting(self) -> bool:
-        """Return whether the duration counts up."""
         return self.counts_from is not None
 
     @property
     def is_held(self) -> bool:
-        """Return whether the run waits or is paused. The end of the timeline then shows the reason."""
+        """Return whether the run waits or is paused."""
         return self.run.state in (RunStatus.WAITING, RunStatus.PAUSED)
 
     @property
@@ -178,7 +192,7 @@ class RunFacts:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps of this run; `step_count` includes the runs before it in the lineage."""
+        """Return the number of steps of this run. `run.step_count` includes the steps of the runs that it continues."""
         return self.run.step_count - self.run.step_base
 
     @property
@@ -188,30 +202,30 @@ class RunFacts:
 
     @property
     def all_calls(self) -> int:
-        """Return the number of tool calls."""
         return sum(count for _, count in self.calls)
 
     @property
     def has_cost(self) -> bool:
-        """Return whether the cost is known."""
         return bool(self.cost)
 
     @property
     def cost_text(self) -> str:
-        """Return the cost for display. Runners may report steps without the usage of their calls."""
-        has_calls = self.steps > 0 or self.billing.calls > self.billing.abandoned.calls
+        """Return the cost, or why there is none. Runners may report steps without the usage of their model calls."""
+        # A step of a durable function need not be a model call.
+        has_steps = self.steps > 0 and not self.run.is_durable
+        has_calls = has_steps or self.billing.calls > self.billing.abandoned.calls
         return self.cost or ("unpriced" if has_calls else "no calls")
 
 
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     """Annotate runs with the columns that `run_data_of` needs. Large columns are deferred."""
-    # Counted from attempts, not from the epoch: a restore skips epochs.
+    # Attempts are counted, because the epoch is no number of attempts: a restore skips epochs.
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
     errors = RunError.objects.filter(run=OuterRef("pk"))
     # Before errors had the ID of their call, runners reported errors of tools with the context `tool:` and that ID.
-    of_no_call = errors.filter(call_id="").exclude(context__startswith="tool:")
-    attempts_of_others = of_no_call.exclude(context__in=OF_MOVES).order_by().values("run")
+    errors_without_call = errors.filter(call_id="").exclude(context__startswith="tool:")
+    failed_model_attempts = errors_without_call.exclude(context__in=OF_MOVES).order_by().values("run")
     children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(
@@ -225,7 +239,7 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
             attempt_count=Coalesce(Subquery(attempts.annotate(n=Count("pk")).values("n")), 0),
             recoveries=Coalesce(Subquery(lost_attempts.annotate(n=Count("pk")).values("n")), 0),
             failures=Exists(errors),
-            failed_attempts=Coalesce(Subquery(attempts_of_others.annotate(n=Count("pk")).values("n")), 0),
+            failed_attempts=Coalesce(Subquery(failed_model_attempts.annotate(n=Count("pk")).values("n")), 0),
             child_count=Coalesce(Subquery(children.annotate(n=Count("pk")).values("n")), 0),
         )
     )
@@ -239,8 +253,8 @@ def load_run_data(run_id: UUID) -> RunData | None:
 
 def run_data_of(run: Any) -> RunData:
     """Return the data of a run that was read with `with_facts`. Two queries."""
-    by_status = AgentRunToolCall.objects.filter(run=run.pk).values_list("status")
-    counts = list(by_status.annotate(n=Count("pk"), ms=Sum("duration_ms")).order_by(F("n").desc(), "status"))
+    statuses = AgentRunToolCall.objects.filter(run=run.pk).values_list("status")
+    counts = list(statuses.annotate(n=Count("pk"), ms=Sum("duration_ms")).order_by(F("n").desc(), "status"))
     return RunData(
         run=run,
         calls_by_status={status: count for status, count, _ in counts},
@@ -249,17 +263,14 @@ def run_data_of(run: Any) -> RunData:
         has_failures=run.failures,
         failed_attempts=run.failed_attempts,
         billing=_billing(run.pk),
-        agent={
-            **{name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
-            **_agent_now(run),
-        },
+        agent={name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES} | _agent_now(run),
         has_budgets=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
         child_count=run.child_count,
     )
 
 
 def _agent_now(run: Any) -> dict[str, str]:
-    """Return the name and current version of the run's agent, if it exists and the run has a version of it."""
+    """Return the slug and the current version of the agent, if it exists and the run was created from a version."""
     version = str(run.config_version or "")
     is_version = version.isascii() and version.isdigit() and len(version) < 10
     return {"slug": run.agent_slug, "current": str(run.agent_version)} if run.agent_slug and is_version else {}
@@ -268,7 +279,10 @@ def _agent_now(run: Any) -> dict[str, str]:
 def _billing(run_id: UUID) -> Billing:
     """Return the details of the cost. One query, with a row for each model."""
     rows: list[Any] = list(
-        TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
+        TurnUsage.objects.filter(run=run_id)
+        .values("model")
+        .order_by("model")
+        .annotate(
             **_sums("all", Q()),
             known_calls=Count("pk", filter=~Q(outcome=Outcome.PROGRAM)),
             unpriced=Count("pk", filter=Q(cost_usd=None)),
@@ -278,7 +292,7 @@ def _billing(run_id: UUID) -> Billing:
             cache_saved=Sum("cache_saved_usd"),
             model_ms=Sum("duration_ms"),
         )
-    )  # fmt: skip
+    )
     abandoned, repeated = (
         DiscardedCalls(
             calls=sum(row[f"{name}_calls"] for row in rows),
@@ -292,11 +306,14 @@ def _billing(run_id: UUID) -> Billing:
         for row in rows
     ]
     return Billing(
-        abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
-        sum(share.calls for share in shares),
-        sum(row["model_ms"] or 0 for row in rows),
-        shares if len(shares) > 1 else [],
-    )  # fmt: skip
+        abandoned,
+        repeated,
+        incomplete=sum(row["incomplete"] for row in rows),
+        cache_saved=_total(row["cache_saved"] for row in rows),
+        calls=sum(share.calls for share in shares),
+        model_ms=sum(row["model_ms"] or 0 for row in rows),
+        models=shares if len(shares) > 1 else [],
+    )
 
 
 def _total(amounts: Iterable[Decimal | None]) -> Decimal | None:
@@ -306,6 +323,7 @@ def _total(amounts: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def _sums(name: str, which: Q) -> dict[str, Any]:
+    """Return aggregates of calls, tokens and cost of the model calls `which`, as `{name}_calls` and so on."""
     return {
         f"{name}_calls": Count("pk", filter=which),
         f"{name}_tokens": Sum(F("input_tokens") + F("output_tokens"), filter=which),
@@ -317,7 +335,7 @@ def facts_of(data: RunData) -> RunFacts:
     """Return the key facts of a run. No queries."""
     run = data.run
     times = times_of(run, database_clock.now())
-    queued_again = run.state is RunStatus.QUEUED and run.started_at is not None
+    is_queued_again = run.state is RunStatus.QUEUED and run.started_at is not None
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     return RunFacts(
         run=run,
@@ -330,7 +348,7 @@ def facts_of(data: RunData) -> RunFacts:
         reason=_reason(run),
         error_count=error_count(data),
         has_errors=has_errors(data),
-        requeued_at=run.queued_at if queued_again else None,
+        requeued_at=run.queued_at if is_queued_again else None,
         step_limit=run.step_limit(cap),
         cap=cap,
         calls=list(data.calls_by_status.items()),
@@ -338,14 +356,14 @@ def facts_of(data: RunData) -> RunFacts:
         cost=total_cost(run.cost_usd, run.unpriced_calls),
         billing=data.billing,
         model=data.agent["model"],
-        worker=clean(run.lease_owner or ""),
+        worker=clean(process_name(run.lease_owner or "")),
         last_event_at=run.log.last_event_at,
         recoveries=data.recoveries,
     )
 
 
 def _reason(run: AgentRun) -> str:
-    """Return why the run has its status: the reason of the status, or the kind of error that ended it."""
+    """Return why the run has its status: the reason of the status, or the type of the error that ended the run."""
     code = run.status_reason or (run.error_type if run.state is RunStatus.FAILED else "")
     return clean(reason_label(code))
 

@@ -13,18 +13,11 @@ from uuid_utils.compat import uuid7
 from agentops.accounts.access import Action, Principal, actions_of
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, AgentRunMessage, RunCommand
-from runs.pages.run.action_commands import (
-    ActionCommand,
-    action_commands,
-    approval_command,
-    outcome_command,
-    stream_command,
-)
+from runs.pages.commands import ActionCommand, action_commands, approval_command, outcome_command, stream_command
 from runs.pages.run.banner import Banner
 from runs.pages.run.banners import banners_of, pending_commands
-from runs.pages.run.cascade import Cascade, cascade_of
 from runs.pages.run.facts import RunData, has_errors
-from runs.pages.run.lineage import Lineage, lineage_of
+from runs.pages.run.lineage import Cascade, Lineage, cascade_of, lineage_of
 from runs.statuses import LIVE, RunStatus
 from timeline.display import clean, clip
 
@@ -34,6 +27,7 @@ POLL_SECONDS = 15
 PARENT_POLL_SECONDS = 5
 #: Maximum bytes of a summary: agents write at most 500 characters, external runners may send more.
 SUMMARY_BYTES = 2048
+#: Reasons why an action is unavailable.
 NOT_ALLOWED = "Requires the role operator or admin."
 EXTERNAL = "This run is executed by an external runner and cannot be controlled here."
 
@@ -46,7 +40,7 @@ class ActionRefusals:
     pause: str
     stop: str
     send: str
-    #: Resolve the outcome of a tool call.
+    #: Of decisions about tool calls: approve, deny, and resolve an unknown outcome.
     resolve: str = ""
 
 
@@ -54,9 +48,13 @@ class ActionRefusals:
 class ResumeOffer:
     """The effect of a resume, for display before the click."""
 
+    #: The first step of the new run.
     step: int
+    #: The steps that the new run adds.
     budget: int
+    #: The last step that the new run may take.
     limit: int
+    #: The last step of any lineage of the site.
     cap: int
     #: Whether there is a conversation to continue.
     has_session: bool
@@ -91,11 +89,12 @@ class Head:
     actions: frozenset[Action]
     #: Seconds between reloads; None for a run that has ended.
     poll_seconds: int | None
+    #: Labels and shell commands that read the run.
     commands: list[tuple[str, str]]
     #: The equivalent commands of each button, by action.
     action_commands: Mapping[str, ActionCommand]
     #: Labels and reasons of unavailable actions.
-    refused: list[tuple[str, str]]
+    unavailable: list[tuple[str, str]]
 
 
 def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
@@ -126,7 +125,7 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         poll_seconds=_poll_seconds(data),
         commands=_commands(request, run),
         action_commands=action_commands(request, run),
-        refused=_refused(run, refusals, fork_refusal),
+        unavailable=_unavailable_actions(run, refusals, fork_refusal),
     )
 
 
@@ -136,7 +135,8 @@ def _poll_seconds(data: RunData) -> int | None:
     return PARENT_POLL_SECONDS if data.child_count else POLL_SECONDS
 
 
-def _refused(run: AgentRun, refusals: ActionRefusals, fork_refusal: str) -> list[tuple[str, str]]:
+def _unavailable_actions(run: AgentRun, refusals: ActionRefusals, fork_refusal: str) -> list[tuple[str, str]]:
+    """Return the labels of unavailable actions, each with the reason."""
     reasons = [
         ("Resume", refusals.resume),
         ("Pause", refusals.pause),
@@ -148,23 +148,26 @@ def _refused(run: AgentRun, refusals: ActionRefusals, fork_refusal: str) -> list
 
 
 def _for_user(request: HttpRequest, run: AgentRun, banner: Banner, refusals: ActionRefusals) -> Banner:
-    """Return the banner with the forms of its approval, if the user may decide, and the equivalent commands."""
+    """Return a banner, which is the same for all users, with the permission of this user and equivalent commands."""
     calls = [replace(call, command=outcome_command(request, run, call.id)) for call in banner.calls]
     approval = banner.approval
     if approval is None:
         return replace(banner, calls=calls)
     command = approval_command(request, run, approval.call_id)
-    shown_approval = replace(approval, may_decide=not refusals.resolve)
-    return replace(banner, calls=calls, approval=shown_approval, approval_command=command)
+    approval = replace(approval, may_decide=not refusals.resolve)
+    return replace(banner, calls=calls, approval=approval, approval_command=command)
 
 
 def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
-    """Return the unavailable actions. `allowed`: whether the user may operate the run."""
+    """Return why each action is unavailable.
+
+    `pending` are the commands in the run's inbox. `allowed`: whether the user may operate the run.
+    """
     ended = f"The run has ended: it is {run.status}." if run.state.terminal else ""
     if not allowed:
-        return ActionRefusals(*(NOT_ALLOWED for _ in range(5)))
+        return ActionRefusals(NOT_ALLOWED, NOT_ALLOWED, NOT_ALLOWED, NOT_ALLOWED, NOT_ALLOWED)
     if session_subagents.is_subagent(run):
-        # An external run ends with its session. Only its calls are decided here.
+        # The run of a sub-agent ends with its session. Only its calls are decided here.
         return ActionRefusals(EXTERNAL, EXTERNAL, EXTERNAL, EXTERNAL)
     if run.is_recorded:
         return ActionRefusals(EXTERNAL, EXTERNAL, ended, EXTERNAL, EXTERNAL)
@@ -178,6 +181,7 @@ def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) 
 
 
 def _why_not_resume(run: AgentRun) -> str:
+    """Return why a run cannot be resumed; empty if it can."""
     if run.state is RunStatus.RESUMED:
         return "This run was already resumed."
     if run.state is not RunStatus.PAUSED:
@@ -193,6 +197,7 @@ def _why_not_pause(run: AgentRun, requested: set[str]) -> str:
 
 
 def _why_not_fork(run: AgentRun, *, allowed: bool) -> str:
+    """Return why a run cannot be forked; empty if it can."""
     if not allowed:
         return NOT_ALLOWED
     if run.is_recorded:
@@ -209,7 +214,7 @@ def _resume_offer(run: AgentRun) -> ResumeOffer:
 
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
-    """Return labels and shell commands that read the run. Commands that act on it are next to the buttons."""
+    """Return labels and shell commands that read the run. The buttons have the commands that change it."""
     commands = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
     if run.step_count:
         commands.append(("Record as a fixture", f"agentops record_fixtures --run {run.pk} --output fixtures"))

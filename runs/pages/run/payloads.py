@@ -24,29 +24,30 @@ from django_htmx.middleware import HtmxDetails
 from agentops.accounts.access import Action, Principal, may
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
-from runs.access import run_for
-from runs.actions.reveal import PARAMETER, SHOW, reveal
+from runs.access import PARAMETER, SHOW, reveal, run_for
 from runs.conversation.long_outputs import text_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.content.call_arguments import language_read, show_arguments
-from runs.pages.content.images import media_name, media_of_content
+from runs.pages.content.images import content_text, media_of_content
 from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_plain, show_tree
 from runs.pages.content.terminal_text import colours_of
 from runs.pages.run.any_run import page_context
+from runs.pages.run.conversation_page import role_label
 from runs.pages.timeline.card_contents import resolution_text
 from runs.pages.timeline.cards import PROSE_ROLES
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
 from runs.queries.long_texts import JsonText, long_output, masked
 from timeline import log
 from timeline.display import LOOKAHEAD, Clip, clean, clip, format_json, format_ms, make_pieces_legible
-from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.reasons import reason_label
+from timeline.reasons import finish_text, reason_label
+from timeline.shown_events import payload_of
 
 #: Maximum bytes of a text on a page; a download is complete.
 WHOLE_BYTES = 256 * 1024
+#: Kind of a part of a message → title.
 TITLES = {
     "system-prompt": "System message",
     "user-prompt": "User message",
@@ -62,7 +63,7 @@ _WITH_JSON_TEXTS = (EventType.MESSAGE_ADDED, EventType.TOOL_END)
 
 
 class Form(StrEnum):
-    """The kind of a text, which determines its display."""
+    """How a text is displayed."""
 
     PROSE = "prose"
     MARKDOWN = "markdown"
@@ -71,19 +72,22 @@ class Form(StrEnum):
     JSON = "json"
 
 
+#: Kind of a part of a message → form of its text; other kinds are output.
 _FORMS = {"text": Form.MARKDOWN, "user-prompt": Form.MARKDOWN, "system-prompt": Form.PROSE}
-#: The kinds of texts that the download of a message contains.
-_SPOKEN = (Form.PROSE, Form.MARKDOWN)
+#: The forms of the texts that the download of a message contains.
+_DOWNLOADED = (Form.PROSE, Form.MARKDOWN)
 
 
 @dataclass(frozen=True)
 class PayloadText:
-    """A text of a payload. `name` identifies it in download URLs; `folded` texts start collapsed."""
+    """A text of a payload."""
 
+    #: Identifies the text in the URL of its download.
     name: str
     title: str
     text: str
     form: Form = Form.OUTPUT
+    #: Whether the text is collapsed at first.
     folded: bool = False
     #: The arguments of a tool call, needed to display its arguments and its output.
     arguments: Any = None
@@ -99,40 +103,41 @@ class PayloadText:
 
     @property
     def plain(self) -> list[ShownText]:
-        """Return the text without a form."""
-        shown = self.clip
-        return [ShownText(text=shown.text, whole=shown.whole)] if shown else []
+        """Return the text without formatting; an empty list if it is empty."""
+        clipped = self.clip
+        return [ShownText(text=clipped.text, whole=clipped.whole)] if clipped else []
 
     @property
     def shown(self) -> list[ShownText]:
-        """Return the formatted text. The arguments of a call may be several texts."""
+        """Return the formatted text; an empty list if it is empty. The arguments of a call may be several texts."""
         if self.form is Form.ARGUMENTS:
             return show_arguments(self.arguments, WHOLE_BYTES, as_tree=True)
-        shown = self.clip
-        if not shown:
+        clipped = self.clip
+        if not clipped:
             return []
         if self.form is Form.MARKDOWN:
-            return [show_markdown(shown)]
+            return [show_markdown(clipped)]
         if self.form is Form.PROSE:
-            return [show_plain(shown)]
-        tree = show_tree(shown)
-        return [tree or show_output(shown, self._colours(shown), language_read(self.arguments))]
-
-    def _colours(self, shown: Clip) -> Any:
-        return colours_of(self.text[: len(shown.text) + LOOKAHEAD], shown.text)
+            return [show_plain(clipped)]
+        colours = colours_of(self.text[: len(clipped.text) + LOOKAHEAD], clipped.text)
+        return [show_tree(clipped) or show_output(clipped, colours, language_read(self.arguments))]
 
 
 @dataclass(frozen=True)
 class PayloadPage:
-    """The content of a payload page: texts, facts as pairs of name and value, and links."""
+    """The content of a payload page."""
 
     title: str
     parts: list[PayloadText]
+    #: Pairs of name and value. Empty values are not displayed.
     facts: list[tuple[str, Any]]
+    #: Pairs of label and URL.
     links: list[tuple[str, str]]
+    #: The status of a tool call.
     status: str = ""
     #: Returns the parts with their secrets; None if the payload cannot have any. Check the permission before calling.
-    whole: Callable[[], list[PayloadText]] | None = None
+    with_secrets: Callable[[], list[PayloadText]] | None = None
+    #: The message or tool call, for the audit entry when its secrets are displayed; None for an event.
     row: Model | None = None
     #: URLs of the pictures that the page shows.
     pictures: list[str] = field(default_factory=list)
@@ -140,14 +145,15 @@ class PayloadPage:
 
 @require_safe
 def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpResponseBase:
-    """Show a message of a run. Raise RunNotFound if it does not exist."""
+    """Show a message of a run. Raises RunNotFound."""
     principal = principal_of(request)
     run = run_for(principal, run_id)
     row = AgentRunMessage.objects.filter(run=run, pk=message_id).first()
     if row is None:
         raise RunNotFound("message not found")
-    facts = [("Role", row.get_role_display()), ("Position", row.position), ("Step", row.step_number)]
-    facts += [("Model", clean(row.model)), ("Rolled back", row.rolled_back_at), ("Created", row.created_at)]
+    facts = [("Role", role_label(row)), ("Position", row.position), ("Step", row.step_number)]
+    facts += [("Model", clean(row.model)), ("Finish reason", finish_text(row.finish_reason))]
+    facts += [("Rolled back", row.rolled_back_at), ("Created", row.created_at)]
     facts += [(name.replace("_", " "), count) for name, count in sorted(row.usage.items()) if isinstance(count, int)]
     links = [
         (clean(name), reverse("runs:call", args=[run.pk, call]))
@@ -162,43 +168,39 @@ def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpRespons
         ]
 
     payload = PayloadPage(f"Message {row.position}", parts(), facts, links, pictures=_pictures(run, row))
-    return _respond(request, principal, run, replace(payload, row=row, whole=partial(parts, secrets=True)))
+    return _respond(request, principal, run, replace(payload, row=row, with_secrets=partial(parts, secrets=True)))
 
 
 @require_safe
 def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponseBase:
-    """Show a tool call of a run. Raise RunNotFound if it does not exist."""
+    """Show a tool call of a run. Raises RunNotFound."""
     principal = principal_of(request)
     run = run_for(principal, run_id)
     is_download = request.GET.get("download") == "output"
     if is_download and (pieces := long_output(run.pk, call_id)) is not None:
         # Convert to readable text first: escape sequences inside a secret would hide it.
-        return _as_file(StreamingHttpResponse(map(str.encode, masked(make_pieces_legible(pieces)))), "output")
-    row = _call_of(run, call_id, whole=is_download)
+        return _text_file(StreamingHttpResponse(map(str.encode, masked(make_pieces_legible(pieces)))), "output")
+    row = _call_of(run, call_id, cuts_output=not is_download)
     if row is None:
         raise RunNotFound("tool call not found")
     facts = [("Call ID", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
     facts += [("Outcome", resolution_text(row.status, row.resolved_by or "")), ("Resolved", row.resolved_at)]
     facts += [("Starts", row.starts), ("Attempts", row.attempts)]
     facts += [("Duration", format_ms(row.duration_ms) if row.duration_ms is not None else None)]
-    facts += [
-        ("Output SHA-256", row.output_sha256),
-        ("Planned", row.created_at),
-        ("Started", row.started_at),
-        ("Finished", row.finished_at),
-    ]
+    facts += [("Output SHA-256", row.output_sha256), ("Planned", row.created_at)]
+    facts += [("Started", row.started_at), ("Finished", row.finished_at)]
     links = [("Requesting message", reverse("runs:message", args=[run.pk, row.message_id]))]
     if row.child_run_id:
         links.append(("Child run", reverse("runs:detail", args=[row.child_run_id])))
     payload = PayloadPage(clean(row.tool_name), _call_parts(row), facts, links, row.status, row=row)
     if row.result_message is not None:
         payload = replace(payload, pictures=_pictures(run, row.result_message))
-    return _respond(request, principal, run, replace(payload, whole=partial(_call_parts, row, secrets=True)))
+    return _respond(request, principal, run, replace(payload, with_secrets=partial(_call_parts, row, secrets=True)))
 
 
 @require_safe
 def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
-    """Show an event of a run. Raise RunNotFound if it does not exist."""
+    """Show an event of a run. Raises RunNotFound."""
     principal = principal_of(request)
     run = run_for(principal, run_id, among=AgentRun.objects.select_related("project", "log"))
     # Check the range first: the number may be too large for the database.
@@ -213,10 +215,11 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
 
 
 def _event_parts(event: Event) -> list[PayloadText]:
-    """Return the text of an external runner's event, which has no row, and the event itself."""
+    """Return the event as JSON, after its main text if it has one."""
     payload = payload_of(event)
     types = object if event.type in _WITH_JSON_TEXTS else str
-    value = next((payload[name] for name in _EVENT_TEXTS if payload.get(name) and isinstance(payload[name], types)), "")
+    values = (payload[name] for name in _EVENT_TEXTS if payload.get(name))
+    value = next((value for value in values if isinstance(value, types)), "")
     text = value if isinstance(value, str) else format_json(value)
     is_markdown = event.type in (EventType.LLM_TEXT, EventType.LLM_TURN_END) or payload.get("role") in PROSE_ROLES
     form = Form.MARKDOWN if is_markdown else Form.OUTPUT if event.type.startswith("tool.") else Form.PROSE
@@ -225,6 +228,7 @@ def _event_parts(event: Event) -> list[PayloadText]:
 
 
 def _pictures(run: AgentRun, row: AgentRunMessage) -> list[str]:
+    """Return the URLs of the pictures of a message."""
     return [
         reverse("runs:media", args=[run.pk, row.pk, part.number])
         for part in media_of_content(row.content)
@@ -233,13 +237,17 @@ def _pictures(run: AgentRun, row: AgentRunMessage) -> list[str]:
 
 
 def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload: PayloadPage) -> HttpResponseBase:
+    """Return the payload as a page; as a fragment for htmx; or with `download`, one of its texts as a file."""
     if "download" in request.GET:
-        return _file(payload, request.GET["download"])
+        return _download(payload, request.GET["download"])
     as_text = request.GET.get("as") == "text"
     context: dict[str, Any] = {"payload": payload, "address": request.path, "as_text": as_text}
-    shows_secrets = request.GET.get(PARAMETER) == SHOW and payload.row is not None and payload.whole is not None
-    if shows_secrets:
-        payload = _with_secrets(principal, run, payload)
+    shows_secrets = False
+    if request.GET.get(PARAMETER) == SHOW and payload.row is not None and payload.with_secrets is not None:
+        shows_secrets = True
+        # Writes an audit entry. Raises Forbidden without permission.
+        reveal(principal, run.project_id, payload.row)
+        payload = replace(payload, parts=payload.with_secrets())
         # Without formatting, so that the page shows only the texts themselves with secrets.
         context |= {"payload": payload, "as_text": True}
     context["payload_facts"] = [(name, value) for name, value in payload.facts if value not in (None, "", 0)]
@@ -260,40 +268,33 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
 
 def _has_visible_secrets(principal: Principal, run: AgentRun, payload: PayloadPage) -> bool:
     """Return whether `principal` may reveal secrets and the displayed texts have any."""
-    if payload.whole is None or not may(principal, Action.REVEAL, run.project_id):
+    if payload.with_secrets is None or not may(principal, Action.REVEAL, run.project_id):
         return False
-    return [part.clip for part in payload.parts] != [part.clip for part in payload.whole()]
+    return [part.clip for part in payload.parts] != [part.clip for part in payload.with_secrets()]
 
 
-def _with_secrets(principal: Principal, run: AgentRun, payload: PayloadPage) -> PayloadPage:
-    """Record an audit entry and return the payload with its secrets. Raise Forbidden without permission."""
-    if payload.row is None or payload.whole is None:
-        return payload
-    reveal(principal, run.project_id, payload.row)
-    return replace(payload, parts=payload.whole())
-
-
-def _file(payload: PayloadPage, name: str) -> HttpResponseBase:
-    """Return a part as a text file, redacted."""
+def _download(payload: PayloadPage, name: str) -> HttpResponseBase:
+    """Return the part `name` as a text file, redacted; for "text", the texts of a message without its thinking."""
     parts = [part for part in payload.parts if part.name == name]
     if name == "text" and not parts:
-        parts = [part for part in payload.parts if part.form in _SPOKEN and part.title != TITLES["thinking"]]
+        parts = [part for part in payload.parts if part.form in _DOWNLOADED and part.title != TITLES["thinking"]]
     if not parts:
         raise RunNotFound("part of the payload not found")
     text = "\n\n".join(clean(part.text) for part in parts)
-    return _as_file(HttpResponse(text), "text" if name == "text" else parts[0].name)
+    return _text_file(HttpResponse(text), name)
 
 
-def _as_file(response: HttpResponseBase, name: str) -> HttpResponseBase:
+def _text_file(response: HttpResponseBase, name: str) -> HttpResponseBase:
+    """Set the headers of a text file. Return `response`."""
     response.headers["Content-Type"] = "text/plain; charset=utf-8"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.txt"'
     return response
 
 
-def _call_of(run: AgentRun, call_id: UUID, *, whole: bool) -> AgentRunToolCall | None:
-    """Return a call. Unless `whole`, a long output is truncated to the part that a page shows."""
+def _call_of(run: AgentRun, call_id: UUID, *, cuts_output: bool) -> AgentRunToolCall | None:
+    """Return a call. With `cuts_output`, a long output is truncated to the part that a page shows."""
     rows = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id)
-    if whole:
+    if not cuts_output:
         return rows.first()
     short = Case(When(output_bytes=None, then=F("output")), output_field=JSONField())
     head = Case(When(output_bytes__isnull=False, then=Substr(JsonText("output"), 1, WHOLE_BYTES + LOOKAHEAD)))
@@ -304,27 +305,28 @@ def _call_of(run: AgentRun, call_id: UUID, *, whole: bool) -> AgentRunToolCall |
 
 
 def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[PayloadText]:
+    """Return the arguments and the output of a tool call, and the errors of its attempts."""
     arguments = format_json(row.input, secrets=secrets)
     parts = [PayloadText("arguments", "Arguments", arguments, Form.ARGUMENTS, arguments=row.input)]
     if row.output is not None:
-        text = _text_of(row.output, secrets=secrets)
+        text = content_text(row.output, secrets=secrets)
         parts.append(PayloadText("output", "Output", text, arguments=row.input, size=row.output_bytes or 0))
     sent_output = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
     if _differs(row, sent_output):
-        parts.append(
-            PayloadText("sent", "Output sent to the model", _text_of(sent_output, secrets=secrets), folded=True)
-        )
+        text = content_text(sent_output, secrets=secrets)
+        parts.append(PayloadText("sent", "Output sent to the model", text, folded=True))
     return [replace(part, secrets=secrets) for part in (*parts, *_failures(row))]
 
 
 def _differs(row: AgentRunToolCall, sent_output: Any) -> bool:
-    """Return whether the model got a different output than the stored one, which may have been read in part only."""
+    """Return whether the model got another output than the stored one. `row.output` may be truncated."""
     if row.output_bytes is None:
         return bool(sent_output != row.output)
     return sent_output is not row.output and len(text_of(sent_output).encode(errors="replace")) < row.output_bytes
 
 
 def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadText]:
+    """Yield the texts of a message in their order."""
     for number, part in enumerate(row.content.get("parts", ())):
         kind, content = part.get("part_kind"), part.get("content")
         name = f"part-{number}"
@@ -335,22 +337,9 @@ def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadTe
         elif kind == "thinking":
             yield PayloadText(name, TITLES[kind], content or HIDDEN_THINKING, Form.PROSE, secrets=secrets)
         else:
-            text = _text_of(content if content is not None else part, secrets=secrets)
+            text = content_text(content if content is not None else part, secrets=secrets)
             form = _FORMS.get(str(kind), Form.OUTPUT)
             yield PayloadText(name, TITLES.get(str(kind), clean(str(kind))), text, form, secrets=secrets)
-
-
-def _text_of(content: Any, *, secrets: bool) -> str:
-    """Return the message as text; media parts become placeholders."""
-    if isinstance(content, str):
-        return content
-    items = content if isinstance(content, list) else [content]
-    return "\n".join(item if isinstance(item, str) else _other(item, secrets=secrets) for item in items)
-
-
-def _other(item: Any, *, secrets: bool) -> str:
-    media = isinstance(item, dict) and (item.keys() & {"media_type", "kind"})
-    return f"[{media_name(item)}]" if media else format_json(item, secrets=secrets)
 
 
 def _failures(call: AgentRunToolCall) -> Iterator[PayloadText]:

@@ -11,8 +11,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from agentops.accounts import incarnations
 from agentops.accounts.access import Principal, projects_for
+from agentops.accounts.models import audit_models
 from agentops.accounts.names import UUID_PATTERN
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
@@ -20,21 +20,22 @@ from agentops.base.refusals import InvalidQuery
 from runs.access import flow_run_for, run_for
 from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun
-from runs.pages.run import facts, run_tabs
-from runs.pages.run.any_run import MAX_CHOICES, address_of
+from runs.pages.page_parts import MAX_CHOICES
+from runs.pages.run import any_run, facts
+from runs.pages.run.any_run import address_of
 from runs.pages.run.head import head_of
-from runs.pages.run.timeline_page import show_of, timeline_context
-from runs.pages.timeline.fragments import seq_of
+from runs.pages.run.timeline_page import seq_of, show_of, timeline_context
 from runs.pages.timeline.minimap import minimap_at_once, minimap_of
-from runs.queries.run_tabs import event_list, failures_list
+from runs.queries import tab_lists
 from timeline.events import Show
 
+#: Filters of the timeline, with their labels.
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
 #: Values of `event` that select an error: the first one, or the next one after event `after`, wrapping to the first.
 FIRST_ERROR, NEXT_ERROR = "first-error", "next-error"
 ERRORS = (FIRST_ERROR, NEXT_ERROR)
-#: Labels of the row counts of a deleted run.
+#: Labels of the numbers of deleted rows, and their tables.
 DELETED_ROWS = [
     ("Events", "agent_run_events"),
     ("Messages", "agent_run_messages"),
@@ -46,13 +47,13 @@ DELETED_ROWS = [
 def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Show a run, with the part of its timeline selected by `event`, `step`, `before`, `after` and `show`.
 
-    `event=first-error` redirects to the first event with an error, `next-error` to the first one after event `after`.
-    Status 410 with a summary for a run that was deleted by retention.
+    `event=first-error` redirects to the first event with an error, `event=next-error` to the first one after event
+    `after`. `call` redirects to a tool call. Status 410 with a summary for a run that retention has deleted.
     """
     principal = principal_of(request)
-    incarnation = incarnations.current()
+    incarnation = audit_models.current_incarnation()
     try:
-        data = run_tabs.load(principal, run_id)
+        data = any_run.load(principal, run_id)
     except RunExpired as expired:
         return _render_expired(request, principal, expired)
     except RunNotFound as missing:
@@ -61,17 +62,17 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     page = address_of(run)
     if request.GET.get("event") in ERRORS:
         after = seq_of(request, "after") if request.GET["event"] == NEXT_ERROR else None
-        seq = failures_list.next_failure(run.pk, after or 0)
+        seq = tab_lists.next_failure(run.pk, after or 0)
         # Without an error, show the end of the timeline.
         return HttpResponseRedirect(page if seq is None else f"{page}?event={seq}#target")
     if "call" in request.GET:
         return _to_call(request, run, page)
-    mapped = minimap_at_once(run.pk, run.log.last_seq, run.step_count)
+    strip = minimap_at_once(run.pk, run.log.last_seq, run.step_count)
     context = {
-        **run_tabs.run_context(request, data, "detail"),
+        **any_run.run_context(request, data, "detail"),
         **timeline_context(request, run, incarnation, show),
-        "minimap": mapped,
-        "minimap_url": reverse("runs:minimap", args=[run.pk]) if mapped.is_pending or not run.state.terminal else "",
+        "minimap": strip,
+        "minimap_url": reverse("runs:minimap", args=[run.pk]) if strip.is_pending or not run.state.terminal else "",
         "shows": SHOWS,
         "back": _back(request, run),
     }
@@ -82,7 +83,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
 def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Return the content of the page header, as a fragment."""
     principal = principal_of(request)
-    data = run_tabs.load(principal, run_id)
+    data = any_run.load(principal, run_id)
     run_head, run_facts = head_of(request, principal, data), facts.facts_of(data)
     context = {"project": data.run.project, "head": run_head, "facts": run_facts}
     return render(request, "runs/run/_head_changes.html", context)
@@ -123,11 +124,11 @@ def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpi
 
 
 def _to_call(request: HttpRequest, run: AgentRun, page: str) -> HttpResponse:
-    """Redirect to the event of a tool call in the timeline, or to its page if no event reports it."""
+    """Redirect to the event of a tool call in the timeline, or to the page of the call if no event reports it."""
     text = request.GET["call"]
     if not re.match(UUID_PATTERN, text):
         raise InvalidQuery(f"call must be the ID of a tool call, not {text[:64]!r}")
-    seq = event_list.event_of_call(run.pk, UUID(text))
+    seq = tab_lists.event_of_call(run.pk, UUID(text))
     address = reverse("runs:call", args=[run.pk, text]) if seq is None else f"{page}?event={seq}#target"
     return HttpResponseRedirect(address)
 

@@ -1,79 +1,98 @@
-"""The banner of a waiting run: the cause of the wait, and when the run continues.
+"""The banners of runs that wait, are retried, or run in another program: the cause, and when the run continues.
 
-Two or three queries.
+Two or three queries; for an external run, at most one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import timedelta
 
+from django.conf import settings
+
+from agentops.base import database_clock
 from runs.actions import unknown_calls
 from runs.lifecycle import questions
 from runs.lifecycle.questions import OpenQuestion
-from runs.models import AgentRun, AgentRunToolCall, Approval
-from runs.pages.approvals.shown_approval import shown
-from runs.pages.run.banner import AgentQuestion, Banner, OpenCall, href_of, label_of, newest_event, parse_time
+from runs.models import AgentRun, AgentRunToolCall, Approval, ExternalRun
+from runs.pages.run import remote_banners
+from runs.pages.run.banner import (
+    AgentQuestion,
+    Banner,
+    OpenCall,
+    executor,
+    href_of,
+    newest_event,
+    parse_time,
+    reason_text,
+    shown_approval,
+)
 from runs.pages.run.facts import RunData
-from runs.pages.run.lineage import Lineage
 from runs.pages.timeline.card_contents import one_line, whole_number
 from runs.pages.timeline.cards import LINE
-from runs.statuses import POLICY_WAITS, Effect, WaitReason
+from runs.statuses import POLICY_WAITS, Effect, RunStatus, WaitReason
 from timeline.display import clean, clip
-from timeline.event_rows import payload_of, until_of
 from timeline.events import EventType
 from timeline.models import Event
+from timeline.shown_events import payload_of, until_of
 
 #: Maximum calls in a banner; more appear when these are resolved.
 MAX_CALLS = 20
+#: Maximum suggested answers of a question.
 MAX_CHOICES = 20
 #: Maximum bytes of a question or an error; the timeline has more.
 TEXT_BYTES = 2048
 
+#: Head and text of the banner of a run that is retried alone.
 RETRIED_ALONE = (
     "Being retried alone after a worker died",
     "The worker died during this step, so the step runs again without other runs. The run continues automatically.",
 )
-_OTHERS: dict[str, tuple[str, str]] = {
+#: Reason of a wait → head and text of the banner, unless `_COMPLETE` sets them.
+_HEADS_AND_TEXTS: dict[str, tuple[str, str]] = {
     WaitReason.CHILDREN: ("Waiting for child runs", "The run continues automatically when they have ended."),
     WaitReason.ON_ERROR: ("Error: a policy resumes the run", ""),
     WaitReason.ON_DEAD: ("Worker lost: a policy resumes the run", ""),
+    WaitReason.ON_CUT: ("Answer cut off: a policy resumes the run", ""),
+    WaitReason.ON_REFUSED: ("Answer refused: a policy resumes the run", ""),
     WaitReason.RETRY_ALONE: RETRIED_ALONE,
+    WaitReason.TIMER: ("Sleeping", "The run continues automatically and occupies no process."),
+    WaitReason.SIGNAL: ("Waiting for a signal", ""),
 }
 
 
-def waiting_banners(data: RunData, lineage: Lineage) -> list[Banner]:
-    """Return the banner of a waiting run."""
+def waiting_banners(data: RunData) -> list[Banner]:
+    """Return the banner of a waiting run, as the only item of a list."""
     run = data.run
     event = newest_event(run.pk, EventType.RUN_WAITING)
-    head, text = _OTHERS.get(run.status_reason, ("Waiting", ""))
-    level = "info" if run.not_before is not None else "warn"
-    banner = Banner(
-        level=level, icon="waiting", head=head, text=text, since=event.ts if event else None, until=run.not_before
-    )
+    head, text = _HEADS_AND_TEXTS.get(run.status_reason, ("Waiting", ""))
+    level, since = "info" if run.not_before is not None else "warn", event.ts if event else None
+    banner = Banner(level=level, icon="waiting", head=head, text=text, since=since, until=run.not_before)
     if event is not None and event.ref_id:
-        banner = replace(banner, href=href_of(event), label="Show tool call")
-    more = _MORE.get(run.status_reason)
-    return [banner if more is None else more(run, banner)]
+        banner = replace(banner, href=href_of(event), label="Show step" if run.is_durable else "Show tool call")
+    complete = _COMPLETE.get(run.status_reason)
+    return [banner if complete is None else complete(run, banner)]
 
 
 # --- Waits for a person -----------------------------------------------------------------------------------------------
 
 
 def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
+    """Add the calls with an unknown outcome."""
     text = (
         "The worker stopped, or the call timed out, before a result was saved. Check whether the call took effect, "
         "then choose its outcome: the run continues with it. If you pause and resume the run instead, the model is "
         "told that the outcome is unknown."
     )
-    return replace(
-        banner, head="Unknown outcome of a tool call: choose what happened", text=text, calls=_open_calls(run)
-    )
-
-
-def _open_calls(run: AgentRun) -> list[OpenCall]:
-    return list(map(open_call, unknown_calls.unresolved(run)[:MAX_CALLS]))
+    if run.is_durable:
+        text = (
+            f"The {executor(run)} stopped before it saved a result of this step. Check whether the step took effect, "
+            "then choose its outcome: the run continues with it. If the step runs again, its effect may happen twice."
+        )
+    head = "Unknown outcome of a tool call: choose what happened"
+    calls = [open_call(call) for call in unknown_calls.unresolved(run)[:MAX_CALLS]]
+    return replace(banner, head=head, text=text, calls=calls)
 
 
 def open_call(call: AgentRunToolCall) -> OpenCall:
@@ -83,6 +102,7 @@ def open_call(call: AgentRunToolCall) -> OpenCall:
 
 
 def _input(run: AgentRun, banner: Banner) -> Banner:
+    """Add the question of the agent."""
     pending = questions.open_question(run)
     if pending is None:
         return replace(banner, head="Waiting for an answer", text="Send a message to continue the run.")
@@ -97,22 +117,27 @@ def question_of(pending: OpenQuestion) -> AgentQuestion:
 
 
 def _approval(run: AgentRun, banner: Banner) -> Banner:
-    approval = (
-        Approval.objects.select_related("run", "project", "call").filter(run=run, state=Approval.State.PENDING).first()
-    )
+    """Add the pending approval of a tool call."""
+    approvals = Approval.objects.select_related("run", "call")
+    approval = approvals.filter(run=run, state=Approval.State.PENDING).first()
     if approval is None:
         return replace(banner, head="Waiting for approval")
     return replace(
-        banner, head="A tool call waits for approval", text="The same run continues when it is approved or denied.",
-        until_word="expires", label="Show in timeline", approval=shown(approval, may_decide=False),
-    )  # fmt: skip
+        banner,
+        head="A tool call waits for approval",
+        text="The run continues when the call is approved or denied.",
+        until_word="expires",
+        label="Show in timeline",
+        # Banners are the same for all users: the head of the page then sets `may_decide` for its user.
+        approval=shown_approval(approval, may_decide=False),
+    )
 
 
 # --- Waits for a time -------------------------------------------------------------------------------------------------
 
 
 def _policy(run: AgentRun, banner: Banner) -> Banner:
-    """Add the attempt and the error to the banner of a run that a policy resumes."""
+    """Add the attempt, and the error after which a policy resumes the run."""
     event = newest_event(run.pk, EventType.POLICY_APPLIED)
     payload = payload_of(event) if event is not None else {}
     attempt, attempts = whole_number(payload.get("attempt")), whole_number(payload.get("attempts"))
@@ -123,23 +148,24 @@ def _policy(run: AgentRun, banner: Banner) -> Banner:
 
 
 def _cooldown(run: AgentRun, banner: Banner) -> Banner:
-    """Add the provider's error, the next attempt and the deadline to the banner."""
+    """Add the provider's error, and the time after which the run pauses."""
     banner = replace(banner, head="Cooling down", text="The run continues automatically and occupies no worker.")
     event = newest_event(run.pk, EventType.RETRY_SCHEDULED, EventType.LLM_TURN_END)
     if event is None or event.type != EventType.RETRY_SCHEDULED:
         return banner
     payload = payload_of(event)
     failure, quote = _failure(event)
-    head = _OUTAGES.get(str(payload.get("error_type") or ""), "The model call failed")
+    head = _OUTAGE_HEADS.get(str(payload.get("error_type") or ""), "The model call failed")
     until = parse_time(payload.get("until"))
-    # With the date: an outage may last past midnight.
-    moment = f"{until:%Y-%m-%d %H:%M:%S %Z}" if until is not None else ""
-    deadline = f" If the provider is not available by {moment}, the run pauses." if moment else ""
-    text = f"{failure} {banner.text}{deadline}"
+    text = f"{failure} {banner.text}"
+    if until is not None:
+        # With the date: an outage may last past midnight.
+        text += f" If the provider is not available by {until:%Y-%m-%d %H:%M:%S %Z}, the run pauses."
     return replace(banner, head=head, text=text, level="warn", icon="retry", quote=quote, until_word="next attempt at")
 
 
-_OUTAGES: dict[str, str] = {
+#: Type of an error of the provider → head of the banner.
+_OUTAGE_HEADS: dict[str, str] = {
     "no_internet": "The model provider is not reachable",
     "timeout": "The model provider does not respond in time",
     "rate_limited": "The model provider limits the rate of requests",
@@ -147,17 +173,19 @@ _OUTAGES: dict[str, str] = {
     "incomplete_answer": "The model provider sends incomplete responses",
     "server_error": "The model provider has an internal error",
 }
-_MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
+#: Reason of a wait → function that completes the banner.
+_COMPLETE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
     WaitReason.UNKNOWN_TOOL: _unknown_tool,
     WaitReason.APPROVAL: _approval,
     WaitReason.INPUT: _input,
     WaitReason.COOLDOWN: _cooldown,
+    WaitReason.SIGNAL: remote_banners.awaited_signal,
     **dict.fromkeys(POLICY_WAITS, _policy),
 }
 
 
 def retry_banners(data: RunData) -> list[Banner]:
-    """Return a banner while a failed model call is retried: the running attempt, or when the next one starts."""
+    """Return a banner while a failed model call is retried: about the running attempt, or the scheduled one."""
     run = data.run
     types = (EventType.RETRY_SCHEDULED, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
     event = newest_event(run.pk, *types) if data.has_failures else None
@@ -170,24 +198,71 @@ def retry_banners(data: RunData) -> list[Banner]:
     if scheduled is None or payload_of(scheduled).get("what") != "llm":
         return []
     failure, quote = _failure(scheduled)
-    number = (whole_number(payload_of(scheduled).get("attempt")) or 0) + 1
-    of = whole_number(payload_of(scheduled).get("max_attempts"))
-    head = f"Attempt {number}{f' of {of}' if of else ''} {'is running' if is_running else 'is scheduled'}"
-    until: datetime | None = None if is_running else until_of(scheduled)
-    return [
-        Banner(
-            level="warn", icon="retry", head=head, text=failure, quote=quote, until=until, until_word="at",
-            since=event.ts if is_running else None,
-        )
-    ]  # fmt: skip
+    head = f"{_attempt_text(scheduled, 1)} {'is running' if is_running else 'is scheduled'}"
+    banner = Banner(level="warn", icon="retry", head=head, text=failure, quote=quote, until_word="at")
+    return [replace(banner, since=event.ts) if is_running else replace(banner, until=until_of(scheduled))]
 
 
 def _failure(scheduled: Event) -> tuple[str, str]:
     """Return a sentence about the failed attempt, and its error message."""
     payload = payload_of(scheduled)
-    number, of = whole_number(payload.get("attempt")), whole_number(payload.get("max_attempts"))
-    attempt_text = f"Attempt {number}{f' of {of}' if of else ''}" if number else "The last attempt"
-    kind = label_of(str(payload.get("error_type") or ""))
-    return f"{attempt_text} of the model call failed{f': {kind}' if kind else ''}.", clean(
-        str(payload.get("error") or "")
-    )
+    attempt_text = _attempt_text(scheduled, 0) if whole_number(payload.get("attempt")) else "The last attempt"
+    kind = reason_text(str(payload.get("error_type") or ""))
+    text = f"{attempt_text} of the model call failed{f': {kind}' if kind else ''}."
+    return text, clean(str(payload.get("error") or ""))
+
+
+def _attempt_text(scheduled: Event, later: int) -> str:
+    """Return "Attempt 2 of 3" for the attempt that failed, or with `later=1` for the next one."""
+    payload = payload_of(scheduled)
+    most = whole_number(payload.get("max_attempts"))
+    return f"Attempt {whole_number(payload.get('attempt')) + later}{f' of {most}' if most else ''}"
+
+
+_REPORTED = "Its runner reports this. It continues when the runner sends further events."
+#: Reason of a wait of an external run → what it waits for, and where to act.
+_EXTERNAL_WAITS: dict[str, tuple[str, str]] = {
+    WaitReason.INPUT: ("Waits for its user", "The session continues where it runs, not here."),
+    WaitReason.APPROVAL: ("Waits for a permission", "The permission is given where the agent runs, not here."),
+    WaitReason.UNKNOWN_TOOL: (
+        "Ends with a tool call without a result",
+        "The outcome of the call is not known here. It is added when the runner reports it.",
+    ),
+}
+
+
+def external_banners(run: AgentRun) -> list[Banner]:
+    """Return the banners of an external run. Empty if it has ended, or if it runs and sends events."""
+    since = run.log.last_event_at
+    if run.state is RunStatus.RUNNING:
+        # A worker detects silence (runs.external.recorded_ends). Without a worker, detect it here.
+        external = ExternalRun.objects.filter(run=run).first()
+        since = (external and external.silent_since) or since
+        if since is None or database_clock.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
+            return []
+        text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
+        text += _abandon_text()
+        return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]
+    if run.state is RunStatus.WAITING:
+        head, text = external_wait(run)
+        return [Banner(level="info", icon="clock", head=head, text=text, since=since)]
+    if run.state is RunStatus.PAUSED:
+        return [Banner(level="info", icon="paused", head="Paused", text=_REPORTED, since=since)]
+    return []
+
+
+def abandoned_banner(run: AgentRun) -> Banner:
+    """Return the banner of a run that was ended as abandoned."""
+    text = "Nothing has come from its program since then. The next event reopens the run."
+    return Banner(level="info", icon="stopped", head="Abandoned", text=text, at=run.completed_at)
+
+
+def _abandon_text() -> str:
+    """Return a sentence about when a silent run ends automatically; empty if it never does."""
+    days = settings.AGENTOPS_ABANDON_DAYS
+    return f" After {days} day{'' if days == 1 else 's'} without an event, the run ends as abandoned." if days else ""
+
+
+def external_wait(run: AgentRun) -> tuple[str, str]:
+    """Return what an external run waits for, in a few words, and where to act."""
+    return _EXTERNAL_WAITS.get(run.status_reason, (f"Waits: {reason_text(run.status_reason)}", _REPORTED))

@@ -1,1 +1,1 @@
-"""The list of a project's runs, and bulk resume."""
+"""The list of a project's runs, actions on several of them, and the page that compares two runs."""

@@ -22,9 +22,9 @@ class ListColumn:
     is_number: bool = False
 
 
+#: In the order of the cells in templates/runs/runs/_list_row.html. Labels have no cell: they follow the title.
 COLUMNS = (
     ListColumn("agent", "Agent"),
-    #: Labels appear next to the title.
     ListColumn("labels", "Labels"),
     ListColumn("created", "Created", SortKey.CREATED),
     ListColumn("started", "Started"),
@@ -47,14 +47,14 @@ class Heading:
     name: str
     text: str
     is_number: bool
-    #: The query string that sorts by the column, or reverses the order. Empty if the column is not sortable.
+    #: The query string that sorts by the column, or reverses the order; empty if the heading is no link.
     sort_url: str = ""
-    #: `ascending` or `descending` if the list is sorted by it.
+    #: "ascending" or "descending" if the list is sorted by the column; otherwise empty.
     sorted_by: str = ""
 
 
 def parse_columns(query: QueryDict) -> tuple[str, ...]:
-    """Return the names of the selected columns, in their fixed order. Raise InvalidQuery for unknown ones.
+    """Return the names of the selected columns, in the order of COLUMNS. Raises InvalidQuery for unknown names.
 
     The parameter may be repeated, as a form sends it, or contain names separated by commas.
     """
@@ -66,19 +66,19 @@ def parse_columns(query: QueryDict) -> tuple[str, ...]:
 
 
 def column_pairs(columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the selected columns as query parameters."""
-    # The name of the title column represents an empty selection.
+    """Return the selected columns as query parameters; none for the default columns."""
+    # The title, which always appears, stands for an empty selection.
     return [("columns", ",".join(columns) or TITLE.name)] if tuple(columns) != DEFAULT else []
 
 
 def headings(columns: Sequence[str], order: RunOrder | None, pairs: Sequence[tuple[str, str]]) -> list[Heading]:
-    """Return the headings of a table. The title comes after the agent. `pairs`: the query without its order.
+    """Return the headings of a table. The title follows the agent.
 
-    Without an order the headings are not links.
+    `pairs` are the query parameters without the order. Without an `order`, the headings are no links.
     """
-    shown = [column for column in COLUMNS if column.name in columns and column.name != "labels"]
-    at = 1 if shown and shown[0].name == "agent" else 0
-    return [_heading(column, order, pairs) for column in (STATUS, *shown[:at], TITLE, *shown[at:])]
+    selected = [column for column in COLUMNS if column.name in columns and column.name != "labels"]
+    at = 1 if selected and selected[0].name == "agent" else 0
+    return [_heading(column, order, pairs) for column in (STATUS, *selected[:at], TITLE, *selected[at:])]
 
 
 def _heading(column: ListColumn, order: RunOrder | None, pairs: Sequence[tuple[str, str]]) -> Heading:

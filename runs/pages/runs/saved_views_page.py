@@ -13,9 +13,10 @@ from django.urls import reverse
 from agentops.accounts.access import Action, Principal, project_for
 from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import see_other
 from agentops.base.http.methods import require_POST
 from agentops.base.refusals import Refusal
-from runs.actions.annotations import saved_views
+from runs.actions import saved_views
 from runs.models import SavedView
 from runs.pages.forms import fields
 from runs.pages.runs.list_query import ListQuery
@@ -44,17 +45,17 @@ class ShownViews:
     all_url: str
     #: The query of the page, as a view stores it.
     query: str
-    #: The default view, if the request is for the list without parameters.
+    #: The URL of the default view if the request has no parameters; empty otherwise.
     redirect_to: str = ""
 
     @property
     def current(self) -> ViewLink | None:
-        """The view that is open."""
+        """Return the view that the page shows, or None."""
         return next((link for link in self.links if link.is_current), None)
 
 
 def shown_views(project: Project, principal: Principal, request: HttpRequest) -> ShownViews:
-    """Return the views of a user, and which of them the request opens. One query."""
+    """Return the views of a user for the list that the request shows. One query."""
     url = reverse("runs:list", args=[project.slug])
     query = ListQuery.parse(request.GET).first_page().query_string().removeprefix("?")
     views = list(saved_views.views_of(project, principal.user_id))
@@ -78,11 +79,11 @@ def _link(view: SavedView, url: str, query: str, principal: Principal) -> ViewLi
 
 @require_POST
 def save(request: HttpRequest, project: str) -> HttpResponse:
-    """Save the list's query under a name; a view of this name is replaced."""
+    """Save the query of the list under a name. A view with this name is replaced."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     form = request.POST
-    # Serialized again, so that a stored query has no position and no unknown parameters.
+    # Parsed and serialized, so that the stored query has no position and no unknown parameters.
     query = ListQuery.parse(QueryDict(form.get("query", ""))).first_page().query_string().removeprefix("?")
     try:
         view = saved_views.save_view(
@@ -101,7 +102,7 @@ def save(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def change(request: HttpRequest, project: str, view_id: UUID) -> HttpResponse:
-    """Rename a view, share it, or start the list with it; with `do=delete`, delete it."""
+    """Rename a view, share it, or make it the default view; with `do=delete`, delete it."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     form = request.POST
@@ -128,5 +129,5 @@ def change(request: HttpRequest, project: str, view_id: UUID) -> HttpResponse:
 
 
 def _back(project: Project, query: str) -> HttpResponse:
-    location = f"{reverse('runs:list', args=[project.slug])}?{query or 'all=1'}"
-    return HttpResponse(status=303, headers={"Location": location})
+    """Redirect to the list with the query of a view."""
+    return see_other(f"{reverse('runs:list', args=[project.slug])}?{query or 'all=1'}")

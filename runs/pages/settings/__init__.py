@@ -1,1 +1,1 @@
-"""Settings of a project that concern runs: approval rules and prices."""
+"""Settings of a project that concern runs: approval rules, alert rules, sinks, limits and prices."""

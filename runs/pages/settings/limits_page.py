@@ -16,15 +16,15 @@ from agentops.accounts.models import Project
 from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import see_other, sentence
 from agentops.base.http.methods import require_POST, require_safe
-from runs.actions import day_budgets
+from runs.actions import project_changes
 from runs.agents.budgets import InvalidBudget, day_limits
-from runs.pages.agents.agents_page import page_context
 from runs.pages.forms.fields import NUMBER, OneLineField
-from runs.queries.retention_estimate import estimate
+from runs.pages.page_parts import enter_project, project_context
+from runs.queries.project_sums import estimate_deletions
 
 
 class BudgetField(OneLineField):
-    """A daily budget: tokens as a number, and money as text, as `agentops budget` does. `name` is its name."""
+    """A daily budget, such as `tokens_per_day`. Its value is a number of tokens, or an amount of money as text."""
 
     def __init__(self, name: str, label: str, help_text: str) -> None:
         super().__init__(label, help_text, {"inputmode": "decimal", "maxlength": 40})
@@ -33,6 +33,7 @@ class BudgetField(OneLineField):
     def clean(self, value: Any) -> int | str | None:
         """Return the value; None without a limit."""
         text = super().clean(value)
+        # Money with decimals stays a text, to keep its digits.
         amount = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text or None
         try:
             day_limits({"budgets": {self.name: amount} if text else {}})
@@ -80,12 +81,11 @@ def budgets(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def set_budgets(request: HttpRequest, project: str) -> HttpResponse:
     """Replace the daily budgets. Status 422 with errors at their fields."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.MANAGE)
+    principal, entry = enter_project(request, project, Action.MANAGE)
     form = BudgetsForm(request.POST)
     if not form.is_valid():
         return _budgets(request, entry, form, status=422)
-    day_budgets.change(entry.project, form.cleaned_data, by=principal)
+    project_changes.change_budgets(entry.project, form.cleaned_data, by=principal)
     messages.success(request, "Budgets saved. They take effect within seconds.")
     return see_other("runs:budgets", entry.project.slug)
 
@@ -106,23 +106,22 @@ def retention(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def set_retention(request: HttpRequest, project: str) -> HttpResponse:
     """Set the retention to `days`; empty: no limit. Status 422 with the error."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.MANAGE)
+    principal, entry = enter_project(request, project, Action.MANAGE)
     form = RetentionForm(request.POST)
     if not form.is_valid():
         return _retention(request, entry, form, None, status=422)
     days = form.cleaned_data["days"]
     change_project(entry.project, retention_days=days, actor=principal)
-    told = "kept forever" if days is None else f"deleted {days} day{'' if days == 1 else 's'} after they ended"
-    messages.success(request, f"Retention saved. Runs are {told}.")
+    effect = "kept forever" if days is None else f"deleted {days} day{'' if days == 1 else 's'} after they ended"
+    messages.success(request, f"Retention saved. Runs are {effect}.")
     return see_other("runs:retention", entry.project.slug)
 
 
 def _budgets(request: HttpRequest, entry: EnteredProject, form: BudgetsForm, *, status: int = 200) -> HttpResponse:
     context = {
-        **page_context(entry, "settings"),
+        **project_context(entry, "settings"),
         "form": form,
-        "unreadable": _fault(entry.project),
+        "unreadable": _budgets_problem(entry.project),
         "command": f"agentops budget {entry.project.slug} --tokens-per-day 2000000 --cost-usd-per-day 20",
     }
     return render(request, "runs/settings/budgets.html", context, status=status)
@@ -137,28 +136,30 @@ def _retention(
     is_preview: bool = False,
     status: int = 200,
 ) -> HttpResponse:
+    """Show the retention, and what a limit of `days` would delete."""
     context: dict[str, Any] = {
-        **page_context(entry, "settings"),
+        **project_context(entry, "settings"),
         "days": days,
         "form": form,
         "is_preview": is_preview,
-        "estimate": estimate(entry.project, days) if days is not None else None,
+        "estimate": estimate_deletions(entry.project, days) if days is not None else None,
         "command": f"agentops retention --dry-run --project {entry.project.slug} --older-than {days or 90}",
     }
     return render(request, "runs/settings/retention.html", context, status=status)
 
 
 def _stored(project: Project) -> dict[str, str]:
+    """Return the stored budgets as texts; empty if they are invalid."""
     try:
-        return {name: str(value) for name, value in day_budgets.of(project).items()}
+        return {name: str(value) for name, value in project_changes.budgets_of(project).items()}
     except InvalidBudget:
         return {}
 
 
-def _fault(project: Project) -> str:
+def _budgets_problem(project: Project) -> str:
     """Return why the stored budgets are invalid; empty if they are valid."""
     try:
-        day_budgets.of(project)
+        project_changes.budgets_of(project)
     except InvalidBudget as refusal:
         return str(refusal)
     return ""

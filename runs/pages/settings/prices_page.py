@@ -18,12 +18,12 @@ from agentops.accounts.requests import principal_of
 from agentops.accounts.settings_pages.page_parts import SHORT, add_refusal, see_other, sentence
 from agentops.base.http.methods import require_POST, require_safe
 from agentops.base.refusals import InvalidQuery
-from runs.actions import model_prices
+from runs.actions import project_changes
 from runs.agents.prices import InvalidPrices, ModelPrice, prices_for, prices_of
-from runs.pages.agents.agents_page import page_context
 from runs.pages.forms.fields import NUMBER, OneLineField, line
+from runs.pages.page_parts import enter_project, project_context
 from runs.providers.published_prices import PublishedPrice, published_price
-from runs.queries.model_usage import MAX_RUNS, UsedModel, used_models
+from runs.queries.usage import MAX_NEWEST_RUNS, UsedModel, used_models
 from timeline.display import clean
 
 #: The buckets of tokens, with their labels.
@@ -42,7 +42,7 @@ class PriceForm(forms.Form):
 
     model = OneLineField(
         "Model",
-        "As agents state it, such as `openai-chat:gpt-5`, or as answers do. `*` stands for any characters. A price for "
+        "As agents state it, such as `openai-chat:gpt-5`, or as answers do. `*` matches any characters. A price for "
         "the same text, tier and size is replaced.",
         SHORT | {"maxlength": 200},
         required=True,
@@ -78,21 +78,23 @@ class PriceRow:
     """A price of the project, and the published price of the standard tier."""
 
     price: ModelPrice
-    #: Tier and size of the calls that it applies to; empty for all.
+    #: Tier and size of the calls that the price applies to; empty for all calls.
     of_calls: str
+    #: The price of each bucket.
     own: list[str]
-    #: Per bucket; empty if unknown.
+    #: The published price of each bucket; empty if it is unknown.
     published: list[str]
+    #: The vendor and the model of the published price.
     published_of: str
 
     @property
     def name(self) -> str:
-        """Return the model, with tier and size of the calls if the price does not apply to all calls."""
+        """Return the model, and the calls if the price does not apply to all."""
         return f"{self.price.model}, {self.of_calls}" if self.of_calls else self.price.model
 
     @property
     def change_url(self) -> str:
-        """The query that fills in the form with this price."""
+        """Return the query of the page whose form has this price."""
         return f"?{urlencode({'model': self.price.model, 'tier': self.price.tier, 'above': self.price.above or ''})}"
 
 
@@ -104,6 +106,7 @@ class UsedRow:
     name: str
     #: The pattern of the project's price that currently applies; empty without one.
     pattern: str
+    #: Whether the model has a published price.
     published: bool
 
 
@@ -118,13 +121,12 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def set_price(request: HttpRequest, project: str) -> HttpResponse:
     """Set the price of a pattern, replacing an earlier one, or show the form with errors and status 422."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.MANAGE)
+    principal, entry = enter_project(request, project, Action.MANAGE)
     form = PriceForm(request.POST)
     if form.is_valid():
         try:
             price = {name: text for name, text in form.cleaned_data.items() if text}
-            model_prices.set_price(entry.project, price, by=principal)
+            project_changes.set_price(entry.project, price, by=principal)
         except InvalidPrices as refusal:
             add_refusal(form, refusal, {"": "model"})
         else:
@@ -136,15 +138,14 @@ def set_price(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def remove_price(request: HttpRequest, project: str) -> HttpResponse:
     """Remove the price of the pattern `model`, of the calls of `tier` that send more than `above` tokens."""
-    principal = principal_of(request)
-    entry = enter(principal, project, Action.MANAGE)
+    principal, entry = enter_project(request, project, Action.MANAGE)
     pattern = request.POST.get("model", "")
     if not pattern:
         raise InvalidQuery("send the model whose price is removed")
     try:
         tier, above = request.POST.get("tier", ""), request.POST.get("above", "") or "0"
         number = int(above) if above.isdecimal() else -1
-        model_prices.remove_price(entry.project, pattern, tier=tier, above=number, by=principal)
+        project_changes.remove_price(entry.project, pattern, tier=tier, above=number, by=principal)
     except InvalidPrices as refusal:
         # Another user removed it first, or it was a second click.
         messages.info(request, sentence(refusal))
@@ -161,12 +162,12 @@ def _page(request: HttpRequest, entry: EnteredProject, form: PriceForm, *, statu
         unreadable = str(refusal)
     used = [_used(each, prices) for each in used_models(entry.project.pk)]
     context = {
-        **page_context(entry, "settings"),
+        **project_context(entry, "settings"),
         "rows": [_row(price) for price in prices],
         "buckets": list(BUCKETS.values()),
         "unreadable": unreadable,
         "used": used,
-        "max_runs": MAX_RUNS,
+        "max_runs": MAX_NEWEST_RUNS,
         "form": form,
     }
     return render(request, "runs/settings/prices.html", context, status=status)
@@ -195,7 +196,7 @@ def _row(price: ModelPrice) -> PriceRow:
         of_calls=", ".join(filter(None, [price.tier, f"above {price.above:,} tokens" if price.above else ""])),
         own=[_amount(getattr(price, name)) for name in BUCKETS],
         published=[_amount(getattr(published, name, None)) for name in BUCKETS],
-        published_of=_name_of(published),
+        published_of=_published_name(published),
     )
 
 
@@ -204,7 +205,7 @@ def _used(used: UsedModel, prices: list[ModelPrice]) -> UsedRow:
     return UsedRow(used, clean(used.name), own[0].model if own else "", published_price(used.name) is not None)
 
 
-def _name_of(published: PublishedPrice | None) -> str:
+def _published_name(published: PublishedPrice | None) -> str:
     if published is None:
         return ""
     return f"{published.vendor}: {published.model}{', more for long requests' if published.is_tiered else ''}"

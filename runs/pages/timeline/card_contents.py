@@ -1,7 +1,7 @@
-"""Fill cards with the contents of events and of the rows they refer to.
+"""Fill cards with the contents of events and of the rows that they refer to.
 
-The row's text takes precedence over the payload's preview. Events of external runners may have no row; their cards
-display the payload.
+The text of a row takes precedence over the preview in the payload. Events of external runners may have no row: their
+cards display the payload.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ from timeline.display import Clip, clean, clip, format_json
 from timeline.models import Event, Source
 
 Payload = Mapping[str, Any]
+#: Maximum bytes of the name of a tool or of an actor.
 NAME_BYTES = 200
 #: Numbers of `llm.turn.end` that a turn card displays.
 COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "duration_ms")
-
-
-# --- Messages -----------------------------------------------------------------------------------------------------
 
 
 def fill_answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
@@ -50,7 +48,7 @@ def fill_answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
 
 def fill_from_message_added(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card from a `message.added` event."""
-    message = texts.messages.get(event.ref_id) if event.ref_id else None
+    message = texts.message_of(event)
     turn.streaming = False
     if message is not None:
         fill_answer(turn, texts, message)
@@ -62,7 +60,7 @@ def fill_from_message_added(turn: TurnCard, texts: EventTexts, event: Event, pay
 
 def fill_from_turn_end(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card from an `llm.turn.end` event."""
-    message = texts.messages.get(event.ref_id) if event.ref_id else None
+    message = texts.message_of(event)
     if message is not None:
         fill_answer(turn, texts, message)
     else:
@@ -87,7 +85,7 @@ def use_streamed_text(turn: TurnCard) -> None:
 
 def fill_message(card: MessageCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card of a message from its row or, without one, from the payload."""
-    message = texts.messages.get(event.ref_id) if event.ref_id else None
+    message = texts.message_of(event)
     if message is not None:
         card.href = f"{texts.base}/messages/{message.id}"
         card.text, card.media = message.text, _media(message.media, card.href)
@@ -112,12 +110,9 @@ def _external_calls(step: int | None, payload: Payload) -> list[tuple[str, str]]
     return [(str(call.get("name") or ""), external_call_card_id(step, str(call.get("id") or ""))) for call in objects]
 
 
-# --- Tool calls ---------------------------------------------------------------------------------------------------
-
-
 def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card from a `tool.start` event."""
-    row = _row(tool, texts, event, payload)
+    row = _set_call(tool, texts, event, payload)
     tool.status, tool.since, tool.needs_outcome = "running", event.ts, False
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
     tool.effect = clean(str(payload.get("effect") or ""))
@@ -127,7 +122,7 @@ def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payloa
 
 def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card from a `tool.end` event."""
-    row = _row(tool, texts, event, payload)
+    row = _set_call(tool, texts, event, payload)
     tool.needs_outcome, tool.is_recorded = False, event.source in (Source.IMPORT, Source.INGEST)
     tool.status = clean(str(payload.get("status") or ("error" if payload.get("error") else "completed")))
     duration = payload.get("duration_ms")
@@ -155,6 +150,7 @@ def resolution_text(status: str, by: str) -> str:
 
 
 def _set_arguments(tool: ToolCard, arguments: Any) -> None:
+    """Set the arguments of a card, unless they are empty."""
     if arguments in (None, {}, ""):
         return
     tool.arguments = arguments
@@ -162,27 +158,25 @@ def _set_arguments(tool: ToolCard, arguments: Any) -> None:
 
 
 def one_line(arguments: Any) -> str:
-    """Return arguments in one line of at most LINE characters, for a collapsed card."""
+    """Return the most informative argument, or else all, in one line of at most LINE characters."""
     if arguments in (None, {}, ""):
         return ""
-    if isinstance(arguments, dict) and (leading := leading_argument(arguments)):
-        return clip(" ".join(leading[: 4 * LINE].split()), LINE).text
-    members = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
-    line = ", ".join(f"{name}: {value}" if name else str(value) for name, value in members)
+    line = leading_argument(arguments) if isinstance(arguments, dict) else str(arguments)
+    if not line and isinstance(arguments, dict):
+        line = ", ".join(f"{name}: {value}" if name else str(value) for name, value in arguments.items())
+    # Only the start of a long text is split into words.
     return clip(" ".join(line[: 4 * LINE].split()), LINE).text
 
 
-def _row(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> CallRow | None:
-    """Return the row of the event's call, if any, and set the card's name, step and link."""
-    row = texts.calls.get(event.ref_id) if event.ref_id else None
+def _set_call(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> CallRow | None:
+    """Set the name, call ID, step and link of a card. Return the row of the event's call, or None."""
+    row = texts.call_of(event)
     tool.name = _name(row.name if row else str(payload.get("tool_name") or tool.name)) or "tool"
     tool.call_id = _name(row.call_id if row else str(payload.get("call_id") or ""))
     tool.step = event.step
+    tool.executor = "process" if row is not None and row.is_remote else "worker"
     tool.href = f"{texts.base}/calls/{row.id}" if row else f"{texts.base}/events/{event.seq}"
     return row
-
-
-# --- Values -------------------------------------------------------------------------------------------------------
 
 
 def whole_number(value: Any) -> int:
@@ -200,6 +194,7 @@ def _payload_text(payload: Payload, limit: int) -> Clip:
 
 
 def _clip(value: Any, limit: int) -> Clip:
+    """Return a text, or another value as JSON, truncated; empty for None."""
     return Clip() if value is None else clip(value if isinstance(value, str) else format_json(value), limit)
 
 

@@ -1,4 +1,4 @@
-"""The cards of a run's timeline. runs.pages.timeline.fold fills them from events."""
+"""The cards of a timeline. runs.pages.timeline.fold makes them of events."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from runs.pages.content.shown_text import ShownText, show_markdown, show_output,
 from runs.pages.content.terminal_text import TextSpan
 from runs.statuses import ToolStatus
 from timeline.display import Clip, dollars
-from timeline.event_rows import EventRow, filters_of
 from timeline.events import Show
-from timeline.events.failures import FAILED_STATUSES
+from timeline.reasons import FINISH_LABELS
+from timeline.shown_events import FAILED_STATUSES, EventRow, filters_of
 
-TEXT_BYTES = 8192
-OTHER_BYTES = 2048
+#: Maximum bytes of a text of a person or a model, and of any other text.
+TEXT_BYTES, OTHER_BYTES = 8192, 2048
 #: Maximum chips for the requested tool calls of a turn.
 MOST_CHIPS = 64
 #: Maximum characters of a one-line summary.
 LINE = 160
+#: The statuses of tool calls that have a colour.
 _STATUSES = frozenset(status.value for status in ToolStatus) | {"failed"}
 #: Roles whose texts are rendered as Markdown.
 PROSE_ROLES = frozenset({"user", "assistant"})
-_SPEAKERS = {"user": "user", "system": "system", "assistant": "assistant", "tool_result": "tool"}
+#: Role of a message → icon.
+_ICONS = {"user": "user", "system": "system", "assistant": "assistant", "tool_result": "tool"}
 #: Maximum characters of a text that is still streaming.
 MOST_STREAMED = 65_536
 
 
 @dataclass(kw_only=True)
 class Card:
-    """A card of the timeline.
+    """A card of the timeline."""
 
-    `id` is its element ID. `seq`, the sequence number of its first event, is its position.
-    """
-
+    #: The ID of the card's HTML element.
     id: str
+    #: The sequence number of the first event, which is the position of the card.
     seq: int
     ts: datetime
     step: int | None = None
+    #: Whether the event arrived after the end of the run.
     late: bool = False
+    #: Whether the URL selects the card.
     is_target: bool = False
     #: The URL of the run's page.
     base: str = ""
@@ -59,9 +62,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardMedia:
-    """A picture or another medium of a card. `href` is the address of a picture that pages can show, else empty."""
+    """A picture or another medium of a card."""
 
     name: str
+    #: The URL of a picture that pages can show; empty for other media.
     href: str = ""
 
 
@@ -86,9 +90,11 @@ class TurnCard(Card):
     """A model call: streaming, completed, discarded or rolled back."""
 
     template: ClassVar[str] = "timeline/_card_assistant.html"
+    #: From 0.
     attempt: int = 0
     model: str = ""
     streaming: bool = False
+    #: Why the response was discarded; empty if it was not.
     abandoned: str = ""
     rolled_back: bool = False
     text: Clip = field(default_factory=Clip)
@@ -105,7 +111,6 @@ class TurnCard(Card):
 
     @property
     def shown_text(self) -> ShownText:
-        """Return the text of a turn that has ended, as Markdown."""
         return show_markdown(self.text)
 
     @property
@@ -120,18 +125,21 @@ class TurnCard(Card):
 
     @property
     def streamed_text(self) -> str:
-        """Return the end of the streamed text."""
         return tail("".join(self.streamed))
 
     @property
     def streamed_thoughts(self) -> str:
-        """Return the end of the streamed thinking."""
         return tail("".join(self.streamed_thinking))
 
     @property
     def number(self) -> int:
         """Return the attempt, counted from 1."""
         return self.attempt + 1
+
+    @property
+    def fault(self) -> str:
+        """Return how the answer is not whole, such as "cut off"; empty for a whole answer."""
+        return FINISH_LABELS.get(self.end.get("finish_reason", ""), "")
 
     @property
     def cost(self) -> str:
@@ -155,7 +163,6 @@ class TurnCard(Card):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the turn has no text, thinking, tool calls or media."""
         return not (self.text or self.thinking or self.requested_calls or self.media)
 
 
@@ -174,6 +181,7 @@ class ToolCard(Card):
     attempt: int = 0
     #: Number of starts; more than one after a lost worker or a retry.
     starts: int = 0
+    #: The time of the last start.
     since: datetime | None = None
     #: The arguments as they are stored; `shown_arguments` prepares them for display.
     arguments: Any = None
@@ -183,6 +191,7 @@ class ToolCard(Card):
     #: The parts of the output in a terminal colour.
     colours: tuple[TextSpan, ...] = ()
     media: list[CardMedia] = field(default_factory=list)
+    #: Output streamed so far, displayed until the call ends.
     streamed: list[str] = field(default_factory=list)
     #: The URL of the output as a file; empty if only its pieces are stored.
     output_href: str = ""
@@ -191,8 +200,11 @@ class ToolCard(Card):
     duration_ms: int | None = None
     #: Who resolved its unknown outcome; empty if the outcome was observed.
     resolution: str = ""
-    #: Whether another program ran it, so that no worker of this site stopped.
+    #: Whether another program executed it: an unknown outcome then does not mean that a worker stopped.
     is_recorded: bool = False
+    #: The noun for what executed it on behalf of this site.
+    executor: str = "worker"
+    #: The URL of the child run that the call spawned.
     child_href: str = ""
 
     @property
@@ -202,32 +214,30 @@ class ToolCard(Card):
 
     @property
     def shown_arguments(self) -> list[ShownText]:
-        """Return the arguments in the forms of an edit, a file, a command or JSON."""
         return show_arguments(self.arguments, OTHER_BYTES)
 
     @property
     def shown_output(self) -> ShownText:
-        """Return the output with the colours of the terminal or of the code that the call read."""
+        """Return the output with the colours of a terminal, or of the code of the file that the call read."""
         return show_output(self.output, self.colours, "" if self.is_error else language_read(self.arguments))
 
     @property
     def has_row(self) -> bool:
-        """Return whether `href` is the page of a call, which shows its arguments and its output separately."""
+        """Return whether `href` is the page of the call, which needs a row, and not the page of its event."""
         return "/calls/" in self.href
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether the card is collapsed to a single line: the call succeeded and waits for no person."""
+        """Return whether the card is collapsed to a line: the call succeeded, and no person resolved its outcome."""
         return self.status == "completed" and not self.resolution
 
     @property
     def first_line(self) -> str:
-        """Return the first line of the output, for the collapsed card."""
         return first_line(self.output.text)
 
     @property
     def status_word(self) -> str:
-        """Return a known status, which sets the colour; external runners may send others."""
+        """Return the status that sets the colour; "completed" for a status that only an external runner knows."""
         return self.status if self.status in _STATUSES else "completed"
 
     @property
@@ -243,12 +253,10 @@ class ToolCard(Card):
 
     @property
     def effect_label(self) -> str:
-        """Return the effect for display."""
         return self.effect.replace("_", " ")
 
     @property
     def ended(self) -> bool:
-        """Return whether the call has ended."""
         return self.status not in {"planned", "running"}
 
     @property
@@ -258,12 +266,10 @@ class ToolCard(Card):
 
     @property
     def shows(self) -> list[Show]:
-        """Return the filters that include the card."""
         return filters_of(Show.TOOLS, is_error=self.is_error)
 
     @property
     def streamed_output(self) -> str:
-        """Return the end of the streamed output."""
         return tail("".join(self.streamed))
 
 
@@ -274,16 +280,12 @@ class MessageCard(Card):
     template: ClassVar[str] = "timeline/_card_message.html"
     role: str
     text: Clip = field(default_factory=Clip)
-    #: Whether the text is thinking.
     is_thinking: bool = False
     media: list[CardMedia] = field(default_factory=list)
 
     @property
     def shown_text(self) -> ShownText:
-        """Return the text. Texts of a person or a model are rendered as Markdown; other texts stay plain."""
-        if self.is_markdown:
-            return show_markdown(self.text)
-        return show_plain(self.text)
+        return show_markdown(self.text) if self.is_markdown else show_plain(self.text)
 
     @property
     def copy_href(self) -> str:
@@ -297,18 +299,16 @@ class MessageCard(Card):
 
     @property
     def is_markdown(self) -> bool:
-        """Return whether the text is rendered as Markdown."""
+        """Return whether the text is rendered as Markdown: texts of a person or a model are."""
         return self.role in PROSE_ROLES and not self.is_thinking
 
     @property
     def title(self) -> str:
-        """Return the title of the card."""
         return "Thinking" if self.is_thinking else self.role.replace("_", " ").capitalize()
 
     @property
     def icon(self) -> str:
-        """Return the name of the icon."""
-        return "thinking" if self.is_thinking else _SPEAKERS[self.role]
+        return "thinking" if self.is_thinking else _ICONS[self.role]
 
     @property
     def kind(self) -> str:
@@ -317,7 +317,6 @@ class MessageCard(Card):
 
     @property
     def first_line(self) -> str:
-        """Return the first line of the text."""
         return first_line(self.text.text)
 
 
@@ -330,7 +329,7 @@ def first_line(text: str) -> str:
 
 
 def tail(text: str) -> str:
-    """Return the last MOST_STREAMED characters of a streaming text."""
+    """Return a streaming text, or its end if it has more than MOST_STREAMED characters."""
     return text if len(text) <= MOST_STREAMED else f"…{text[-MOST_STREAMED:]}"
 
 

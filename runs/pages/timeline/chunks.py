@@ -14,23 +14,24 @@ from django.db.models import Q
 
 from runs.pages.timeline.event_texts import CALL_UPDATES
 from timeline import log
-from timeline.event_rows import payload_of
 from timeline.events import CHUNK_TYPES, EventType, kind_of, types_that
 from timeline.events.tool import TOOL
 from timeline.models import Event, Source
+from timeline.shown_events import payload_of
 
-#: Maximum chunks of a window, the newest ones.
-MOST = 2000
+#: Maximum chunks that are read: the newest ones.
+MAX_CHUNKS = 2000
+#: Identifies a turn or a call: ("turn", step) or ("call", ID).
 Key = tuple[str, object]
-
+#: Types of events that start a turn or a call.
 OPENERS = sorted(types_that(lambda kind: kind.opens_card))
-#: Payload fields with the full text. An event with any of these fields needs no chunks.
+#: Fields of a payload that may have the full text.
 _FULL_TEXT_FIELDS = ("text", "thinking", "content", "output", "preview", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class EventSpan:
-    """A range of events to search for chunks, both ends excluded."""
+    """A range of sequence numbers that may contain chunks, without its ends."""
 
     after: int
     before: int
@@ -49,7 +50,7 @@ def without_chunks() -> Q:
 def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSpan]:
     """Return the ranges whose chunks are needed to display `events`, which contain no chunks.
 
-    With `upto`, the newest event of the window, also return ranges of turns and calls that are open at that point.
+    With `upto`, the newest event of the window, also return the ranges of turns and calls that are still open there.
     """
     open_at: dict[Key, int] = {}
     spans: list[EventSpan] = []
@@ -60,7 +61,7 @@ def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSp
         elif key in open_at and key is not None:
             has_text = _has_full_text(event)
             if event.type == EventType.MESSAGE_ADDED and not has_text:
-                continue  # the end of its turn may contain the full text
+                continue  # the event that ends the turn may have the full text
             since = open_at.pop(key)
             if not has_text:
                 spans.append(EventSpan(since, event.seq))
@@ -79,13 +80,13 @@ def open_keys(events: Sequence[Event]) -> set[Key]:
 
 
 def closers(batch: Sequence[Event]) -> list[Event]:
-    """Return the events that end or change a turn or call that starts before the batch."""
+    """Return the events that end or update a turn or call that starts before the batch."""
     opened: set[Key] = set()
     events: list[Event] = []
     for event in batch:
         if event.type in OPENERS:
             opened.add(_key(event))
-        elif (key := closes(event) or _updates(event)) is not None and key not in opened:
+        elif (key := closes(event) or _updated_call(event)) is not None and key not in opened:
             events.append(event)
     return events
 
@@ -96,7 +97,7 @@ def closes(event: Event) -> Key | None:
     return _key(event) if is_answer or kind_of(event.type).ends_card else None
 
 
-def _updates(event: Event) -> Key | None:
+def _updated_call(event: Event) -> Key | None:
     """Return the key of the call whose status the event changes without ending it, or None."""
     return ("call", event.ref_id) if event.type in CALL_UPDATES and event.ref_id is not None else None
 
@@ -109,7 +110,7 @@ def read(log_id: UUID, spans: Sequence[EventSpan]) -> list[Event]:
             within |= Q(seq__gt=span.after, seq__lt=span.before)
     if not within:
         return []
-    return list(log.events_of(log_id).filter(within, type__in=CHUNK_TYPES).order_by("-seq")[:MOST])[::-1]
+    return list(log.events_of(log_id).filter(within, type__in=CHUNK_TYPES).order_by("-seq")[:MAX_CHUNKS])[::-1]
 
 
 def merge(events: Sequence[Event], chunks: Sequence[Event]) -> list[Event]:
@@ -125,6 +126,7 @@ def _key(event: Event) -> Key:
 
 
 def _has_full_text(event: Event) -> bool:
+    """Return whether the event, or the row that it refers to, has the full text, so that its chunks are not needed."""
     if event.type == EventType.LLM_TURN_ABANDONED:
         return False
     return event.ref_id is not None or any(payload_of(event).get(name) for name in _FULL_TEXT_FIELDS)

@@ -1,6 +1,6 @@
-"""The rows that a batch of events refers to: messages, tool calls and commands. At most three queries.
+"""The rows that a batch of events refers to: messages, tool calls and commands.
 
-The database truncates texts where possible, because a tool output can have megabytes and a card displays 2 kB.
+The database truncates texts where possible: a tool output can have megabytes, of which a card displays 2 kB.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
+from runs.conversation.call_ids import STEP
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.content.images import MediaPart, media_part, media_parts
 from runs.pages.content.terminal_text import TextSpan, colours_of
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
 from runs.queries.long_texts import JsonText, MediaTypes, Utf8Bytes
 from timeline.display import Clip, clip
-from timeline.event_rows import payload_of
 from timeline.events import EventType, types_that
 from timeline.models import Event
+from timeline.shown_events import payload_of
 
 Role = AgentRunMessage.Role
 #: Characters of a text that are read. Stored requests and outputs are already redacted.
 HEAD = 4 * OTHER_BYTES
-#: Columns that `_request_text` needs.
+#: Annotations that `_request_text` needs.
 TEXT_COLUMNS = ("head", "size", "first", "kind", "media_types")
 #: Events that change the status of a tool call without starting or ending it.
 CALL_UPDATES = sorted(types_that(lambda kind: kind.updates_call))
@@ -49,6 +50,12 @@ class MessageRow:
     #: Names and call IDs of the tool calls that the message requests.
     requested_calls: tuple[tuple[str, str], ...] = ()
     media: tuple[MediaPart, ...] = ()
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of a remote run that no model has requested: only its call is shown."""
+        calls = [call_id for _, call_id in self.requested_calls]
+        return len(calls) == 1 and calls[0].startswith(STEP) and not (self.text or self.thinking or self.media)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class CallRow:
     child_run_id: UUID | None
     #: Who resolved an unknown outcome; empty if the outcome was observed.
     resolved_by: str
+    #: Whether a process elsewhere executed it.
+    is_remote: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,12 @@ class EventTexts:
     rolled_back: Mapping[int, MessageRow] = field(default_factory=dict)
     #: Outcomes of commands, by ID; None for a pending command.
     outcomes: Mapping[UUID, str | None] = field(default_factory=dict)
+
+    def message_of(self, event: Event) -> MessageRow | None:
+        return self.messages.get(event.ref_id) if event.ref_id is not None else None
+
+    def call_of(self, event: Event) -> CallRow | None:
+        return self.calls.get(event.ref_id) if event.ref_id is not None else None
 
     @cached_property
     def cards(self) -> dict[tuple[UUID, str], str]:
@@ -123,17 +138,14 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> EventTexts:
     rows = list(_messages(log_id, message_ids, positions)) if message_ids or positions else []
     calls = {call.id: call for call in _calls(log_id, call_ids, message_ids)} if call_ids or message_ids else {}
     rolled_back = {row["position"]: _message(row) for row in rows if row["position"] in positions}
+    commands = RunCommand.objects.filter(run=log_id, pk__in=command_ids)
     return EventTexts(
         base,
         messages={row["pk"]: _message(row) for row in rows},
         calls=calls,
         rolled_back={position: message for position, message in rolled_back.items() if message.role == Role.ASSISTANT},
-        outcomes=_outcomes(log_id, command_ids) if command_ids else {},
+        outcomes=dict(commands.values_list("pk", "outcome")) if command_ids else {},
     )
-
-
-def _outcomes(log_id: UUID, ids: set[UUID]) -> dict[UUID, str | None]:
-    return dict(RunCommand.objects.filter(run=log_id, pk__in=ids).values_list("pk", "outcome"))
 
 
 def positions_of(event: Event) -> list[int]:
@@ -143,9 +155,9 @@ def positions_of(event: Event) -> list[int]:
 
 
 def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dict[str, Any]]:
-    """Return the texts of messages: assistant messages whole, other messages truncated.
+    """Return the texts of messages. Assistant messages are read whole, because they are redacted here, not when stored.
 
-    Assistant messages are read whole because they are stored with secrets and redacted here.
+    Other messages are truncated.
     """
     part = KeyTransform("0", KeyTransform("parts", "content"))
     answer = Q(role=Role.ASSISTANT)
@@ -158,12 +170,12 @@ def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dic
         kind=Case(When(~answer, then=_kind_of(part))),
         media_types=Case(When(~answer, then=MediaTypes("content"))),
     )
-    columns: Iterable[dict[str, Any]] = rows.values("pk", "role", "position", "step_number", "answer", *TEXT_COLUMNS)
-    return columns
+    values: Iterable[dict[str, Any]] = rows.values("pk", "role", "position", "step_number", "answer", *TEXT_COLUMNS)
+    return values
 
 
 def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRow]:
-    """Return the calls with these IDs and all calls of these messages. May contain duplicates."""
+    """Return the calls with these IDs and all calls of these messages; some maybe twice."""
     part = KeyTransform("0", KeyTransform("parts", "result_message__content"))
     rows = AgentRunToolCall.objects.filter(run=log_id).annotate(
         whole=JsonText("output"),
@@ -182,7 +194,8 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRo
         ),
     )
     columns = ("pk", "message_id", "call_id", "tool_name", "effect", "input", "starts", "result_message_id")
-    rows = rows.values(*columns, "child_run_id", "resolved_by", *TEXT_COLUMNS, "has_unsent_output")
+    of_run = ("run__code_version", "run__is_packaged")
+    rows = rows.values(*columns, "child_run_id", "resolved_by", *of_run, *TEXT_COLUMNS, "has_unsent_output")
     # UNION instead of OR: SQLite would not use the indexes of both conditions.
     union = rows.filter(pk__in=ids).union(rows.filter(message__in=messages), all=True)
     return map(_call, union)
@@ -205,6 +218,7 @@ def _call(row: Mapping[str, Any]) -> CallRow:
         result_id=row["result_message_id"],
         child_run_id=row["child_run_id"],
         resolved_by=row["resolved_by"] or "",
+        is_remote=row["run__code_version"] is not None and not row["run__is_packaged"],
     )
 
 
@@ -240,6 +254,7 @@ def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[MediaP
 
 
 def _answer(row: Mapping[str, Any]) -> MessageRow:
+    """Return an assistant message with its texts, thinking, requested tool calls and media."""
     texts: list[str] = []
     thoughts: list[str] = []
     requested_calls: list[tuple[str, str]] = []

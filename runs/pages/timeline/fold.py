@@ -15,13 +15,13 @@ from runs.models import RunCommand
 from runs.pages.timeline import card_contents
 from runs.pages.timeline.card_contents import Payload, whole_number
 from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, external_call_card_id
-from runs.pages.timeline.event_texts import EventTexts, positions_of
+from runs.pages.timeline.event_texts import EventTexts, MessageRow, positions_of
 from runs.statuses import WaitReason
 from timeline.display import clean
-from timeline.event_rows import payload_of, row_of
 from timeline.events import EventType
 from timeline.models import Event, Source
 from timeline.reasons import reason_label
+from timeline.shown_events import payload_of, row_of
 
 C = TypeVar("C", bound=Card)
 
@@ -40,7 +40,7 @@ class CardChange(Enum):
 class Change:
     """A change to the timeline."""
 
-    act: CardChange
+    kind: CardChange
     item: Item | None = None
     #: The ID of the element to replace or append to.
     at: str = ""
@@ -56,9 +56,11 @@ class Fold:
         #: The item that displays an event, by its seq.
         self.owners: dict[int, Item] = {}
         self._by_id: dict[str, Item] = {}
+        #: The seqs of events that a later card displays, by the ID of the card.
+        self._awaited: dict[str, int] = {}
 
     def take(self, event: Event) -> list[Change]:
-        """Fold the next event and return the changes. Never raises for an invalid payload of an older version."""
+        """Fold the next event and return the changes. Payloads that older versions stored may be invalid."""
         payload = payload_of(event)
         handler = _HANDLERS.get(event.type)
         changes = handler(self, event, payload) if handler is not None else None
@@ -81,17 +83,15 @@ class Fold:
         return [Change(CardChange.ADD, item)]
 
     def rename(self, item: TurnCard, new_id: str) -> None:
-        """Change the ID of an item."""
+        """Change the ID of an item, which frees its ID for another one."""
         self._by_id.pop(item.id, None)
         item.id = new_id
         self._by_id[new_id] = item
 
     def card_fields(self, event: Event, item_id: str) -> dict[str, Any]:
         """Return the common fields of a card from its first event."""
-        return {"id": item_id, "seq": event.seq, "ts": event.ts, "step": event.step} | {
-            "late": event.late,
-            "base": self.texts.base,
-        }
+        fields = {"id": item_id, "seq": event.seq, "ts": event.ts, "step": event.step}
+        return {**fields, "late": event.late, "base": self.texts.base}
 
     def turn(self, event: Event) -> TurnCard:
         """Return the turn card of the event's step; add it if its start is not in the window."""
@@ -108,11 +108,19 @@ class Fold:
         if tool is None:
             tool = ToolCard(**self.card_fields(event, card_id), name="")
             self.add(tool)
+            if card_id in self._awaited:
+                self.owners[self._awaited.pop(card_id)] = tool
         return tool
+
+    def leave_to_call(self, event: Event, message: MessageRow) -> list[Change]:
+        """Leave the event of a step without a model to the card of its call, and return no changes."""
+        for _, call_id in message.requested_calls:
+            self._awaited[self.texts.cards.get((message.id, call_id), "")] = event.seq
+        return []
 
     def starts(self, event: Event) -> int | None:
         """Return the number of starts of the event's call; None without a row."""
-        row = self.texts.calls.get(event.ref_id) if event.ref_id else None
+        row = self.texts.call_of(event)
         return None if row is None else row.starts
 
 
@@ -121,7 +129,7 @@ _HANDLERS: dict[str, Handler] = {}
 
 
 def _shows(*types: EventType) -> Callable[[Handler], Handler]:
-    """Register the function that shows events of these types. It returns None for a row; other types have rows."""
+    """Register the handler of these event types. If it returns None, the event gets a row, as without a handler."""
 
     def register(handler: Handler) -> Handler:
         _HANDLERS.update(dict.fromkeys(types, handler))
@@ -135,6 +143,7 @@ def _shows(*types: EventType) -> Callable[[Handler], Handler]:
 
 @_shows(EventType.LLM_TURN_START)
 def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Add the card of a model call; before the first attempt of a step, also its heading."""
     if event.step is None or event.late:
         return None
     turn_id = f"turn-{event.step}"
@@ -142,7 +151,7 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     heading = [] if attempt else fold.add(Step(**fold.card_fields(event, f"e{event.seq}")))
     before = fold.find(turn_id, TurnCard)
     if before is not None:
-        # An external runner that does not count steps: keep the earlier card under another ID.
+        # The external runner does not count steps: keep the earlier card under another ID.
         fold.rename(before, f"{turn_id}-{before.seq}")
     turn = TurnCard(**fold.card_fields(event, turn_id), attempt=attempt, streaming=True)
     turn.model = clean(str(payload.get("model") or ""))
@@ -151,7 +160,7 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
 
 @_shows(EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA)
 def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    """Append streamed text. Ignored without a step: the card of the text is unknown."""
+    """Append streamed text. Text without a step is ignored, because its card is unknown."""
     text = clean(str(payload.get("text") or ""))
     if event.step is None or event.late or not text:
         return []
@@ -167,8 +176,12 @@ def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
 
 @_shows(EventType.MESSAGE_ADDED)
 def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Show a message: in the card of its turn or its tool call, or in a card of its own."""
     role = payload.get("role")
     if role == "assistant" and event.step is not None and not event.late:
+        answer = fold.texts.message_of(event)
+        if answer is not None and answer.is_step:
+            return fold.leave_to_call(event, answer)
         turn = fold.turn(event)
         card_contents.fill_from_message_added(turn, fold.texts, event, payload)
         return [Change(CardChange.PUT, turn)]
@@ -187,6 +200,7 @@ def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] |
 
 @_shows(EventType.LLM_TURN_END)
 def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Complete the card of a model call."""
     if event.step is None or event.late:
         return None
     turn = fold.turn(event)
@@ -196,6 +210,10 @@ def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
 
 @_shows(EventType.LLM_TURN_ABANDONED)
 def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Mark the turn's card as abandoned, and change its ID to free it for the next attempt.
+
+    A late event, or one of a turn that has already ended, gets a row.
+    """
     turn = fold.turn(event) if event.step is not None and not event.late else None
     if turn is None or (turn.end and not turn.streaming):
         return None
@@ -209,9 +227,9 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 
 @_shows(EventType.LLM_TEXT, EventType.LLM_THINKING)
 def _full_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    """Add a text or thinking block of an external runner that was not streamed."""
+    """Add a text or thinking block that an external runner sent as a whole."""
     if event.source == Source.WORKER:
-        # Displayed by the card of its response, from the row.
+        # The card of the response displays the text of its row.
         turn = fold.find(f"turn-{event.step}", TurnCard)
         if turn is not None:
             fold.owners[event.seq] = turn
@@ -224,7 +242,7 @@ def _full_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
 
 @_shows(EventType.RUN_ROLLED_BACK)
 def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
-    """Mark the rolled back responses, and change their IDs to free them for the next response of the step."""
+    """Mark the cards of the rolled back responses, and change their IDs to free them for the next response."""
     changes = fold.add(row_of(event, fold.texts.base))
     for position in positions_of(event):
         message = fold.texts.rolled_back.get(position)
@@ -247,18 +265,20 @@ def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
 
 @_shows(EventType.TOOL_START)
 def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Show that a tool call is running, in its existing card or a new one."""
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
         return None
     is_known, tool = fold.find(card_id, ToolCard) is not None, fold.tool(event, card_id)
     card_contents.fill_from_tool_start(tool, fold.texts, event, payload)
-    # A call that was started before, by any worker, already has a card.
-    again = is_known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
-    return [Change(CardChange.PUT if again else CardChange.ADD, tool)]
+    # The page has a card of a call that was started before, maybe by another worker.
+    is_on_page = is_known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
+    return [Change(CardChange.PUT if is_on_page else CardChange.ADD, tool)]
 
 
 @_shows(EventType.TOOL_OUTPUT)
 def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Append streamed output to the card of a tool call."""
     card_id = _card_id(event, payload)
     if card_id is None or event.late or payload.get("late"):
         return None
@@ -274,6 +294,7 @@ def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | N
 
 @_shows(EventType.TOOL_END)
 def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Complete the card of a tool call."""
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
         return None
@@ -285,22 +306,24 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
 
 @_shows(EventType.RUN_COMPLETED)
 def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Add a row, with the summary of the run only if nothing else displays it."""
     row = row_of(event, fold.texts.base)
     if event.source == Source.WORKER:
-        # Displayed by the last card and by the page header.
+        # The last card and the page header display it.
         row.facts.pop("summary", None)
     return fold.add(row)
 
 
 @_shows(EventType.COMMAND_RECEIVED)
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Add the row of a command, with its outcome if the command was not applied."""
     outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
+    # The page header shows a pending command, and an applied command has visible effects.
     is_shown_elsewhere = outcome in (None, RunCommand.Outcome.APPLIED)
-    # Not shown twice: the page's head shows a pending message, and a message that was read has a card.
+    # A message is not shown twice: once the agent has read it, it has a card.
     if is_shown_elsewhere and payload.get("type") == RunCommand.Type.SEND and not payload.get("refused"):
         return []
     row = row_of(event, fold.texts.base)
-    # The page header shows pending commands; applied ones have visible effects.
     if not is_shown_elsewhere:
         row.facts["outcome"] = outcome
     return fold.add(row)
@@ -317,6 +340,7 @@ def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
 
 @_shows(EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
 def _resolved(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Add the row, and update the card of a call that is executed again."""
     changes = fold.add(row_of(event, fold.texts.base))
     if payload.get("decision") == "retry":
         changes += _update_call(fold, event, "planned", needs_outcome=False)
@@ -324,6 +348,7 @@ def _resolved(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
 
 
 def _update_call(fold: Fold, event: Event, status: str, *, needs_outcome: bool) -> list[Change]:
+    """Set the status of a call in its card, if the timeline has it."""
     tool = fold.find(f"call-{event.ref_id}", ToolCard)
     if tool is None or event.late:
         return []

@@ -16,21 +16,22 @@ from runs.pages.timeline import chunks
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import CardChange, Change, Fold
 from timeline import log, replay
-from timeline.event_rows import payload_of
 from timeline.events import EventType
-from timeline.live.rendering import Piece, Rendering
+from timeline.live.streams import Piece, Rendering
 from timeline.models import Event
+from timeline.shown_events import payload_of
 
-#: Maximum open tool calls of a step and its model turn; see MAX_CALLS in runs.engine.turns.open_call.
+#: Events to read before a batch: the starts of a model call and of all tool calls of a step (MAX_CALLS in
+#: runs.engine.turns.open_call), and some more.
 CONTEXT = 72
-#: Events to read if an event without a row may end any card before it.
+#: Events to read if an event without a row ends a card, which may be any card before it.
 WIDE_CONTEXT = 200
 #: A reader that is further behind must reload the page.
 MAX_BEHIND = 1000
 
 
 def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
-    """Return one piece per event. Each is complete, because a reader may start with any of them.
+    """Return one piece for each event. Each piece is complete, because a reader may start with any of them.
 
     "rows" contains the rows that the event adds or changes, in order; "status" makes the page reload its header. At
     most seven queries for a batch.
@@ -52,31 +53,33 @@ HTML = Rendering("html", render, is_merged=True, max_behind=MAX_BEHIND)
 
 
 def _piece(event: Event, rows: str, status: str) -> Piece:
+    """Return the piece of an event with its rows as HTML. `status` is the current status of the run."""
     piece = {"rows": rows} if rows else {}
     if event.type.startswith("run."):
         piece["status"] = _status_after(event) or status
-    elif event.type == EventType.COMMAND_RECEIVED or _is_of_retry(event):
+    elif event.type == EventType.COMMAND_RECEIVED or _is_about_retry(event):
         # The header shows pending commands and scheduled retries.
         piece["status"] = status
     return piece
 
 
-def _is_of_retry(event: Event) -> bool:
-    is_retry = event.type in (EventType.LLM_TURN_START, EventType.LLM_TURN_END) and bool(
-        payload_of(event).get("attempt")
-    )
-    return is_retry or event.type == EventType.RETRY_SCHEDULED
+def _is_about_retry(event: Event) -> bool:
+    if event.type in (EventType.LLM_TURN_START, EventType.LLM_TURN_END):
+        return bool(payload_of(event).get("attempt"))
+    return event.type == EventType.RETRY_SCHEDULED
 
 
 def _status_after(event: Event) -> str:
+    """Return the status that the event sets; empty if it is unknown."""
     try:
         return replay.fold([event]).status
     except (KeyError, TypeError, AttributeError):
-        return ""  # the payload was stored under older rules
+        return ""  # an older version stored another payload
 
 
 def _html(change: Change) -> str:
-    if change.act is CardChange.APPEND:
+    """Return the HTML with which htmx applies a change to the page."""
+    if change.kind is CardChange.APPEND:
         return format_html('<div hx-swap-oob="beforeend:#{}">{}</div>', change.at, change.text)
     assert change.item is not None
     oob = {
@@ -84,13 +87,13 @@ def _html(change: Change) -> str:
         CardChange.PUT: "true",
         CardChange.REPLACE: f"outerHTML:#{change.at}",
         CardChange.STRIKE: f"outerHTML:#{change.at}",
-    }[change.act]
-    context = {"item": change.item, "oob": oob, "append": change.act is not CardChange.STRIKE}
+    }[change.kind]
+    context = {"item": change.item, "oob": oob, "append": change.kind is not CardChange.STRIKE}
     return render_to_string(change.item.template, context).strip()
 
 
 def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
-    """Return the earlier events that open the turns and calls that the batch ends, with chunks of unstored texts."""
+    """Return earlier events: starts of turns and calls that the batch ends, and chunks of texts without a row."""
     rollbacks = [event for event in batch if event.type == EventType.RUN_ROLLED_BACK]
     unopened = chunks.closers(batch)
     if not unopened and not rollbacks:
@@ -101,7 +104,6 @@ def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
     else:
         context = list(earlier.filter(chunks.without_chunks())[:WIDE_CONTEXT])[::-1]
     first = batch[0].seq
-    spans = [
-        chunks.EventSpan(s.after, min(s.before, first)) for s in chunks.missing([*context, *batch]) if s.before >= first
-    ]
+    spans = [span for span in chunks.missing([*context, *batch]) if span.before >= first]
+    spans = [chunks.EventSpan(span.after, min(span.before, first)) for span in spans]
     return chunks.merge(context, chunks.read(log_id, spans))

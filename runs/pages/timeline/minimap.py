@@ -10,22 +10,23 @@ from uuid import UUID
 from django.db.models import Count, F, Max, Min, Q
 
 from timeline.events import types_that
-from timeline.events.failures import FAILURES
 from timeline.models import Event
+from timeline.shown_events import FAILURES
 
 #: Columns of the strip; a shorter log has one for each event.
 COLUMNS = 120
-#: Maximum events for a strip that is part of the page. The strip of a longer log is loaded after the page.
+#: Maximum events of a log whose strip is part of the page. The strip of a longer log is loaded after the page.
 AT_ONCE = 20_000
 _WAITS = Q(type__in=sorted(types_that(lambda kind: kind.is_wait)))
 
 
 @dataclass(frozen=True)
 class MapColumn:
-    """A column: the events between two sequence numbers."""
+    """A column: a range of events."""
 
+    #: From 0.
     index: int
-    #: The seq of the linked event: the first error or wait of the column, otherwise its first event.
+    #: The event that the column links to: its first error or wait, otherwise its first event.
     seq: int
     first_step: int | None
     last_step: int | None
@@ -40,15 +41,10 @@ class MapColumn:
     @property
     def title(self) -> str:
         """Return a description, such as "Steps 3 to 5, 2 errors"."""
-        steps = (
-            f"Step {self.first_step}"
-            if self.first_step == self.last_step
-            else f"Steps {self.first_step} to {self.last_step}"
-        )
-        counts = [_count(self.errors, "error"), _count(self.waits, "wait")]
-        return ", ".join(
-            part for part in [steps if self.first_step is not None else f"Event {self.seq}", *counts] if part
-        )
+        place = f"Steps {self.first_step} to {self.last_step}"
+        if self.first_step == self.last_step:
+            place = f"Event {self.seq}" if self.first_step is None else f"Step {self.first_step}"
+        return ", ".join(filter(None, [place, _count(self.errors, "error"), _count(self.waits, "wait")]))
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,9 @@ class Minimap:
     """The strip of a log."""
 
     columns: Sequence[MapColumn] = ()
-    #: Whether the columns are loaded later. Until then, the highest step is the run's step count.
+    #: Whether the columns are loaded later.
     is_pending: bool = False
+    #: The run's step count, which counts as the highest step until then.
     counted_step: int | None = None
 
     @property
@@ -75,7 +72,7 @@ class Minimap:
     def summary(self) -> str:
         """Return the number of errors and waits, in words."""
         errors, waits = (sum(getattr(column, name) for column in self.columns) for name in ("errors", "waits"))
-        return ", ".join(part for part in (_count(errors, "error"), _count(waits, "wait")) if part) or "no errors"
+        return ", ".join(filter(None, [_count(errors, "error"), _count(waits, "wait")])) or "no errors"
 
 
 def minimap_at_once(log_id: UUID, last_seq: int, step_count: int) -> Minimap:
@@ -86,10 +83,7 @@ def minimap_at_once(log_id: UUID, last_seq: int, step_count: int) -> Minimap:
 
 
 def minimap_of(log_id: UUID, last_seq: int) -> Minimap:
-    """Return the strip of the events up to `last_seq`.
-
-    Two queries over the log: call it once a page, not for each event.
-    """
+    """Return the strip of the events up to `last_seq`. Slow: two queries over the whole log."""
     width = min(COLUMNS, last_seq)
     if not width:
         return Minimap()
@@ -101,8 +95,8 @@ def minimap_of(log_id: UUID, last_seq: int) -> Minimap:
         first=Min("seq"), errors=Count("pk", filter=FAILURES), waits=Count("pk", filter=_WAITS)
     )
     marks_of: dict[int, Mapping[str, Any]] = {mark["column"]: mark for mark in marks}
-    none = {"first": None, "errors": 0, "waits": 0}
-    return Minimap([_column(row, marks_of.get(row["column"], none)) for row in rows])
+    no_mark = {"first": None, "errors": 0, "waits": 0}
+    return Minimap([_column(row, marks_of.get(row["column"], no_mark)) for row in rows])
 
 
 def _column(row: Mapping[str, Any], mark: Mapping[str, Any]) -> MapColumn:

@@ -1,30 +1,36 @@
 """The part of a timeline on a page: its end, the rows before an event, or the rows around one.
 
 At most eight queries, independent of the length of the log: the bounds of the window, its events, later events that
-complete them, and the rows and chunks that they refer to. Queries on the log use the index on (log, seq).
+complete them, and the rows and chunks that they refer to. The bounds are the first and the last event of a number of
+rows, and of whole steps if possible. Queries on the log use the index on (log, seq).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from runs.pages.timeline import chunks, window_bounds
+from django.db.models import Case, JSONField, Q, QuerySet, When
+from django.db.models.fields.json import KeyTransform
+
+from runs.pages.timeline import chunks
 from runs.pages.timeline.cards import Card, Item, ToolCard
-from runs.pages.timeline.event_texts import texts_of
+from runs.pages.timeline.event_texts import CALL_UPDATES, texts_of
 from runs.pages.timeline.fold import Fold
-from runs.pages.timeline.window_bounds import events_shown
 from timeline import log
 from timeline.events import EventType, Show, types_that
 from timeline.models import Event
+from timeline.shown_events import FAILURES
 
 #: Rows of the first page and of each page of older rows.
 ROWS = 100
 #: Rows on either side of a requested event.
 AROUND = ROWS // 2
 #: Rows of a replay.
-REPLAYED = 30
+REPLAY_ROWS = 30
+#: Types of events that may complete a card.
 _CLOSERS = [EventType.MESSAGE_ADDED, *sorted(types_that(lambda kind: kind.ends_card))]
 
 
@@ -35,20 +41,20 @@ class Window:
     items: Sequence[Item] = field(default_factory=list)
     #: The seq of the newest event; a stream continues after it.
     last_seq: int = 0
-    #: Older rows are before this event; None without older rows.
+    #: The event that older rows are before; None without older rows.
     older: int | None = None
     #: Whether the window includes the newest event.
     at_end: bool = True
 
     @property
     def newer(self) -> int | None:
-        """Return the seq of the event that newer rows are after; None without newer rows."""
+        """Return the event that newer rows are after; None without newer rows."""
         return None if self.at_end else self.last_seq
 
 
 def newest(log_id: UUID, last_seq: int, show: Show = Show.ALL) -> Window:
     """Return the last rows up to event `last_seq`."""
-    begin, older = window_bounds.begin(log_id, last_seq, show, ROWS)
+    begin, older = begin_of(log_id, last_seq, show, ROWS)
     items, _ = _fold(log_id, (begin, last_seq), show)
     return Window(_filter(items, show), last_seq, older)
 
@@ -56,10 +62,10 @@ def newest(log_id: UUID, last_seq: int, show: Show = Show.ALL) -> Window:
 def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, joins: bool = False) -> Window:
     """Return the rows before event `seq`.
 
-    With `joins`, leave out the cards that are completed at or after `seq`: the page already displays them.
+    With `joins`, leave out the cards that events from `seq` on complete: the page already displays them.
     """
     end = min(seq - 1, last_seq)
-    begin, older = window_bounds.begin(log_id, end, show, ROWS)
+    begin, older = begin_of(log_id, end, show, ROWS)
     items, crossing = _fold(log_id, (begin, end), show, ahead=True)
     if joins:
         items = [item for item in items if item.id not in crossing]
@@ -67,8 +73,8 @@ def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, join
 
 
 def after(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Window:
-    """Return the rows after event `seq`. A card that is open at `seq` and changes later is among them."""
-    end = window_bounds.end(log_id, seq, last_seq, show, ROWS)
+    """Return the rows after event `seq`, and the cards that are open at `seq` and change later."""
+    end = end_of(log_id, seq, last_seq, show, ROWS)
     items, _ = _fold(log_id, (seq + 1, end), show, ahead=end < last_seq)
     return Window(_filter(items, show), end, older=seq + 1 if seq else None, at_end=end == last_seq)
 
@@ -78,8 +84,8 @@ def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, step
 
     With `step`, whose first event is `seq`, center on the first row of the step that the filter includes.
     """
-    begin, older = window_bounds.begin(log_id, seq, show, AROUND)
-    end = window_bounds.end(log_id, seq, last_seq, show, AROUND)
+    begin, older = begin_of(log_id, seq, show, AROUND)
+    end = end_of(log_id, seq, last_seq, show, AROUND)
     items, _ = _fold(log_id, (begin, end), show, ahead=end < last_seq, target=seq if step is None else None)
     items = _filter(items, show)
     if step is not None and (first := next((item for item in items if item.step == step), None)):
@@ -92,7 +98,7 @@ def up_to(log_id: UUID, seq: int) -> Window:
 
     Returns only a few rows, because a player requests several frames a second.
     """
-    begin, older = window_bounds.begin(log_id, seq, Show.ALL, REPLAYED)
+    begin, older = begin_of(log_id, seq, Show.ALL, REPLAY_ROWS)
     items, _ = _fold(log_id, (begin, seq), Show.ALL)
     moment = log.events_of(log_id).filter(seq=seq).values_list("ts", flat=True).first()
     for item in items:
@@ -105,7 +111,7 @@ def up_to(log_id: UUID, seq: int) -> Window:
 
 
 def start_of_step(log_id: UUID, step: int) -> int | None:
-    """Return the seq of the first event of a step, or None. Scans the log up to it: only on request."""
+    """Return the first event of a step, or None. Slow, because it reads the log up to this event."""
     return log.events_of(log_id).filter(step=step).values_list("seq", flat=True).first()
 
 
@@ -115,7 +121,10 @@ def start_of_step(log_id: UUID, step: int) -> int | None:
 def _fold(
     log_id: UUID, span: tuple[int, int], show: Show, *, ahead: bool = False, target: int | None = None
 ) -> tuple[list[Item], set[str]]:
-    """Return the items of the events in `span`, and the IDs of the items completed after it."""
+    """Return the items of the events in `span`, and the IDs of those that later events complete.
+
+    Later events are read only with `ahead`. `target` is the event whose item gets `is_target`.
+    """
     begin, end = span
     events = list(events_shown(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
     pieces = chunks.read(log_id, chunks.missing(events, upto=end))
@@ -146,3 +155,114 @@ def _set_target(fold: Fold, seq: int) -> None:
 
 def _filter(items: Sequence[Item], show: Show) -> list[Item]:
     return [item for item in items if show in item.shows]
+
+
+#: Maximum events that are searched for the bound of a window, and beyond it for the bound of its step.
+SCAN, EXTRA = 1200, 200
+
+
+class WindowEvent(NamedTuple):
+    """The fields of an event that determine where a window starts and ends."""
+
+    seq: int
+    type: str
+    step: int | None
+    role: Any
+
+
+_FILTERS = {
+    Show.ALL: Q(),
+    Show.MESSAGES: Q(type__in=sorted(types_that(lambda kind: kind.show is Show.MESSAGES))),
+    Show.TOOLS: Q(type__in=sorted(types_that(lambda kind: kind.show is Show.TOOLS)))
+    # Changes of the status of a call: its card displays them.
+    | Q(type__in=CALL_UPDATES, ref_id__isnull=False),
+    Show.ERRORS: FAILURES,
+}
+
+
+def events_shown(log_id: UUID, show: Show) -> QuerySet[Event]:
+    """Return the events that pass a filter, without chunks."""
+    return Event.objects.filter(chunks.without_chunks(), _FILTERS[show], log=log_id)
+
+
+def begin_of(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | None]:
+    """Return the first event of a window of about `rows` rows up to `end`, and the event that older rows are before.
+
+    The second is None without older rows. A window starts with a step if possible, so that it does not split cards.
+    """
+    events = _read(events_shown(log_id, show).filter(seq__lte=end).order_by("-seq"))
+    index, row_count = len(events) - 1, 0
+    counted: set[int | None] = set()
+    for position, event in enumerate(events[:SCAN]):
+        row_count += _rows_before(event, counted)
+        if row_count >= rows:
+            index = _start_of_step(events, position)
+            break
+    if index >= len(events) - 1 and len(events) < SCAN + EXTRA:
+        return 1, None
+    return events[index].seq, events[index].seq
+
+
+def end_of(log_id: UUID, seq: int, last_seq: int, show: Show, rows: int) -> int:
+    """Return the last event of a window of about `rows` rows after `seq`: `last_seq` if that is near.
+
+    A window ends before a step if possible, so that the next window starts with it.
+    """
+    events = _read(events_shown(log_id, show).filter(seq__gt=seq, seq__lte=last_seq).order_by("seq"))
+    row_count = 0
+    counted: set[int | None] = set()
+    for position, event in enumerate(events[:SCAN]):
+        row_count += _rows_after(event, counted)
+        if row_count < rows:
+            continue
+        for following in events[position + 1 : position + 1 + EXTRA]:
+            if following.type == EventType.LLM_TURN_START:
+                return following.seq - 1
+        if position + 1 + EXTRA >= len(events) and len(events) < SCAN + EXTRA:
+            return last_seq
+        return event.seq
+    return last_seq if len(events) < SCAN + EXTRA else events[-1].seq
+
+
+def _read(events: QuerySet[Event]) -> list[WindowEvent]:
+    role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
+    values = events.annotate(role=role).values_list("seq", "type", "step", "role")
+    return [WindowEvent(*each) for each in values[: SCAN + EXTRA]]
+
+
+def _rows_after(event: WindowEvent, counted: set[int | None]) -> int:
+    """Return the number of rows that an event adds after earlier events. `counted`: the steps whose card is counted."""
+    if event.type != EventType.LLM_TURN_START:
+        return _rows_of(event, counted)
+    counted.add(event.step)
+    return 2  # the heading of the step, and the card of the model call
+
+
+def _rows_before(event: WindowEvent, counted: set[int | None]) -> int:
+    """Return the number of rows that an event adds before later events. `counted`: the steps whose card is counted."""
+    if event.type != EventType.LLM_TURN_START:
+        return _rows_of(event, counted)
+    has_card = event.step in counted
+    counted.discard(event.step)
+    return 1 if has_card else 2
+
+
+def _rows_of(event: WindowEvent, counted: set[int | None]) -> int:
+    """Return the number of rows of an event that does not start a model call."""
+    if event.type == EventType.LLM_TURN_END or event.role == "assistant":
+        is_counted = event.step is not None and event.step in counted
+        counted.add(event.step)
+        return 0 if is_counted else 1
+    return 0 if event.role == "tool_result" or event.type == EventType.TOOL_END else 1
+
+
+def _start_of_step(events: Sequence[WindowEvent], position: int) -> int:
+    """Return the index of the first model call of the step of `events[position]`, or `position`. Newest first."""
+    start, step = position, None
+    for at in range(position, min(position + EXTRA, len(events))):
+        event = events[at]
+        if event.type == EventType.LLM_TURN_START:
+            if step is not None and event.step != step:
+                break
+            start, step = at, event.step
+    return start

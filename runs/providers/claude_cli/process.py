@@ -1,4 +1,4 @@
-"""A process of the program: JSON lines in both directions. Ending it also ends all processes that it started."""
+"""A process of Claude Code, with JSON lines in both directions. Ending it also ends all processes that it started."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from typing import Any
 
 from agentops.base.http.strict_json import FILE, NotJson, parse
 from runs.providers.base import ProviderUnusable
-from runs.providers.claude_cli import failures
-from runs.providers.claude_cli.failures import SessionFailed
-from runs.providers.claude_cli.program_command import RUN_VARIABLE, SESSION_VARIABLE
+from runs.providers.claude_cli import program_messages
+from runs.providers.claude_cli.claude_provider import RUN_VARIABLE, SESSION_VARIABLE
+from runs.providers.claude_cli.program_messages import SessionFailed
 
 #: Maximum bytes of a line, for long outputs of tools.
 MAX_LINE = 64 * 1024 * 1024
-#: An unpaired surrogate does not end a session: the redactor replaces it.
+#: Unpaired surrogates are accepted, because the redactor replaces them later.
 LIMITS = replace(FILE, lone_surrogates=True)
 #: Seconds for the program to write its files once its input has ended, and to end after SIGTERM.
 CLOSE_S = 5.0
-#: Seconds between two checks whether a silent program has ended, and whether an ending program has ended.
-LOOK_S, EXIT_LOOK_S = 1.0, 0.02
+#: Seconds between two checks whether a program that writes nothing has ended.
+CHECK_S = 1.0
+#: The same for a program whose end is expected.
+EXIT_CHECK_S = 0.02
+#: Number of lines of the standard error that are kept, for error messages.
 STDERR_LINES = 40
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class CliProcess:
-    """A running program. All methods belong to the event loop that started it."""
+    """A running program. Its methods must be called on the event loop that started it."""
 
     def __init__(self, process: asyncio.subprocess.Process, marker: str) -> None:
         """`marker`: a variable and its value in the environment of the program and its child processes."""
@@ -48,9 +51,16 @@ class CliProcess:
         """Start the program in a new process group. Raises `ProviderUnusable` if it cannot be started."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=-1, stdout=-1, stderr=-1, env=dict(environment), cwd=folder, limit=MAX_LINE,
-                start_new_session=True, preexec_fn=_end_with_worker,
-            )  # fmt: skip
+                *command,
+                stdin=-1,
+                stdout=-1,
+                stderr=-1,
+                env=dict(environment),
+                cwd=folder,
+                limit=MAX_LINE,
+                start_new_session=True,
+                preexec_fn=_end_with_worker,
+            )
         except OSError as error:
             raise ProviderUnusable(f"the program {command[0]!r} cannot be started: {error.strerror}") from error
         return cls(process, f"{SESSION_VARIABLE}={environment[SESSION_VARIABLE]}")
@@ -60,14 +70,14 @@ class CliProcess:
         return self._process.returncode is None
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a message. Does nothing if the program has ended: the next read reports that."""
+        """Write a message. Does nothing if the program has ended, which the next `read` reports."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             await self._process.stdin.drain()
 
     async def read(self) -> dict[str, Any]:
-        """Return the next message. Raises `SessionFailed` at the end of the output, and for an invalid line."""
+        """Return the next message. Raises `SessionFailed` at the end of the output, and for invalid JSON."""
         while True:
             try:
                 line = await self._line()
@@ -75,18 +85,21 @@ class CliProcess:
                 raise SessionFailed("session_broken", f"the program wrote a line of over {MAX_LINE} bytes") from None
             if not line.endswith(b"\n"):  # the end of the output, possibly after an incomplete line
                 status = await self._exit_status()
-                await asyncio.wait([self._errors], timeout=LOOK_S)
-                raise failures.of_exit(status, "\n".join(self._stderr))
+                await asyncio.wait([self._errors], timeout=CHECK_S)
+                raise program_messages.failure_of_exit(status, "\n".join(self._stderr))
             if line.startswith(b"{"):
                 return _message(line)
 
     async def _line(self) -> bytes:
-        """Return the next line. Child processes may keep the output open after the program's end."""
+        """Return the next line, or an incomplete or empty one at the end of the output.
+
+        Child processes may keep the output open after the program has ended. They are then killed.
+        """
         assert self._process.stdout is not None
         has_ended = False
         while True:
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(CHECK_S):
                     return await self._process.stdout.readline()
             except TimeoutError:
                 if has_ended:
@@ -95,13 +108,13 @@ class CliProcess:
                     await self._kill_marked()
 
     async def _exit_status(self) -> int:
-        # Not `wait`, which also waits for the end of the output, and so for processes that keep it open.
+        # `wait` would also wait for the end of the output, and so for child processes that keep it open.
         while (status := self._process.returncode) is None:
-            await asyncio.sleep(EXIT_LOOK_S)
+            await asyncio.sleep(EXIT_CHECK_S)
         return status
 
     async def close(self) -> None:
-        """End the program, which writes its files at the end of its input, and its child processes."""
+        """End the program and its child processes. At the end of its input, the program writes its files and ends."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if not await self._ends():
@@ -120,7 +133,10 @@ class CliProcess:
         await asyncio.to_thread(kill_marked, self._marker)
 
     async def _ends(self) -> bool:
-        """Whether the program ends within seconds. Keeps reading its output, so that it can write the rest."""
+        """Wait for the end of the program, at most `CLOSE_S`, and return whether it has ended.
+
+        During the wait its output is read, because a full pipe would block it.
+        """
         reading = asyncio.ensure_future(self._read_rest())
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -157,21 +173,21 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _end_with_worker() -> None:
-    """Run in the child process: the kernel kills it if the worker dies, so that it does not continue unnoticed."""
+    """Request that the kernel kills the program if the worker dies. Called in the child process before the start."""
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill_leftovers(run_id: str) -> int:
-    """Kill the processes that an earlier worker of this machine has left running for the run. Returns their number.
+    """Kill the processes of a run that an earlier worker of this machine has left behind. Returns their number.
 
-    The kernel kills the program with its worker, but not the program's child processes.
+    The kernel kills the program together with its worker, but not the program's child processes.
     """
     return kill_marked(f"{RUN_VARIABLE}={run_id}")
 
 
 def kill_marked(marker: str) -> int:
-    """Kill the processes of this machine that have a variable with a value. Returns their number."""
+    """Kill the processes of this machine whose environment contains `marker`, `NAME=value`. Returns their number."""
     if sys.platform != "linux":
         return 0
     killed = 0

@@ -8,35 +8,27 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import BooleanField, F, Func, Q, TextField
+from django.db.models import BooleanField, F, Func, Q
 from django.db.models.functions import Left
 from django.db.models.lookups import GreaterThanOrEqual, IContains, LessThanOrEqual
 
 from agentops.accounts.names import UUID_PATTERN
 from runs.models import Agent, AgentRun
+from runs.models.run import REMOTE
+from runs.queries.long_texts import JsonText
 from runs.queries.run_lists.run_order import duration_us
 from timeline.display import LOOKAHEAD, clean, make_legible
 
-#: Returns the condition for a parsed value, which is not empty, in a project.
+#: Returns the condition for a parsed value, which is not empty, and the ID of a project.
 Condition = Callable[[str, UUID], Q]
-#: Maximum characters of a prompt that a text filter reads.
+#: The number of characters of a prompt that a text filter reads.
 MAX_PROMPT = 20_000
 #: A label that at most this many runs of the site have is looked up by its index.
 RARE = 2_000
 
 
-class _PromptText(Func):
-    """The prompt itself if it is a text; its JSON if it has media."""
-
-    output_field = TextField()
-    template = "JSON_EXTRACT(%(expressions)s, '$')"
-
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        return self.as_sql(compiler, connection, template="(%(expressions)s #>> '{}')", **extra)
-
-
 class _HasLabel(Func):
-    """Whether a run has a label."""
+    """Whether a run has a label, on SQLite."""
 
     output_field = BooleanField()
     template = "EXISTS (SELECT 1 FROM JSON_EACH(%(expressions)s) AS one WHERE one.value = %%s)"
@@ -51,21 +43,29 @@ class _HasLabel(Func):
 
 
 def compare(lookup: str, convert: Callable[[str], Any] = str) -> Condition:
-    """Return the condition that compares a column, by a lookup of Django, with the converted value."""
+    """Return a condition that applies a lookup of Django, such as "cost_usd__gte", to the converted value."""
     return lambda value, project_id: Q((lookup, convert(value)))
 
 
 def is_root(value: str, project_id: UUID) -> Q:
-    """Match runs that are no child of another run and continue none."""
+    """Match runs that are neither a child of another run nor continue one."""
     return Q(parent_run=None, root_run=F("pk"))
 
 
 def of_agent(value: str, project_id: UUID) -> Q:
-    """Match runs by the name of the agent, including runs of other programs with this name. One query."""
+    """Match runs by the name of their agent, also as other programs report it. Takes one query."""
     named = Q(agent=None, agent_config__agent_id=value)
-    # The ID has an index and statistics, which the name does not.
+    # Prefer the agent's ID, for which the database has an index and statistics.
     agent = Agent.objects.filter(project=project_id, slug=value).values_list("pk", flat=True).first()
     return named if agent is None else named | Q(agent=agent)
+
+
+def from_source(value: str, project_id: UUID | None = None) -> Q:
+    """Match runs by their source as people see it: `native` excludes the remote runs, which the table has as native."""
+    if value == REMOTE:
+        return Q(code_version__isnull=False, is_packaged=False)
+    by_workers = Q(code_version=None) | Q(is_packaged=True)
+    return Q(source=value) & by_workers if value == AgentRun.Source.NATIVE else Q(source=value)
 
 
 def with_label(value: str, project_id: UUID) -> Q:
@@ -78,39 +78,34 @@ def with_reason(value: str, project_id: UUID) -> Q:
     return Q(status_reason__iexact=value) | Q(error_type__iexact=value)
 
 
-def took_at_least(value: str, project_id: UUID) -> Q:
-    """Match runs by their duration in seconds."""
-    return Q(GreaterThanOrEqual(duration_us(), int(value) * 1_000_000))
-
-
-def took_at_most(value: str, project_id: UUID) -> Q:
-    """Match runs by their duration in seconds."""
-    return Q(LessThanOrEqual(duration_us(), int(value) * 1_000_000))
+def compare_duration(lookup: type[GreaterThanOrEqual] | type[LessThanOrEqual]) -> Condition:
+    """Return a condition that compares the duration of a run with a value in seconds."""
+    return lambda value, project_id: Q(lookup(duration_us(), int(value) * 1_000_000))
 
 
 def with_text(value: str, project_id: UUID) -> Q:
-    """Match runs by their ID, or by a text in the stored title or prompt, which `shows_text` checks again."""
+    """Match runs by their ID, or by a text in the stored title or prompt, which `shows_text` then checks."""
     if _is_id(value):
         return Q(pk=UUID(value))
     # Django escapes the wildcards of LIKE.
-    return Q(title__icontains=value) | Q(IContains(Left(_PromptText(F("prompt")), MAX_PROMPT), value))
+    return Q(title__icontains=value) | Q(IContains(Left(JsonText("prompt"), MAX_PROMPT), value))
 
 
 def shows_text(text: str, title: str, prompt: str) -> bool:
-    """Return whether the text is in the redacted title, or in the start of the redacted prompt.
+    """Return whether the text is in the redacted title, or in the start of the redacted prompt. True for an ID.
 
-    Stored texts may contain secrets, which must not be searchable. `prompt`: in the form of `prompt_to_mask`.
+    Stored texts may contain secrets, which must not be searchable. `prompt`: the value of `prompt_to_mask`.
     """
-    return _is_id(text) or _shows(title, text) or _shows(prompt, text)
+    return _is_id(text) or _is_visible(text, title) or _is_visible(text, prompt)
 
 
 def prompt_to_mask() -> Left:
-    """Return the expression for the part of a prompt that `shows_text` masks before it reads the start."""
-    return Left(_PromptText(F("prompt")), MAX_PROMPT + LOOKAHEAD)
+    """Return the expression for the beginning of a prompt that `shows_text` needs."""
+    return Left(JsonText("prompt"), MAX_PROMPT + LOOKAHEAD)
 
 
 def rare_runs(label: str, project_id: UUID) -> list[UUID] | None:
-    """Return the runs with a rare label; None for a frequent label, and on SQLite, which has no index."""
+    """Return the IDs of the runs with a label that at most `RARE` runs have. None for others, and on SQLite."""
     if connection.vendor != "postgresql":
         return None
     runs = AgentRun.objects.filter(with_label(label, project_id)).order_by().values_list("pk", flat=True)[: RARE + 1]
@@ -118,11 +113,12 @@ def rare_runs(label: str, project_id: UUID) -> list[UUID] | None:
     return ids if len(ids) <= RARE else None
 
 
-def _shows(stored: str, text: str) -> bool:
+def _is_visible(text: str, stored: str) -> bool:
+    """Return whether the text occurs in what a person may see of a stored text."""
     cleaned = clean(stored)
-    # Without secrets, the stored text counts, as in the database: control characters do not hide a run.
+    # If nothing was masked, search the stored text, as the SQL condition does: `clean` may change control characters.
     visible = stored if cleaned == make_legible(stored) else cleaned
-    # Cut after masking, because half a secret is not recognised.
+    # Truncate after masking, because half a secret is not recognised.
     return text.casefold() in visible[:MAX_PROMPT].casefold()
 
 

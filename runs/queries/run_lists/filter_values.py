@@ -1,7 +1,7 @@
-"""The kinds of values that the filters of the run list have, for the page, the API and the command line.
+"""The kinds of values of the run list's filters, for the page, the API and the command line.
 
-A value is a text. Each parser returns it as it is kept in links, empty for no filter, or raises ValueError with a text
-that continues the name of the filter.
+A value is a text. Each parser returns its form in links, or "" for no filter. It raises `ValueError` for an invalid
+value, with a text that follows the name of the filter.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 
+#: Maximum characters of a text.
 MAX_TEXT = 200
-#: Characters of a value that are searched for secrets before it is repeated in an error, and characters repeated.
-MAX_SEARCHED, MAX_ECHO = 4096, 64
-#: Larger offsets do not exist, and PostgreSQL refuses them.
+#: Characters of an invalid value that an error repeats.
+MAX_ECHO = 64
+#: Characters of an invalid value that are searched for secrets before.
+MAX_SEARCHED = 4096
+#: UTC offsets must be smaller. No zone has a larger one, and PostgreSQL refuses them.
 MAX_OFFSET = timedelta(hours=16)
 #: The format that an input of type datetime-local sends.
 LOCAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?", re.ASCII)
@@ -36,7 +39,7 @@ SECONDS_PATTERN = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True, eq=False)
 class ValueKind:
-    """A kind of values: its parser, and how the form and the command line ask for a value."""
+    """A kind of values: its parser, and its presentation in the form and on the command line."""
 
     parse: Callable[[str], str]
     #: The placeholder in the help of the command line; by default the name of the filter.
@@ -62,8 +65,8 @@ def statuses(text: str) -> str:
 
 def source(text: str) -> str:
     """Return a source of runs."""
-    if text and text not in AgentRun.Source.values:
-        raise ValueError(f"must be one of {', '.join(AgentRun.Source.values)}, not {_echo(text)}")
+    if text and text not in AgentRun.SOURCES:
+        raise ValueError(f"must be one of {', '.join(AgentRun.SOURCES)}, not {_echo(text)}")
     return text
 
 
@@ -80,7 +83,7 @@ def identifier(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a text in its stored form: without surrounding white space, NUL and lone surrogates."""
+    """Return a text of at most `MAX_TEXT` characters, without surrounding white space, NUL and lone surrogates."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise ValueError(f"can have at most {MAX_TEXT} characters, not {len(text)}")
@@ -88,7 +91,7 @@ def line(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """Return a label, or the name of an agent, in its stored form: redacted. Runners may use any name."""
+    """Return a label or the name of an agent in its stored form, which is redacted."""
     return REDACTOR.clean_text(line(text))[0]
 
 
@@ -118,13 +121,13 @@ def local_time(text: str) -> str:
 
 
 def zoned_time(text: str) -> datetime:
-    """Return a time of RFC 3339 with a zone, converted to UTC."""
+    """Return the time of an RFC 3339 text with a zone, in UTC. Raises `ValueError`."""
     text = _with_plus(text)
     try:
         moment = parse_datetime(text.upper()) if ZONED_TIME.fullmatch(text) else None
-    except ValueError:  # the 30th of February
+    except ValueError:  # such as the 30th of February
         moment = None
-    if moment is None or moment.year in (1, 9999):  # the zone moves it out of the calendar
+    if moment is None or moment.year in (1, 9999):  # in UTC, the time might be out of the range of datetime
         raise ValueError("must be a time such as 2026-11-20T16:45:00Z")
     if abs(moment.utcoffset() or timedelta(0)) >= MAX_OFFSET:
         raise ValueError("must have a UTC offset below 16 hours: send the time in UTC, with Z")
@@ -132,12 +135,12 @@ def zoned_time(text: str) -> datetime:
 
 
 def _with_plus(text: str) -> str:
-    """Return a time whose unescaped plus has arrived as a space."""
+    """Return a time with a plus sign before the offset, which an unescaped URL turns into a space."""
     return re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", text, flags=re.ASCII)
 
 
 def _echo(text: str) -> str:
-    """Return a value for an error text. It is masked before it is cut, because half a secret is not recognised."""
+    """Return an invalid value for an error text. Masked before it is truncated: half a secret is not recognised."""
     return repr(REDACTOR.clean_text(text[:MAX_SEARCHED])[0][:MAX_ECHO])
 
 
@@ -149,7 +152,7 @@ def _is_in_calendar(text: str) -> bool:
 
 
 STATUSES = ValueKind(statuses, choices=tuple(status.value for status in RunStatus), is_many=True)
-SOURCE = ValueKind(source, choices=tuple(AgentRun.Source.values))
+SOURCE = ValueKind(source, choices=AgentRun.SOURCES)
 FLAG = ValueKind(flag)
 ID = ValueKind(identifier, "ID")
 NAME = ValueKind(label, attributes={"maxlength": str(MAX_TEXT), "autocomplete": "off"})

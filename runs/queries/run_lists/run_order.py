@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -32,14 +32,15 @@ from agentops.base import database_clock
 from agentops.base.refusals import InvalidQuery
 from runs.models import Attempt
 from runs.models.querysets import RunQuerySet
-from timeline.events.moments import moved
+from runs.queries.json_columns import EPOCH, MICROSECOND
+from timeline.reading import shift
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: 18 digits: the microseconds of all years. Values below 0 are times before 1970, and durations with clock differences.
+#: The form of a position. The microseconds of all years have at most 18 digits. Times before 1970 are negative, and so
+#: are durations by clocks that differ.
 POSITION = re.compile(r"(-?[0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
-#: The sort values of runs whose value is unknown. Known values are between them.
+#: The sort values of runs whose value is unknown, in either direction. Known values are between them.
 LOWEST, HIGHEST = 1 - 10**18, 10**18 - 1
-#: Digits after the decimal point of a stored cost.
+#: Stored costs have eight digits after the decimal point.
 COST_UNITS = 10**8
 
 
@@ -63,7 +64,7 @@ class ListPosition:
     @classmethod
     def at(cls, created_at: datetime, run_id: UUID) -> ListPosition:
         """Return a position in the order of creation."""
-        return cls((created_at - EPOCH) // timedelta(microseconds=1), run_id)
+        return cls((created_at - EPOCH) // MICROSECOND, run_id)
 
     @classmethod
     def of(cls, run: Any) -> ListPosition:
@@ -72,12 +73,12 @@ class ListPosition:
 
     @classmethod
     def now(cls) -> ListPosition:
-        """Return the position before all existing runs in the order of creation."""
+        """Return the position of a run that would be created now. All existing runs are older."""
         return cls.at(database_clock.now(), UUID(int=2**128 - 1))
 
     @classmethod
     def parse(cls, text: str, name: str) -> ListPosition:
-        """Return the position in the query parameter `name`. Raise InvalidQuery for any other text."""
+        """Return the position in a text, the value of the query parameter `name`. Raises `InvalidQuery`."""
         match = POSITION.fullmatch(text)
         if match is None:
             raise InvalidQuery(f"{name} is not a position in the list: {text[:64]!r}")
@@ -86,7 +87,7 @@ class ListPosition:
     @property
     def created_at(self) -> datetime:
         """Return the creation time of a position in the order of creation."""
-        return moved(EPOCH, timedelta(microseconds=self.number))
+        return shift(EPOCH, timedelta(microseconds=self.number))
 
     def __str__(self) -> str:
         return f"{self.number}-{self.run_id.hex}"
@@ -103,25 +104,20 @@ class _Microseconds(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
-class _SinceEpoch(Func):
-    """A time as microseconds since 1970. A sum of floats would differ from PostgreSQL's digits."""
+class _SinceEpoch(_Microseconds):
+    """A time in microseconds since 1970. On SQLite, computed with integers, because floats are not exact enough."""
 
-    output_field = BigIntegerField()
     template = (
         "(CAST(STRFTIME('%%%%s', SUBSTR(%(expressions)s, 1, 19)) AS INTEGER) * 1000000"
         " + CAST(SUBSTR(SUBSTR(%(expressions)s, 21) || '000000', 1, 6) AS INTEGER))"
     )
 
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "CAST(EXTRACT(epoch FROM %(expressions)s) * 1000000 AS bigint)"
-        return self.as_sql(compiler, connection, template=template, **extra)
-
 
 def duration_us() -> Expression:
-    """Return the duration of a run in microseconds, as the column `duration` of run_columns has it.
+    """Return the duration of a run in microseconds, equal to the column `duration` of run_columns.
 
-    It is the time that workers held the run, up to its last event; for a run without a worker of this site, the time
-    from its start. Null before the start.
+    It is the time for which workers held the run, up to its last event; for an external run, the time from its start.
+    Null before the start.
     """
     last = Coalesce(OuterRef("completed_at"), OuterRef("log__last_event_at"), F("claimed_at"))
     end = Coalesce(F("ended_at"), Greatest(last, F("claimed_at")))
@@ -135,6 +131,7 @@ def duration_us() -> Expression:
 
 
 def _value(key: SortKey) -> Any:
+    """Return the expression by which a list is sorted, except for the order of creation."""
     if key is SortKey.DURATION:
         return duration_us()
     if key is SortKey.COST:
@@ -153,7 +150,7 @@ class RunOrder:
 
     @classmethod
     def parse(cls, query: QueryDict) -> RunOrder:
-        """Return the order of a query string. Raise InvalidQuery for invalid values."""
+        """Return the order of a query string. Raises `InvalidQuery`."""
         key, direction = query.get("sort") or SortKey.CREATED.value, query.get("order") or "desc"
         if key not in list(SortKey):
             raise InvalidQuery(f"sort must be one of {', '.join(SortKey)}, not {key[:64]!r}")
@@ -163,7 +160,7 @@ class RunOrder:
 
     @property
     def is_by_creation(self) -> bool:
-        """Return whether the order follows an index."""
+        """Return whether this is the order of creation, which has an index."""
         return self.key is SortKey.CREATED
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -180,7 +177,7 @@ class RunOrder:
     def beyond(self, runs: RunQuerySet, position: ListPosition | None, *, backward: bool) -> RunQuerySet:
         """Return the runs after a position, or before it if `backward`, nearest first.
 
-        Except in the order of creation, `runs` comes from `with_numbers`.
+        `runs` must come from `with_numbers`, except in the order of creation.
         """
         ascending = self.ascending != backward
         if self.is_by_creation:
@@ -198,6 +195,7 @@ NEWEST_FIRST = RunOrder()
 
 
 def _beyond_creation(runs: RunQuerySet, position: ListPosition | None, *, ascending: bool) -> RunQuerySet:
+    """Return the runs that were created after a position if `ascending`, otherwise those before it; nearest first."""
     if position is not None:
         beyond = runs.newer_than if ascending else runs.older_than
         runs = beyond(position.created_at, position.run_id)

@@ -1,7 +1,7 @@
 """The search for a page of the run list, in bounded time.
 
 The order of creation, and one filter at a time, have indexes. Other filters and orders have none, because each step of
-a run changes their columns. They read the next WINDOW runs only, and report where they stopped.
+a run changes their columns: such a search reads the next WINDOW runs only, and reports where it stopped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from runs.queries.run_lists.run_order import ListPosition, RunOrder
 
 #: Reads the rows of a range that meet conditions, as JSON.
 Read = Callable[[Where, RowSpan], Rows]
-#: The number of runs that one request reads.
+#: Maximum runs that one request reads.
 WINDOW = 10_000
-#: The number of queries for runs in which a text is visible. More would be needed only if most matches are in secrets.
+#: Maximum queries for runs in which a text is visible. More are needed only if most matches are in secrets.
 MAX_ROUNDS = 5
-#: The number of new runs that are tested against the filters.
+#: Maximum new runs that are tested against the filters.
 MAX_TESTED = 2_000
 
 
@@ -35,14 +35,13 @@ class FoundRuns:
     """The runs of a page, in the direction of the search."""
 
     positions: list[ListPosition]
-    #: The position at which the search stopped before the end of the list. None: it has read all runs.
+    #: The position at which the search stopped. None if it reached the end of the list or found enough runs.
     stopped_at: ListPosition | None = None
     #: Whether runs are missing from the order, because it covers only the newest WINDOW runs.
     is_partial: bool = False
 
     @property
     def ids(self) -> list[UUID]:
-        """Return the IDs of the runs."""
         return [position.run_id for position in self.positions]
 
 
@@ -63,26 +62,33 @@ class RunSearch:
     backward: bool = False
 
     def find(self, position: ListPosition | None, limit: int) -> FoundRuns:
-        """Return at most `limit` matching runs beyond a position."""
+        """Return at most `limit` matching runs beyond a position, or from the beginning."""
         runs, rest = self.filters.narrowed(self.project)
         condition = rest.condition(self.project.pk)
         if self.order.is_by_creation and not rest:
-            return self._collect(runs, position, limit, edge=None, is_partial=False)
+            return self._collect(runs, position, limit)
         if self.order.is_by_creation:
             runs = self.order.beyond(runs, position, backward=self.backward)
             runs, edge = _within_window(runs, ascending=self._ascending)
-            return self._collect(runs.filter(condition), position, limit, edge=edge, is_partial=False)
+            return self._collect(runs.filter(condition), position, limit, edge=edge)
         runs, edge = _within_window(runs.newest_first(), ascending=False)
         numbered = self.order.with_numbers(runs.filter(condition))
-        return self._collect(numbered, position, limit, edge=None, is_partial=edge is not None)
+        return self._collect(numbered, position, limit, is_partial=edge is not None)
 
     @property
     def _ascending(self) -> bool:
         return self.order.ascending != self.backward
 
     def _collect(
-        self, runs: RunQuerySet, position: ListPosition | None, limit: int, *, edge: ListPosition | None, **end: Any
+        self,
+        runs: RunQuerySet,
+        position: ListPosition | None,
+        limit: int,
+        *,
+        edge: ListPosition | None = None,
+        is_partial: bool = False,
     ) -> FoundRuns:
+        """Return the next runs in which the text filter is visible. `edge`: the end of the window; None without one."""
         positions: list[ListPosition] = []
         text = self.filters.text
         for _ in range(MAX_ROUNDS):
@@ -90,9 +96,9 @@ class RunSearch:
             positions += [row.position for row in rows if not text or shows_text(text, row.title, row.prompt)]
             if len(positions) >= limit or len(rows) < limit:
                 is_done = len(positions) >= limit
-                return FoundRuns(positions[:limit], None if is_done else edge, **end)
+                return FoundRuns(positions[:limit], None if is_done else edge, is_partial)
             position = rows[-1].position
-        return FoundRuns(positions, position, **end)
+        return FoundRuns(positions, position, is_partial)
 
     def _rows(self, runs: RunQuerySet) -> list[_Row]:
         number = "created_at" if self.order.is_by_creation else "sort_number"

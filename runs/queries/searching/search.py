@@ -1,8 +1,8 @@
 """Search for runs by a literal text in their titles and messages.
 
-There is no index over texts, so a search reads them. One request therefore searches at most 500 runs and returns the
-position where it stopped. Messages contain secrets, which are masked for readers. A run matches only if the text is in
-the masked version; otherwise a secret could be guessed character by character.
+The search reads the texts, without an index. One request therefore searches at most `MAX_RUNS` runs, and returns the
+position where it stopped. A run matches only if its masked texts contain the text: otherwise a secret could be guessed
+character by character.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 from django.db import connection
 
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from runs.queries.json_lists import Rows, RowSpan, Where
+from runs.queries.json_lists import Rows, RowSpan, Where, position_of
 from runs.queries.run_columns import RUNS
 
-#: Limits of one request: runs, and the steps of these runs. At least one run is searched completely.
+#: Maximum runs that one request searches.
 MAX_RUNS = 500
+#: Maximum steps of these runs. At least one run is searched completely.
 MAX_STEPS = 5_000
 
-# Searches only the texts of people, models and tools: no JSON keys and no base64 of images. The comparison ignores the
-# case of A to Z only, on both databases, because that is what SQLite supports.
+# The texts of a run `r` that contain the parameter. Only texts of people, models and tools are searched: no JSON keys
+# and no base64 of images. The comparison ignores the case of A to Z only, because SQLite supports no more.
 _MATCHING_TEXT = {
     "postgresql": """SELECT matches #>> '{}'
     FROM agent_run_messages m, jsonb_path_query(m.content, '$.parts[*].content[*]') AS matches
@@ -38,26 +39,26 @@ _MATCHING_TEXT = {
 
 
 def search_runs(text: str, where: Where, span: RowSpan) -> Rows:
-    """Return the next runs of the list that contain `text`, ignoring the case of A to Z."""
+    """Return the next runs of the list whose title or messages contain `text`, ignoring the case of A to Z."""
     candidates = RUNS.keys(where, replace(span, limit=MAX_RUNS + 1), "r.step_count - r.step_base + 1")
-    window, more = _window(candidates)
+    window, has_more = _window(candidates)
     if not window:
         return Rows([], [], RUNS.order)
-    end = Rows([], window, RUNS.order).position_of(-1)
-    # The same window, as a condition that starts from its end.
+    end = position_of(RUNS.order, window[-1])
+    # The runs up to the end of the window: those beyond its end, seen in the other direction.
     within = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
     ids = _visible(_ascii_lower(text), within, span)
-    if not ids:
-        return replace(Rows([], [], RUNS.order), search_end=end if more else None)
-    rows = RUNS.page(within.also(f"r.id IN ({', '.join(['%s'] * len(ids))})", *ids), span)
-    return replace(rows, search_end=end if more else None)
+    rows = Rows([], [], RUNS.order)
+    if ids:
+        rows = RUNS.page(within.also(f"r.id IN ({', '.join(['%s'] * len(ids))})", *ids), span)
+    return replace(rows, search_end=end if has_more else None)
 
 
 def _visible(needle: str, where: Where, span: RowSpan) -> list[Any]:
     """Return the IDs of up to `span.limit` next runs that contain `needle` in their masked texts."""
     matches = _matching(needle, where)
     first = f"({_MATCHING_TEXT[connection.vendor]} LIMIT 1)"
-    # The first parameter is for the selected subquery, which precedes the WHERE clause.
+    # Another parameter comes first, for the selected subquery, which precedes the WHERE clause.
     matches = Where(matches.conditions, (needle, *matches.params))
     ids: list[Any] = []
     while len(ids) < span.limit:
@@ -69,13 +70,13 @@ def _visible(needle: str, where: Where, span: RowSpan) -> list[Any]:
         ]
         if len(rows) < span.limit:
             break
-        position = Rows([], [key[: len(RUNS.order)] for key in rows], RUNS.order).position_of(-1)
+        position = position_of(RUNS.order, rows[-1][: len(RUNS.order)])
         span = replace(span, position=position, inclusive=False)
     return ids
 
 
 def _any_message_matches(needle: str, run: Any) -> bool:
-    """Return whether any message of the run contains `needle` after masking. Used if the first match was masked."""
+    """Return whether any masked message of the run contains `needle`. Needed if the first match is in a secret."""
     with connection.cursor() as cursor:
         sql = _MATCHING_TEXT[connection.vendor].replace("m.run_id = r.id", "m.run_id = %s")
         cursor.execute(sql, (run, needle))
@@ -87,7 +88,7 @@ def _matches_visibly(needle: str, *texts: str | None) -> bool:
 
 
 def _window(candidates: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return the keys of the runs to search, and whether more runs follow."""
+    """Return the keys of the runs that one request searches, and whether more runs follow."""
     steps = accumulate(row[-1] for row in candidates)
     within = sum(1 for total in steps if total <= MAX_STEPS)
     count = min(max(within, 1), MAX_RUNS)
@@ -95,6 +96,7 @@ def _window(candidates: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]
 
 
 def _matching(needle: str, where: Where) -> Where:
+    """Return `where` and the condition that the stored title or a stored message contains `needle`."""
     matches = f"EXISTS ({_MATCHING_TEXT[connection.vendor]})"
     if connection.vendor == "postgresql":
         title = 'strpos(lower(r.title COLLATE "C"), %s) > 0'

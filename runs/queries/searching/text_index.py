@@ -1,10 +1,10 @@
-"""Reads the search index: entries that contain all terms, from a place in the index, newest or oldest first.
+"""Reads the search index: entries that contain all terms, from an ID on, newest or oldest first.
 
 The index is read in windows of IDs, which grow as long as they are read quickly. So a search for a frequent text reads
 little, and a search for a rare text takes few statements. A search that takes too long stops between two windows and
-reports its position. PostgreSQL finds the entries of a window by one GIN index over windows, filters and trigrams;
-SQLite by a full-text table of trigrams (runs/migrations/0009_search_index.py). Both find candidates; the condition on
-the text decides.
+reports its position. PostgreSQL finds the candidates of a window by one GIN index over windows, filters and trigrams;
+SQLite by a full-text table of trigrams (runs/migrations/0009_search_index.py). The condition on the text then selects
+the matches.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from runs.queries.json_lists import Where
-from runs.queries.searching.text_parts import MAX_PARTS
+from runs.queries.searching.index_entries import MAX_PARTS
 
-#: The number of ID bits within a window, by the letter of the window in the index.
+#: Letter of a window size in the index → the number of ID bits within a window.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
-#: The small windows.
+#: The small windows, which PostgreSQL may read by ID.
 WALKED = ("a", "b")
-#: A window that is read faster than the first value is followed by a larger one; one slower than the second by a
-#: smaller one.
+#: If reading a window takes less than `FAST_S`, the next window is larger; if more than `SLOW_S`, it is smaller.
 FAST_S, SLOW_S = 0.012, 0.05
 #: Seconds after which a search stops. It always reads at least one window.
 BUDGET_S = 0.4
@@ -34,6 +33,7 @@ BUDGET_S = 0.4
 BLOCK = 12
 #: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
 MAX_TRIGRAMS = 24
+#: The text of an entry in lower case (`search_terms.fold`). Stored only if it differs from the lower case of A to Z.
 _FOLDED = {
     # In the collation C, only A to Z have a lower case.
     "postgresql": 'COALESCE(e.folded, lower(e.text COLLATE "C") COLLATE "default")',
@@ -42,14 +42,16 @@ _FOLDED = {
 #: PostgreSQL makes trigrams of letters and digits only. With this letter instead of `_`, names are one word.
 _LOW_LINE = "\ua000"
 _INDEXED = f"replace({_FOLDED['postgresql']}, '_', '{_LOW_LINE}')"
+#: The tags of an entry: its window of each size, project, kind, name, and whether it is an error.
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
-#: PostgreSQL's index of the texts.
+#: The name of PostgreSQL's index.
 _INDEX = "search_entry_texts"
+#: The columns of `IndexRow`.
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text,
     COALESCE(r.title, NULLIF(w.title, ''), w.slug, ''), COALESCE(r.status, f.status), {agent}, f.id"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
-#: The text that an entry is a part of. Not a condition on the run: the planner would prefer the run's index to the IDs.
+#: Identifies the text that an entry is a part of. One expression, so that the planner does not use the index of runs.
 _TEXT = {
     "postgresql": "e.run_id::text || split_part(replace(e.key, '-', ''), '.', 1)",
     "sqlite": "e.run_id || SUBSTR(REPLACE(e.key, '-', ''), 1, INSTR(REPLACE(e.key, '-', '') || '.', '.') - 1)",
@@ -85,14 +87,34 @@ def add_trigrams() -> None:
         )
 
 
+class IndexRow(NamedTuple):
+    """An entry of the index, with columns of its run or flow run. Values have the database's types."""
+
+    id: int
+    run_id: Any
+    kind: str
+    key: str
+    seq: int
+    step: int | None
+    name: str
+    status: str
+    is_error: Any
+    at: Any
+    text: str
+    #: The title of the run, or of the flow.
+    title: str
+    run_status: str
+    agent: str | None
+    flow_run_id: Any
+
+
 @dataclass(frozen=True)
 class SearchScope:
-    """The scope of a search.
+    """The scope of a search."""
 
-    Conditions on `e` (entries), `r` (runs) and `f` (flow runs), and the entries' tags in PostgreSQL's index.
-    """
-
+    #: Conditions on `e` (entries), `r` (runs) and `f` (flow runs).
     where: Where
+    #: The tags of the searched entries in PostgreSQL's index.
     tags: tuple[str, ...] = ()
     #: The conditions on the project and the time of an entry, if times are filtered.
     in_time: Where | None = None
@@ -101,10 +123,10 @@ class SearchScope:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The rows of a search, and the ID at which it stopped early and from which it can be continued."""
+class Matches:
+    """The rows of a search. `stopped_at` is the next ID to read if the search stopped early."""
 
-    rows: list[tuple[Any, ...]]
+    rows: list[IndexRow]
     stopped_at: int | None = None
 
 
@@ -115,22 +137,19 @@ def newest_id() -> int:
         return int(cursor.fetchone()[0])
 
 
-def find(terms: Sequence[str], scope: SearchScope, begin: int, limit: int, *, upward: bool = False) -> Found:
-    """Return up to `limit` entries that contain all terms, from the ID `begin` on: downward, newest first, or upward.
-
-    The entry `begin` is included.
-    """
+def find(terms: Sequence[str], scope: SearchScope, begin: int, limit: int, *, upward: bool = False) -> Matches:
+    """Return up to `limit` entries that contain all terms, from the ID `begin` (included) downward, or upward."""
     if scope.run_id is not None:
-        return Found(_read(terms, scope, (begin, None) if upward else (None, begin), limit, upward=upward))
-    rows: list[tuple[Any, ...]] = []
+        return Matches(_read(terms, scope, (begin, None) if upward else (None, begin), limit, upward=upward))
+    rows: list[IndexRow] = []
     started = time.monotonic()
     for window in _IdWindows(begin, newest_id(), scope.in_time, upward=upward):
         rows += _read(terms, scope, window.span, limit - len(rows), upward=upward, tag=window.tag)
         if len(rows) >= limit:
-            return Found(rows)
+            return Matches(rows)
         if time.monotonic() - started > BUDGET_S and window.next_id is not None:
-            return Found(rows, stopped_at=window.next_id)
-    return Found(rows)
+            return Matches(rows, stopped_at=window.next_id)
+    return Matches(rows)
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,7 @@ class _IdWindow:
     tag: str
     span: tuple[int, int]
     next_id: int | None
-    #: The searched share of the range, from 0 to 1: the first window is mostly a part of a range.
+    #: The share of the range that is searched, from 0 to 1. The first window mostly starts within its range.
     share: float
 
 
@@ -178,12 +197,13 @@ class _IdWindows:
             ) IS NOT NULL LIMIT 1"""  # noqa: S608 - constants only
         with connection.cursor() as cursor:
             cursor.execute(statement, [first, last, *in_time.params])
-            found = cursor.fetchone()
-        if found and found[0] != first:
-            self._next = found[0] << BLOCK if self._upward else ((found[0] + 1) << BLOCK) - 1
-        return found is not None
+            row = cursor.fetchone()
+        if row and row[0] != first:
+            self._next = row[0] << BLOCK if self._upward else ((row[0] + 1) << BLOCK) - 1
+        return row is not None
 
     def _take(self, letter: str) -> _IdWindow:
+        """Return the next window of a size, and move on to the following one."""
         begin, bits = self._next or 0, WINDOWS[letter]
         number = begin >> bits
         low, high = number << bits, ((number + 1) << bits) - 1
@@ -201,29 +221,29 @@ def _read(
     *,
     upward: bool,
     tag: str = "",
-) -> list[tuple[Any, ...]]:
-    """Return the matching entries within a span of IDs, both ends included."""
+) -> list[IndexRow]:
+    """Return the matching entries within a span of IDs, both ends included. `tag`: that of the window."""
     low, high = span
-    where, tables, ident = scope.where, _ENTRIES, "e.id"
+    where, tables, id_column = scope.where, _ENTRIES, "e.id"
     if connection.vendor == "postgresql":
-        # Without trigrams and filters, small windows are scanned by ID: often, the first texts are enough.
+        # Without trigrams and filters, read small windows by ID: often the first texts are enough.
         is_walked = tag[:1] in WALKED and len(scope.tags) == 1 and not any(map(_has_trigram, terms))
         by_tags = bool(tag) and not is_walked
         # Not e.id: the planner could scan the primary key instead, which is as long as the window.
-        ident = "e.id + 0" if by_tags else ident
+        id_column = "e.id + 0" if by_tags else id_column
         if by_tags:
             where = where.also(f"{_TAGS} @> %s::text[]", [tag, *scope.tags])
     elif tag and (trigrams := _trigrams(terms)):
-        tables, ident = _CANDIDATES, "g.rowid"
+        tables, id_column = _CANDIDATES, "g.rowid"
         where = where.also("agent_run_search_grams MATCH %s", trigrams)
     if low is not None:
-        where = where.also(f"{ident} >= %s", low)
+        where = where.also(f"{id_column} >= %s", low)
     if high is not None:
-        where = where.also(f"{ident} <= %s", high)
+        where = where.also(f"{id_column} <= %s", high)
     for term in terms:
         where = where.also(*_contains(term))
     where = where.also(*_first_part(terms))
-    order = ident if ident != "e.id + 0" else "e.id"
+    order = "e.id" if id_column == "e.id + 0" else id_column
     return _fetch(tables, where, f"ORDER BY {order} {'ASC' if upward else 'DESC'} LIMIT {int(limit)}")
 
 
@@ -231,13 +251,17 @@ def _contains(term: str) -> tuple[str, ...]:
     """Return the condition that a text contains the term, with its parameters."""
     if connection.vendor == "sqlite":
         return f"INSTR({_FOLDED['sqlite']}, %s) > 0", term
-    condition, indexed = f"strpos({_FOLDED['postgresql']}, %s) > 0", term.replace("_", _LOW_LINE)
+    condition = f"strpos({_FOLDED['postgresql']}, %s) > 0"
     if not _has_trigram(term):
         return condition, term
+    indexed = term.replace("_", _LOW_LINE)
     pattern = indexed.replace("\\", "\\\\").replace("%", "\\%")
-    # LIKE, because the index supports it with trigrams. Without a trigram, PostgreSQL would read the whole table.
-    like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
-    return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
+    # The index supports LIKE with trigrams. Without a trigram, PostgreSQL would read the whole table for LIKE.
+    like, like_param = f"{_INDEXED} LIKE %s", f"%{pattern}%"
+    if _LOW_LINE not in indexed:
+        return like, like_param
+    # The text itself may contain the letter that replaces `_`.
+    return f"{like} AND {condition}", like_param, term
 
 
 def _first_part(terms: Sequence[str]) -> tuple[str, ...]:
@@ -253,23 +277,23 @@ def _first_part(terms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_trigram(term: str) -> bool:
-    """Return whether PostgreSQL can look the term up: it needs three adjacent letters or digits."""
+    """Return whether PostgreSQL can look up the term, which needs three adjacent letters or digits."""
     return _HAS_TRIGRAM.search(term.replace("_", _LOW_LINE)) is not None
 
 
 def _trigrams(terms: Sequence[str]) -> str:
     """Return the full-text query for entries with the trigrams of the terms. Empty if all terms are shorter."""
     by_term = [[term[at : at + 3] for at in range(len(term) - 2)] for term in terms]
-    # Trigrams without overlap come first, because they exclude the most.
+    # Those without overlap come first, because they exclude the most entries.
     spread = [[grams[at] for first in range(3) for at in range(first, len(grams), 3)] for grams in by_term]
     share = max(MAX_TRIGRAMS // max(len(terms), 1), 1)
     chosen = dict.fromkeys(gram for grams in spread for gram in grams[:share])
     return " AND ".join('"{}"'.format(gram.replace('"', '""')) for gram in chosen)
 
 
-def _fetch(tables: str, where: Where, rest: str) -> list[tuple[Any, ...]]:
+def _fetch(tables: str, where: Where, rest: str) -> list[IndexRow]:
     columns = _COLUMNS.format(agent=_AGENT[connection.vendor])
     conditions = " AND ".join(where.conditions) or "TRUE"
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM {tables} WHERE {conditions} {rest}", where.params)  # noqa: S608 - constants only
-        return list(cursor.fetchall())
+        return [IndexRow(*row) for row in cursor.fetchall()]

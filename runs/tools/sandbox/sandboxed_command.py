@@ -1,4 +1,4 @@
-"""Runs a command in the sandbox: its environment, its limits, its output, and its end."""
+"""Runs a command in the sandbox: starts it, reads its output, and ends it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from pathlib import Path
 from typing import IO, Any
 
 from runs.tools.base import ToolDenied
-from runs.tools.sandbox import confinement, syscall_filter
+from runs.tools.sandbox import confinement
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-#: Bytes of the output that are kept from the beginning and from the end.
+#: Maximum bytes of the output that are kept, from its beginning and from its end.
 HEAD, TAIL = 192 * 1024, 64 * 1024
 #: Maximum bytes that a command may write before it is ended.
 MAX_WRITTEN = 64 * 1024 * 1024
+#: Seconds between two checks of the time limit and of `cancelled`.
 POLL_S = 0.1
 #: Seconds to wait for the end of all processes that the command started.
 END_S = 10.0
-
-
 NO_SANDBOX = "this machine cannot run commands in a sandbox"
 
 
 class NoSandbox(ToolDenied):
-    """The command was not run, because it could not be confined. `reason` is a sentence without its full stop."""
+    """The command was not run, because it could not be confined. `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("sandbox_unavailable", f"Nothing was run: {reason}.")
@@ -51,23 +50,24 @@ class CommandOutput:
 
     def add(self, data: bytes) -> None:
         self.size += len(data)
-        room = HEAD - len(self.head)
-        self.head += data[: max(room, 0)]
-        self.tail += data[max(room, 0) :]
+        room = max(HEAD - len(self.head), 0)
+        self.head += data[:room]
+        self.tail += data[room:]
         del self.tail[:-TAIL]
 
     def text(self) -> str:
-        """Return the output as text, with a note in place of omitted output."""
+        """Return the output as text, with a note in place of the omitted middle."""
         left_out = self.size - len(self.head) - len(self.tail)
         note = f"\n… [{left_out} bytes left out]\n".encode() if left_out else b""
         return (bytes(self.head) + note + bytes(self.tail)).decode(errors="replace")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of a command. `reason` explains an early end; empty for a normal end."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
+    #: Why the command was ended early; empty for a normal end.
     reason: str
     output: str
     is_truncated: bool
@@ -80,11 +80,11 @@ def run(
     timeout_s: float,
     write: Callable[[str, str], None],
     cancelled: Callable[[], bool],
-) -> Ended:
+) -> CommandResult:
     """Run a command in the directory `root_fd` until it ends, its time is over, or `cancelled` returns True.
 
-    On return, no process that it started is left. If this process dies, the command is killed. `write(text, stream)`
-    gets the output as it arrives. Raises `NoSandbox` if this machine cannot confine the command.
+    On return, no process that the command started is left. If this process dies, the command is killed.
+    `write(text, stream)` gets the output as it arrives. Raises `NoSandbox` if this machine cannot confine the command.
     """
     user = _user(root_fd)
     with tempfile.TemporaryDirectory(prefix="agentops-shell-") as scratch, _pipe() as (reading, report):
@@ -94,22 +94,26 @@ def run(
             spec = confinement.specification(
                 argv, root_fd, scratch=scratch, user=user, timeout_s=timeout_s, report=report
             )
-        except syscall_filter.NoFilter as error:
+        except confinement.NoFilter as error:
             raise NoSandbox(f"{NO_SANDBOX}: {error}") from error
         process = subprocess.Popen(  # noqa: S603 - a shell is what was allowed, in its sandbox
             [sys.executable, "-I", "-S", str(LAUNCHER), json.dumps(spec)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[root_fd, report],
-            env=confinement.environment(), start_new_session=True,
-        )  # fmt: skip
-        ended = _follow(process, time.monotonic() + timeout_s, write, cancelled)
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[root_fd, report],
+            env=confinement.environment(),
+            start_new_session=True,
+        )
+        result = _follow(process, time.monotonic() + timeout_s, write, cancelled)
         if reason := _text_in(reading):
             raise NoSandbox(f"{NO_SANDBOX}: {reason}")
-        return ended
+        return result
 
 
 @contextlib.contextmanager
 def _pipe() -> Iterator[tuple[int, int]]:
-    """Open a pipe whose reading end does not block."""
+    """Open a pipe, and yield its reading end, which does not block, and its writing end."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
@@ -120,13 +124,16 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 
 def _user(root_fd: int) -> tuple[int, int] | None:
-    """Return the user for the commands of a worker that is root: the owner of the agent's root."""
+    """Return the user and group that commands run as, if the worker runs as root: the owner of the agent's directory.
+
+    Returns None if the worker is an ordinary user. Raises `NoSandbox` if root owns the directory.
+    """
     if os.geteuid() != 0:
         return None
     owner = os.fstat(root_fd)
     if owner.st_uid == 0:
         raise NoSandbox(
-            "the worker runs as root, and the agent's root belongs to root; let it belong to an ordinary user"
+            "the worker runs as the user root, who also owns the agent's directory; let an ordinary user own it"
         )
     return owner.st_uid, owner.st_gid
 
@@ -141,7 +148,8 @@ def _text_in(reading: int) -> str:
 
 def _follow(
     process: subprocess.Popen[bytes], until: float, write: Callable[[str, str], None], cancelled: Callable[[], bool]
-) -> Ended:
+) -> CommandResult:
+    """Pass on the output of a command until it ends or has to be ended. `until` is in monotonic seconds."""
     output, reason = CommandOutput(), ""
     with _Pipes(process, output, write) as pipes:
         try:
@@ -155,9 +163,10 @@ def _follow(
                     reason = "it wrote too much"
         finally:
             code = _end(process)
+        # Read the last output of the command.
         while pipes.are_open and pipes.read(0) and output.size <= MAX_WRITTEN:
             pass
-    return Ended(code, reason, output.text(), output.size > HEAD + TAIL)
+    return CommandResult(code, reason, output.text(), output.size > HEAD + TAIL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
@@ -198,7 +207,7 @@ class _Pipes:
         return bool(self._selector.get_map())
 
     def read(self, timeout_s: float) -> bool:
-        """Read available output, waiting at most `timeout_s`. Return False if there was none."""
+        """Read available output, waiting at most `timeout_s` seconds for it. Returns False if there was none."""
         if not self.are_open:
             time.sleep(timeout_s)
         ready = self._selector.select(timeout_s)

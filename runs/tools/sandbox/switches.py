@@ -1,6 +1,4 @@
-"""Whether tools that make changes are enabled, by the settings of the site and the confinement that this machine
-offers.
-"""
+"""Whether tools that make changes are enabled: a setting allows them, and this machine can confine commands."""
 
 from __future__ import annotations
 
@@ -31,14 +29,14 @@ def why_off(tool: Tool) -> str:
 
 
 def check(tools: Iterable[Tool]) -> None:
-    """Raise `ToolOff` for the first tool whose setting is off."""
+    """Check the settings of tools. Raises `ToolOff` for the first tool whose setting is off."""
     for tool in tools:
         if tool.switch and not getattr(settings, tool.switch):
             raise ToolOff(f"The tool {tool.name!r} is off: {tool.switch} is not set.")
 
 
 def require(switch: str) -> None:
-    """Raise `ToolDenied` if the setting is off: it may have changed since the run was created."""
+    """Check a setting again, which may have changed since the run was created. Raises `ToolDenied` if it is off."""
     if not getattr(settings, switch):
         raise ToolDenied("tool_off", f"Nothing was done: {switch} is not set.")
 
@@ -51,17 +49,17 @@ NOBODY = 65_534
 
 @cache
 def why_unavailable() -> str:
-    """Return why commands cannot run in a sandbox here, as a sentence; empty if they can. Tries it once per process."""
+    """Return why commands cannot run in a sandbox here, as a sentence; empty if they can. Tried once per process."""
     with tempfile.TemporaryDirectory(prefix="agentops-trial-") as root:
         if os.geteuid() == 0:
             os.chown(root, NOBODY, NOBODY)
         root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            ended = sandboxed_command.run(
+            result = sandboxed_command.run(
                 ["/bin/sh", "-c", ":"], root_fd, timeout_s=30, write=lambda *_: None, cancelled=lambda: False
             )
         except sandboxed_command.NoSandbox as error:
             return f"{error.reason[:1].upper()}{error.reason[1:]}."
         finally:
             os.close(root_fd)
-    return f"A command that does nothing failed: {ended.output or ended.reason}." if ended.code else ""
+    return f"A command that does nothing failed: {result.output or result.reason}." if result.code else ""

@@ -13,17 +13,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from runs.tools import roots
+from runs.tools import rooted_files
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolResult
 from runs.tools.functions import tool
 from runs.tools.rooted_files import LIBC, PathNotFound, open_below_root, parts_of
 from runs.tools.sandbox import switches
+from timeline.display import preview
 from timeline.events.work import FileChanged
-from timeline.preview import preview
 
 MAX_FILE = 1024 * 1024
-#: Maximum lines of a compared file; a change of a longer file appears as one block. Comparing takes minutes if many
-#: lines occur often.
+#: Maximum lines of a file that is compared line by line, which may take minutes if many lines are equal. A change of a
+#: longer file appears as one block.
 MAX_COMPARED = 1_000
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -39,18 +39,17 @@ def write_file(ctx: ToolContext, path: str, content: Content) -> ToolResult:
         content: The whole new content.
     """
     switches.require(switches.WRITE)
-    before = _content(ctx, path)
-    return _replaced(ctx, path, before, content)
+    return _replace_file(ctx, path, _content(ctx, path), content)
 
 
 @tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
 def edit_file(ctx: ToolContext, path: str, old: Annotated[str, Field(min_length=1)], new: str) -> ToolResult:
-    """Replace a text in a file below the agent's root. It must occur exactly once.
+    """Replace a text in a file below the agent's root. The text must occur exactly once.
 
     Args:
         path: Relative to the root, with forward slashes.
         old: The text to replace, with enough of its surroundings to be unique.
-        new: The text that comes in its place.
+        new: The text that replaces it.
     """
     switches.require(switches.WRITE)
     before = _content(ctx, path)
@@ -58,7 +57,7 @@ def edit_file(ctx: ToolContext, path: str, old: Annotated[str, Field(min_length=
         return ToolResult(f"There is no {path!r}.", is_error=True, retryable=False)
     if (times := before.count(old)) != 1:
         return ToolResult(f"{path!r} contains the text {times} times, not once.", is_error=True, retryable=False)
-    return _replaced(ctx, path, before, before.replace(old, new))
+    return _replace_file(ctx, path, before, before.replace(old, new))
 
 
 WRITE_TOOLS = tuple(replace(each, reads_files=True, switch=switches.WRITE) for each in (write_file, edit_file))
@@ -79,7 +78,11 @@ def _content(ctx: ToolContext, path: str) -> str | None:
         raise ToolDenied("path_denied", f"{path!r} is not text in UTF-8.") from None
 
 
-def _replaced(ctx: ToolContext, path: str, before: str | None, after: str) -> ToolResult:
+def _replace_file(ctx: ToolContext, path: str, before: str | None, after: str) -> ToolResult:
+    """Write a file, and return the change as a result with an event. `before`: its present content, None if it is new.
+
+    Raises `ToolDenied`.
+    """
     parts = parts_of(path)
     if not parts:
         raise ToolDenied("path_denied", "The path names no file.")
@@ -98,7 +101,7 @@ def _replaced(ctx: ToolContext, path: str, before: str | None, after: str) -> To
 
 @contextmanager
 def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
-    """Open the directory of a file, after creating missing directories."""
+    """Open the directory `parts` below the agent's root, and yield its descriptor. Missing directories are created."""
     root = ctx.settings.get("root")
     for depth, name in enumerate(parts):
         parent = open_below_root(root, "/".join(parts[:depth]) or ".", directory=True)
@@ -114,14 +117,14 @@ def _write(directory: int, name: str, data: bytes) -> None:
     mode = None
     with suppress(FileNotFoundError):
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(old.st_mode) or old.st_nlink > 1 or roots.belongs_to_site(old):
+        if not stat.S_ISREG(old.st_mode) or old.st_nlink > 1 or rooted_files.belongs_to_site(old):
             raise ToolDenied("path_denied", f"{name!r} is not a regular file that may be replaced.")
         mode = stat.S_IMODE(old.st_mode) & 0o777
     try:
         descriptor = os.open(temporary, _CREATE, 0o666 if mode is None else mode, dir_fd=directory)
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
-                os.fchmod(descriptor, mode)  # the umask of the process is for new files
+                os.fchmod(descriptor, mode)  # the umask must not change the mode of an existing file
             file.write(data)
             file.flush()
             os.fsync(descriptor)
@@ -155,23 +158,26 @@ def _as_owner_of(directory: int) -> Iterator[None]:
 def _event(path: str, before: str | None, after: str) -> FileChanged:
     lines = _diff((before or "").splitlines(), after.splitlines())
     return FileChanged(
-        path=path, change="added" if before is None else "modified", diff=preview("\n".join(lines))[0],
-        additions=sum(line.startswith("+") for line in lines), deletions=sum(line.startswith("-") for line in lines),
-    )  # fmt: skip
+        path=path,
+        change="added" if before is None else "modified",
+        diff=preview("\n".join(lines))[0],
+        additions=sum(line.startswith("+") for line in lines),
+        deletions=sum(line.startswith("-") for line in lines),
+    )
 
 
 def _diff(old: list[str], new: list[str]) -> list[str]:
     """Return the lines of a unified diff, without its header."""
     if max(len(old), len(new)) <= MAX_COMPARED:
         return list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
-    begin = _shared(old, new)
-    end = _shared(old[begin:][::-1], new[begin:][::-1])
+    begin = _common_lines(old, new)
+    end = _common_lines(old[begin:][::-1], new[begin:][::-1])
     removed, added = old[begin : len(old) - end], new[begin : len(new) - end]
     head = f"@@ -{begin + 1},{len(removed)} +{begin + 1},{len(added)} @@"
     return [head, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)]
 
 
-def _shared(lines: list[str], others: list[str]) -> int:
+def _common_lines(lines: list[str], others: list[str]) -> int:
     """Return the number of equal lines at the start of two texts."""
     pairs = enumerate(zip(lines, others, strict=False))
-    return next((at for at, (line, other) in pairs if line != other), min(len(lines), len(others)))
+    return next((index for index, (line, other) in pairs if line != other), min(len(lines), len(others)))

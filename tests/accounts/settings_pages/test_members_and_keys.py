@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -18,20 +19,20 @@ from agentops.accounts.access import SYSTEM, Action, may, principal_for_user
 from agentops.accounts.errors import InvitationNotFound
 from agentops.accounts.invitations import InvitationLink
 from agentops.accounts.models import ApiKey, AuditEntry, Invitation, Membership, Project, Role
-from tests.support.accounts import PASSWORD, make_person
+from tests.support.factories import PASSWORD, make_person
 
 MEMBERS, KEYS = "/p/alpha/settings/members", "/p/alpha/settings/keys"
 
 
 @pytest.fixture
-def ada(project: Project, member: Any) -> User:
-    return member("ada", Role.ADMIN)
+def alice(project: Project, member: Any) -> User:
+    return member("alice", Role.ADMIN)
 
 
 @pytest.fixture
-def admin(ada: User) -> Client:
+def admin(alice: User) -> Client:
     client = Client()
-    client.force_login(ada)
+    client.force_login(alice)
     return client
 
 
@@ -67,14 +68,14 @@ def test_members_are_added_by_name_changed_and_removed(project: Project, admin: 
 
     assert may(principal_for_user(bob), Action.MANAGE, project.pk)
     assert set(Membership.objects.filter(project=project).values_list("user__username", "role")) == {
-        ("ada", "admin"),
+        ("alice", "admin"),
         ("bob", "admin"),
     }
     assert audited(project, "member.added", "member.role_changed", "member.removed")[1:] == [
-        ("member.added", "user:ada", "page"),
-        ("member.added", "user:ada", "page"),
-        ("member.role_changed", "user:ada", "page"),
-        ("member.removed", "user:ada", "page"),
+        ("member.added", "user:alice", "page"),
+        ("member.added", "user:alice", "page"),
+        ("member.role_changed", "user:alice", "page"),
+        ("member.removed", "user:alice", "page"),
     ]
 
 
@@ -82,7 +83,7 @@ def test_members_are_added_by_name_changed_and_removed(project: Project, admin: 
     ("who", "error"),
     [
         ("nobody", "No account has the name 'nobody'."),
-        ("ada", "'ada' is already a member"),
+        ("alice", "'alice' is already a member"),
         ("", "This field is required."),
     ],
 )
@@ -96,14 +97,14 @@ def test_error_of_a_refused_member_appears_at_the_field(admin: Client, who: str,
 
 def test_last_admin_cannot_be_removed_and_leaving_shows_a_warning(project: Project, admin: Client, member: Any) -> None:
     member("bob", Role.VIEWER)
-    assert "This is you." in text_of(admin.get(f"{MEMBERS}/remove?user=ada"))
+    assert "This is you." in text_of(admin.get(f"{MEMBERS}/remove?user=alice"))
     for path, values in (("remove", {}), ("role", {"role": "viewer"})):
-        answer = followed(admin, f"{MEMBERS}/{path}", {"user": "ada", **values})
+        answer = followed(admin, f"{MEMBERS}/{path}", {"user": "alice", **values})
         assert "the last admin of a project cannot be removed" in text_of(answer)
-    assert Membership.objects.get(project=project, user__username="ada").role == "admin"
+    assert Membership.objects.get(project=project, user__username="alice").role == "admin"
 
     admin.post(f"{MEMBERS}/role", {"user": "bob", "role": "admin"})
-    assert admin.post(f"{MEMBERS}/remove", {"user": "ada"})["Location"] == "/"
+    assert admin.post(f"{MEMBERS}/remove", {"user": "alice"})["Location"] == "/"
     assert admin.get(MEMBERS).status_code == 404
 
 
@@ -120,7 +121,7 @@ def test_long_lists_are_paged_with_a_constant_number_of_queries(
         second = admin.get(f"{MEMBERS}?after={first.context['next']}")
 
     names = [[row.user.username for row, _ in page.context["rows"]] for page in (first, second)]
-    assert names == [["ada", "bea"], ["cid", "dan"]]
+    assert names == [["alice", "bea"], ["cid", "dan"]]
     assert second.context["next"] == ""
     older = admin.get(f"{KEYS}?before={admin.get(KEYS).context['older']}")
     assert [row["key"].name for row in older.context["rows"]] == ["key of bea"]
@@ -150,7 +151,7 @@ def test_an_invitation_creates_an_account_once(project: Project, admin: Client) 
     link, guest = invite(admin), Client()
 
     assert "invites you to this project as operator" in text_of(guest.get(link))
-    short = guest.post(link, {"username": "ADA", "password1": "short", "password2": "short"})
+    short = guest.post(link, {"username": "ALICE", "password1": "short", "password2": "short"})
     assert (short.status_code, set(short.context["form"].errors)) == (422, {"username", "password2"})
     joined = guest.post(link, {"username": "cleo", "password1": PASSWORD, "password2": PASSWORD})
 
@@ -161,7 +162,7 @@ def test_an_invitation_creates_an_account_once(project: Project, admin: Client) 
     assert guest.get("/p/alpha/runs").status_code == 200
     assert Client().get(link).status_code == 404
     assert audited(project, "invitation.created", "invitation.accepted") == [
-        ("invitation.created", "user:ada", "page"),
+        ("invitation.created", "user:alice", "page"),
         ("invitation.accepted", "user:cleo", "link"),
     ]
 
@@ -210,7 +211,7 @@ def test_invitation_is_mailed_if_a_mail_server_is_configured(project: Project, a
     [sent] = re.findall(r"https://agentops.example.org(/invitations/\S+)", message.body)
     assert sent != link, "who copies the link has not received it at the address"
     assert {Client().get(each).status_code for each in (sent, link)} == {200}
-    assert "ada invites you to the project Alpha as operator" in message.body
+    assert "alice invites you to the project Alpha as operator" in message.body
 
 
 # --- API keys ------------------------------------------------------------------------------------------------------
@@ -224,11 +225,22 @@ def test_new_key_appears_once_with_an_example_command(project: Project, admin: C
     assert (answer.status_code, answer["Cache-Control"]) == (200, "no-store")
     assert keys.authenticate(plain).pk == key.pk
     assert f"Authorization: Bearer {plain}" in text_of(answer)
-    assert key.created_by == "user:ada"
+    assert key.created_by == "user:alice"
     assert 29 < (key.expires_at - timezone.now()).total_seconds() / 86_400 < 30  # type: ignore[operator]
     for page in (admin.get(KEYS), admin.get(f"{KEYS}/{key.pk}")):
         assert key.prefix in text_of(page)
         assert plain not in text_of(page)
+
+
+def test_the_example_command_of_a_key_for_remote_runs_is_answered(project: Project, admin: Client) -> None:
+    assert "work: execute runs of remote agents" in text_of(admin.get(KEYS))
+    answer = admin.post(f"{KEYS}/create", {"name": "worker", "scopes": ["work"], "days": ""})
+
+    words = shlex.split(answer.context["command"])
+    headers = {"Authorization": f"Bearer {answer.context['plain']}"}
+    path = words[-1].partition("testserver")[2]
+    claimed = Client().post(path, words[words.index("-d") + 1], content_type="application/json", headers=headers)
+    assert (claimed.status_code, claimed.content) == (204, b"")
 
 
 def test_keys_are_rotated_and_revoked(project: Project, admin: Client) -> None:
@@ -245,8 +257,8 @@ def test_keys_are_rotated_and_revoked(project: Project, admin: Client) -> None:
     assert "Not rotated" in text_of(admin.get(f"{KEYS}/{new.pk}"))
     assert admin.post(f"{KEYS}/{old.key.pk}/rotate", {"hours": "soon"}).status_code == 422
     assert audited(project, "key.rotated", "key.revoked") == [
-        ("key.rotated", "user:ada", "page"),
-        ("key.revoked", "user:ada", "page"),
+        ("key.rotated", "user:alice", "page"),
+        ("key.revoked", "user:alice", "page"),
     ]
 
 

@@ -24,9 +24,9 @@ from agentops.accounts.keys import create_key
 from agentops.accounts.memberships import archive_project, unarchive_project
 from agentops.accounts.models import AuditEntry, Project, Role
 from agentops.base.refusals import Forbidden
+from runs.access import SECRETS_REVEALED
 from runs.actions.claude_transcripts import TRANSCRIPT_DELETED
-from runs.actions.reveal import SECRETS_REVEALED
-from tests.support.accounts import PASSWORD, make_person
+from tests.support.factories import PASSWORD, make_person
 
 AUDIT = "/p/alpha/settings/audit"
 #: Actions that an archived project still allows to users who have the right.
@@ -36,7 +36,7 @@ READING = {Action.READ, Action.VIEW_IMPORTS, Action.EXPORT, Action.REVEAL, Actio
 @pytest.fixture
 def admin(member: Any) -> Client:
     client = Client()
-    client.force_login(member("ada", Role.ADMIN))
+    client.force_login(member("alice", Role.ADMIN))
     return client
 
 
@@ -65,7 +65,7 @@ def test_an_archived_project_is_read_only_for_everyone(cast: dict[str, Principal
                 project_for(principal, "alpha", action)
     assert project_for(SYSTEM, "alpha", Action.OPERATE).archived_at is not None
     assert not enter(cast["admin"], "alpha", Action.READ).visible.exists()
-    unarchive_project(project, actor="cli:ada")
+    unarchive_project(project, actor="cli:alice")
     assert {who: actions_of(principal, project.pk) for who, principal in cast.items()} == before
     entries = AuditEntry.objects.filter(action__contains="archived").order_by("pk")
     assert [(each.action, each.door) for each in entries] == [
@@ -113,12 +113,12 @@ def test_superusers_create_projects_and_become_their_admins(member: Any, admin: 
 
 
 def test_commands_match_the_settings_pages(project: Project, member: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    member("ada", Role.ADMIN)
+    member("alice", Role.ADMIN)
     User.objects.create_user("bob", email="bob@example.org")
     call_command("member", "add", "bob", "--project", "alpha", "--role", "viewer")
     call_command("member", "role", "bob", "--project", "alpha", "--role", "operator")
     call_command("member", "ls", "--project", "alpha")
-    assert capsys.readouterr().out.splitlines()[-2:] == ["ada\tadmin\t\t", "bob\toperator\tbob@example.org\tno"]
+    assert capsys.readouterr().out.splitlines()[-2:] == ["alice\tadmin\t\t", "bob\toperator\tbob@example.org\tno"]
     call_command("member", "remove", "bob", "--project", "alpha")
     call_command("project", "change", "alpha", "--description", "The first")
     call_command("project", "archive", "alpha")
@@ -151,7 +151,7 @@ def test_audit_log_can_be_filtered_and_is_paged(
         (1, "user:bob", "run.created"),
         (1, "key:aok_test_1", "run.stopped"),
         (2, "cli:bob", "key.created"),
-        (3, "user:ada", "runner.changed"),
+        (3, "user:alice", "runner.changed"),
     ):
         with time_machine.travel(datetime(2026, 3, day, 23, 59, 59, tzinfo=UTC), tick=False):
             record(actor, action, project=project, obj=project, after={"note": "=1+1"})
@@ -162,7 +162,7 @@ def test_audit_log_can_be_filtered_and_is_paged(
     assert shown(admin, who="user:bob") == ["run.created"]
     assert shown(admin, who="aok_test_1") == ["run.stopped"]
     assert shown(admin, action="run.") == ["run.stopped", "run.created"]
-    assert shown(admin, action="run.created", who="ada") == []
+    assert shown(admin, action="run.created", who="alice") == []
     assert shown(admin, since="2026-03-02", until="2026-03-02") == ["key.created"]
     assert shown(admin, until="9999-12-31", since="0001-01-01")[0] == "runner.changed"
     assert admin.get(AUDIT, {"since": "yesterday"}).status_code == 400

@@ -11,14 +11,12 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
-from tests.support.browser.run_page import open_run, status
-from tests.support.browser.tabs import Tabs
-from tests.support.client.site import Site
-from tests.support.deployment.clean_environment import CleanEnvironment
-from tests.support.paths import ROOT
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, obstacles, open_run, status
+from tests.support.clients import Site
+from tests.support.deployment import CleanEnvironment
+from tests.support.factories import make_person
+from tests.support.machine import ROOT
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 GUIDE = (ROOT / "docs/guides/client.md").read_text(encoding="utf-8")

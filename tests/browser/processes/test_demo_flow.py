@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.tabs import Tabs
-from tests.support.deployment.embedded_site import Site
+from tests.support.browser import Tabs
+from tests.support.command_line import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Time limit in milliseconds for playing the two recordings at their pace.

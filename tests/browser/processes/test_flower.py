@@ -14,12 +14,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from runs.statuses import RunStatus
-from tests.support.deployment.compose_file import service, value
-from tests.support.free_port import free_port
-from tests.support.processes import scripted_model
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support import scripted_model
+from tests.support.databases import OwnRedis
+from tests.support.deployment import service, value
+from tests.support.machine import free_port
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser, pytest.mark.redis, pytest.mark.postgres]

@@ -23,19 +23,17 @@ from runs.lifecycle import creation
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, Approval
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import open_run
-from tests.support.browser.tabs import Tabs
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes import scripted_model
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Effect, Stage
-from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
-from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
+from tests.support import scripted_model
+from tests.support.browser import Tabs, open_run
+from tests.support.child_processes import ChildProcess
+from tests.support.databases import reconnect
+from tests.support.factories import make_person
+from tests.support.loopback_servers import MockModelServer, SentRequest, assert_prefixes
+from tests.support.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check, events, transcript
-from tests.support.waiting import eventually
-from tests.support.web.recording_proxy import SentRequest
+from tests.support.stage import Effect, Stage
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timing import eventually
 from timeline.models import Log
 
 assert scripted_model.ScriptedProvider is not None
@@ -45,8 +43,20 @@ KILLS = 10
 EVENTS, LAST_S = (1, 12), 0.2
 TOOLS = {"read": "ledger_read", "idempotent": "ledger_idempotent", "once": "ledger_once", "approved": "ledger_approved"}
 #: The tool calls of each answer. The final answer follows.
-TURNS = ["read idempotent", "once", "approved", "read read", "idempotent once", "approved", "read", "once idempotent",
-         "approved read", "idempotent", "once", "read idempotent"]  # fmt: skip
+TURNS = [
+    "read idempotent",
+    "once",
+    "approved",
+    "read read",
+    "idempotent once",
+    "approved",
+    "read",
+    "once idempotent",
+    "approved read",
+    "idempotent",
+    "once",
+    "read idempotent",
+]
 #: Modules loaded once for all workers, because loading takes seconds.
 ADAPTERS = {"anthropic": "pydantic_ai.models.anthropic", "responses": "pydantic_ai.models.openai"}
 #: Kinds of tools whose effect must not be repeated.
@@ -73,10 +83,14 @@ def start(stage: Stage, prompt: str, model: str, *, tool_sleep_s: float) -> Agen
     reconnect()
     project, _ = Project.objects.get_or_create(slug="killed", defaults={"name": "Killed"})
     agent = Agent.objects.create(
-        project=project, slug=f"agent-{Agent.objects.count()}", provider="llm", model=model,
-        instructions="Use the tools. 🧰", tools=list(TOOLS.values()),
+        project=project,
+        slug=f"agent-{Agent.objects.count()}",
+        provider="llm",
+        model=model,
+        instructions="Use the tools. 🧰",
+        tools=list(TOOLS.values()),
         settings={"ledger": str(stage.ledger), "tool_sleep_s": tool_sleep_s},
-    )  # fmt: skip
+    )
     return creation.create(project, agent, prompt, by="test")
 
 
@@ -124,7 +138,7 @@ def undisturbed(stage: Stage, models: MockModelServer, protocol: str) -> tuple[J
     run = start(stage, prompt, MODELS[protocol], tool_sleep_s=0)
     while stage.reaches(run, RunStatus.WAITING, RunStatus.COMPLETED).state is RunStatus.WAITING:
         approvals.decide(
-            "user:ada", run, Approval.objects.get(run=run, state="pending").call_id, Decision(approves=True)
+            "user:oscar", run, Approval.objects.get(run=run, state="pending").call_id, Decision(approves=True)
         )
     worker.end()
     return without_made_up(transcript(run)), models.sent(prompt)

@@ -7,13 +7,12 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Role
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run, status
-from tests.support.browser.tabs import Tabs
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes import scripted_model
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support import scripted_model
+from tests.support.browser import Tabs, assert_each_once, live, open_run, status
+from tests.support.factories import make_person
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timing import eventually
 
 assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser]

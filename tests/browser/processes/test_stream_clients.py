@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.web.cutting_proxy import CuttingProxy
-from tests.support.web.stream_clients import Listeners
+from tests.support.browser import GONE, Tabs
+from tests.support.databases import OwnRedis
+from tests.support.stream_clients import Listeners
+from tests.support.suite_fixtures import CLIENTS, PYTHON_CLIENTS, MakeWeb
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.web_server import CuttingProxy
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
 #: Connections of each client.
@@ -71,8 +70,8 @@ def followers(streamed: StreamedRun, proxy: CuttingProxy, node_modules: Path) ->
         streamed.url.replace(str(streamed.web.port), str(proxy.ports[0]), 1), streamed.cookie["Cookie"]
     )
     followers.start("eventsource", "node", CLIENTS / "follow_with_eventsource.mjs", node_modules)
-    followers.start("httpx-sse", sys.executable, CLIENTS / "follow_with_httpx_sse.py")
-    followers.start("aiohttp-sse-client", sys.executable, CLIENTS / "follow_with_aiohttp_sse_client.py")
+    followers.start("httpx-sse", sys.executable, PYTHON_CLIENTS, "httpx-sse")
+    followers.start("aiohttp-sse-client", sys.executable, PYTHON_CLIENTS, "aiohttp-sse-client")
     yield followers
     followers.close()
 

@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.run_page import assert_each_once, live, row_ids, status, texts
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.deployment.embedded_site import Site
+from tests.support.browser import GONE, Tabs, assert_each_once, live, row_ids, status, texts
+from tests.support.command_line import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: 24 steps, about seven seconds at this pace.
 PACED = {
-    "agent_id": "paced", "provider": "fixture", "model": "claude-code-7e", "tools": ["recorded"], "max_steps": 500,
+    "agent_id": "paced",
+    "provider": "fixture",
+    "model": "claude-code-7e",
+    "tools": ["recorded"],
+    "max_steps": 500,
     "settings": {"pace": 30},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run, status
-from tests.support.browser.scripted_runs import driven, make_scripted
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.live.growing_logs import finish
-from tests.support.web.server import WebThread
+from tests.support.browser import GONE, Tabs, assert_each_once, live, open_run, status
+from tests.support.engine import driven, make_scripted
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.timelines import finish
+from tests.support.web_server import WebThread
 from timeline.events.run import RunPaused
 from timeline.models import Source
 

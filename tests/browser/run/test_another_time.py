@@ -15,12 +15,10 @@ from agentops.accounts.models import Role
 from runs.models import AgentRun
 from runs.upkeep import restore, retention
 from runs.upkeep.retention import RemovalReport
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.live.growing_logs import grow, last_seq
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, assert_each_once, live, open_run
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.timelines import grow, last_seq
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -39,7 +37,7 @@ def put_back(run: AgentRun) -> None:
 
 @pytest.mark.parametrize("change", [remove, put_back])
 def test_an_open_page_updates(tabs: Tabs, web: WebThread, change: Callable[[AgentRun], None]) -> None:
-    """UX: "expired by retention (metadata kept, tombstone)"; P19: the browser gets `stream-reset` and continues."""
+    """The browser receives `stream-reset`, shows that retention removed the texts, and continues."""
     run = make_run(make_agent(make_project("alpha"), slug="player"), "Something to do")
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
     open_run(page, run)

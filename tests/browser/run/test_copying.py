@@ -7,12 +7,9 @@ from playwright.sync_api import expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRunToolCall
-from tests.support.accounts import make_person
-from tests.support.browser.copying import CLIPBOARD, copy
-from tests.support.browser.run_page import open_run
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.web.server import WebThread
+from tests.support.browser import CLIPBOARD, Tabs, copy, open_run
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -13,14 +13,12 @@ from agentops.accounts.models import Role
 from runs.actions.fork import fork
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from tests.support.accounts import make_person
-from tests.support.browser.hostile_text import FOREIGN, WHOLE
-from tests.support.browser.run_page import open_run
-from tests.support.browser.scripted_runs import make_scripted
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive
-from tests.support.processes.scripted_model import PLAYS, Move
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, open_run
+from tests.support.engine import make_scripted
+from tests.support.factories import drive, make_person
+from tests.support.pages import FOREIGN, WHOLE
+from tests.support.scripted_model import PLAYS, Move
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 NARROW = {"width": 400, "height": 800}

@@ -8,15 +8,13 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.hostile_text import FOREIGN, HOSTILE, WHOLE
-from tests.support.browser.run_page import assert_each_once, live, open_run, status
-from tests.support.browser.scripted_runs import driven, make_scripted
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_agent, make_run
-from tests.support.live.growing_logs import last_seq
-from tests.support.processes.scripted_model import PLAYS
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, assert_each_once, live, open_run, status
+from tests.support.engine import driven, make_scripted
+from tests.support.factories import make_agent, make_person, make_run
+from tests.support.pages import FOREIGN, HOSTILE, WHOLE
+from tests.support.scripted_model import PLAYS
+from tests.support.timelines import last_seq
+from tests.support.web_server import WebThread
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source

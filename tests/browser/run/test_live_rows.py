@@ -16,14 +16,12 @@ from pydantic_ai.messages import TextPart, ThinkingPart
 from agentops.accounts.models import Role
 from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
-from tests.support.accounts import make_person
-from tests.support.browser.live_timeline import LiveTimeline
-from tests.support.factories import drive, make_agent, make_run, make_waiting
-from tests.support.pages.conversation_rows import answer
-from tests.support.pages.timelines import live, painted, painted_html, recorded, scripted, stored, told
-from tests.support.processes.scripted_model import PIECE, Move, Play
+from tests.support.browser import LiveTimeline
+from tests.support.factories import drive, make_agent, make_person, make_run, make_waiting
+from tests.support.scripted_model import PIECE, Move, Play
+from tests.support.timelines import answer, live_messages, painted, painted_html, recorded, scripted, stored, told
 from timeline import log
-from timeline.live.rendering import ROWS
+from timeline.live.streams import ROWS
 
 pytestmark = [
     pytest.mark.browser,
@@ -220,7 +218,7 @@ def test_rolled_back_answers_are_struck_through_and_superseded(timeline: LiveTim
     run.log.refresh_from_db()
     page = painted(run)
 
-    assert timeline.receive(before, live(run, seq)).seen() == page.seen()
+    assert timeline.receive(before, live_messages(run, seq)).seen() == page.seen()
     undone, again = page.element(f"rolled-back-{first.position}"), page.element("turn-1")
     assert "is-rolled-back" in undone.classes
     assert "The first answer." in undone.words

@@ -11,13 +11,10 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.held_request import until
-from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import make_run
-from tests.support.live.growing_logs import grow, last_seq
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, assert_each_once, live, open_run, row_ids, seqs, until
+from tests.support.factories import make_person, make_run
+from tests.support.timelines import grow, last_seq
+from tests.support.web_server import WebThread
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source

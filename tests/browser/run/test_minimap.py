@@ -7,11 +7,10 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.pages.timeline import minimap
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import live, open_run, status
-from tests.support.browser.scripted_runs import driven, make_scripted
-from tests.support.browser.tabs import Tabs
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, live, open_run, status
+from tests.support.engine import driven, make_scripted
+from tests.support.factories import make_person
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PAUSE_MS = 10_000

@@ -8,11 +8,9 @@ from playwright.sync_api import Page, expect
 from agentops.accounts.models import Role
 from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.models import AgentRun, AgentRunToolCall
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run, status
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_waiting
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, assert_each_once, live, open_run, status
+from tests.support.factories import drive, make_person, make_waiting
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 NARROW = {"width": 400, "height": 800}
@@ -87,7 +85,7 @@ def test_other_readers_see_the_outcome_at_once(tabs: Tabs, web: WebThread, run: 
     live(page)
     expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("Requires the role operator")
 
-    resolve(run.pk, call.pk, OutcomeChoice.RETRY, by="ada")
+    resolve(run.pk, call.pk, OutcomeChoice.RETRY, by="oscar")
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("planned")
     status(page, "queued")
     expect(page.locator(f"#outcome-{call.pk}")).to_have_count(0)

@@ -16,15 +16,13 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import remove_member
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs, status
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.factories import make_run
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes import scripted_model
-from tests.support.processes.stage import Stage
-from tests.support.web.server import WebThread
+from tests.support import scripted_model
+from tests.support.browser import GONE, Tabs, assert_each_once, live, open_run, row_ids, seqs, status
+from tests.support.factories import make_person, make_run
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timelines import finish, grow, last_seq
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 assert scripted_model.ScriptedProvider is not None

@@ -9,12 +9,10 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.held_request import until
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.live.growing_logs import last_seq
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, until
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.timelines import last_seq
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -14,14 +14,11 @@ from agentops.accounts.models import Role
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import assert_each_once, live, open_run, status
-from tests.support.browser.scripted_runs import driven
-from tests.support.browser.tabs import Tabs
-from tests.support.engine.policy_occasions import TOOLS, asks, saying
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.processes.scripted_model import PIECE, PLAYS, Move, Play
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, assert_each_once, live, open_run, status
+from tests.support.engine import TOOLS, asks, driven, saying
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.scripted_model import PIECE, PLAYS, Move, Play
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PATIENCE_S = 60.0

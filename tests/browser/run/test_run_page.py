@@ -10,15 +10,24 @@ from playwright.sync_api import Page, Route, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.copying import CLIPBOARD, copy
-from tests.support.browser.held_request import until
-from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs, status, texts
-from tests.support.browser.scripted_runs import driven, make_scripted
-from tests.support.browser.tabs import GONE, Tabs
-from tests.support.factories import drive, make_run
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.web.server import WebThread
+from tests.support.browser import (
+    CLIPBOARD,
+    GONE,
+    Tabs,
+    assert_each_once,
+    copy,
+    live,
+    open_run,
+    row_ids,
+    seqs,
+    status,
+    texts,
+    until,
+)
+from tests.support.engine import driven, make_scripted
+from tests.support.factories import drive, make_person, make_run
+from tests.support.timelines import finish, grow, last_seq
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

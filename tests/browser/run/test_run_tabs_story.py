@@ -9,13 +9,11 @@ from playwright.sync_api import Page, expect
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.browser.run_page import live, open_run, status
-from tests.support.browser.scripted_runs import driven, make_scripted
-from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run
-from tests.support.live.growing_logs import grow
-from tests.support.web.server import WebThread
+from tests.support.browser import Tabs, live, open_run, status
+from tests.support.engine import driven, make_scripted
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_person, make_run
+from tests.support.timelines import grow
+from tests.support.web_server import WebThread
 
 pytestmark = [pytest.mark.browser]
 TABS = ("Waterfall", "Messages", "Tool calls", "Errors", "Files", "Cost", "State", "Events")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.accounts import with_key
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run, with_key
 from tests.support.second_pass import cases
-from tests.support.web.server import WebThread
+from tests.support.web_server import WebThread
 
 #: Requests that the document allows may still be refused: an unknown cursor (400), a missing agent, a run that is not
 #: paused, or an action that requires an admin.
@@ -69,11 +68,23 @@ def test_the_api_conforms_to_its_document(
     (tmp_path / "schemathesis.toml").write_text(CONFIG.format(**places))
     [(name, value)] = with_key(run.project, *scopes).items()
     command = [
-        str(Path(sys.executable).with_name("st")), "run", f"{web.url}/api/schema",
-        "--header", f"{name}: {value}", "--seed", "11", "--max-examples", str(EXAMPLES * LONGER),
-        "--continue-on-failure", "--generation-database", "none", "--warnings", "off",
-        "--max-time", str(KEYS[scopes] * LONGER),
-    ]  # fmt: skip
+        str(Path(sys.executable).with_name("st")),
+        "run",
+        f"{web.url}/api/schema",
+        "--header",
+        f"{name}: {value}",
+        "--seed",
+        "11",
+        "--max-examples",
+        str(EXAMPLES * LONGER),
+        "--continue-on-failure",
+        "--generation-database",
+        "none",
+        "--warnings",
+        "off",
+        "--max-time",
+        str(KEYS[scopes] * LONGER),
+    ]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=60 + 2 * KEYS[scopes] * LONGER, check=False
     )

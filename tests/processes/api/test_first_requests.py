@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OWN = ("agentops.", "runs.", "timeline.")
@@ -19,9 +19,14 @@ MOST_S = 0.2
 
 def test_first_requests_and_first_step_import_nothing_in_a_transaction(process_env: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.processes.first_requests"],
-        env=process_env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.support.programs.first_requests"],
+        env=process_env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
 

@@ -9,9 +9,9 @@ from agentops.client.delivery import EventDelivery
 from agentops.client.recorder import RecordedRun
 from runs import chaos
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.stage import Stage
+from tests.support.factories import with_key
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
 from timeline.models import Event
 
 

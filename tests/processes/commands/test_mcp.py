@@ -16,9 +16,9 @@ from mcp import Client, StdioServerParameters
 
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.accounts import with_key
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.stage import Stage
+from tests.support.factories import with_key
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
 
 pytestmark = pytest.mark.slow
 AGENTOPS = str(Path(sys.executable).with_name("agentops"))

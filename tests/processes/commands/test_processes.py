@@ -16,9 +16,8 @@ from django_celery_beat.models import PeriodicTask
 
 from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, Attempt
-from tests.support.command_line import DEFINITION, Process
-from tests.support.processes.worker_commands import ended, worker_command
-from tests.support.waiting import eventually
+from tests.support.command_line import DEFINITION, Process, ended, worker_command
+from tests.support.timing import eventually
 from timeline.models import Event
 
 

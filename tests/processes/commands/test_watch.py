@@ -16,9 +16,8 @@ from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.command_line import MANAGE
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, content_of, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.waiting import eventually
+from tests.support.recordings import check_run, content_of, import_path, recording
+from tests.support.timing import eventually
 from timeline.models import Event
 
 SESSION = recording("claude-code-growing/768de5d6.3.jsonl")

@@ -10,8 +10,8 @@ import pytest
 
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.processes.stage import CALLS, Stage
 from tests.support.run_checks import transcript
+from tests.support.stage import CALLS, Stage
 
 Undisturbed = Callable[..., Any]
 

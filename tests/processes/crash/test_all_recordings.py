@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.fixture_files import dumps
 from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import Fixture, conversation
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from runs.upkeep import invariants, replay_check
+from tests.support.databases import OwnRedis
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.recordings.independent_counts import Counts, of_record, of_session
-from tests.support.recordings.shared_recordings import NAMES, fixture_of, path_of
+from tests.support.recordings import NAMES, fixture_of, path_of
+from tests.support.session_counts import Counts, of_record, of_session
+from tests.support.stage import Stage
 
 WITHIN_S = 240
 
@@ -30,7 +30,7 @@ def recordings(tmp_path: Path, settings: Settings) -> dict[str, Fixture]:
     folder = tmp_path / "fixtures"
     folder.mkdir()
     settings.AGENTOPS_FIXTURES = [str(folder)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     made = {f"recording-{number}": fixture_of(name) for number, name in enumerate(NAMES)}
     for name, fixture in made.items():
         (folder / f"{name}.json").write_text(dumps(fixture))

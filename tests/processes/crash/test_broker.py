@@ -21,13 +21,13 @@ from agentops.celery import app as celery_app
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person, session_of
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ChildProcess
+from tests.support.databases import OwnRedis
+from tests.support.factories import make_person, session_of
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.redis
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from tests.support.flows.flow_runs import make_flow_run, record_answers
-from tests.support.flows.flow_sabotage import SABOTAGE, SABOTAGES
-from tests.support.flows.shaken_flows import definition, problems_of, shake, site, undisturbed
-from tests.support.processes.stage import Stage
+from tests.support.flows import definition, make_flow_run, problems_of, record_answers, shake, site, undisturbed
+from tests.support.sabotage import SABOTAGE, SABOTAGES
+from tests.support.stage import Stage
 
 pytestmark = [
     pytest.mark.breaks_invariants("on purpose"),
@@ -43,7 +42,7 @@ def test_a_disabled_protection_is_detected(stage: Stage, settings: Settings, tmp
     calm = undisturbed(stage, settings, tmp_path)
     kills, seen_by = PROOFS[name]
     flow_run = make_flow_run(definition(stage), site("shaken"))
-    broken = {"DJANGO_SETTINGS_MODULE": "tests.support.flows.sabotaged_flow_settings", SABOTAGE: name}
+    broken = {SABOTAGE: name}
     try:
         _, resumes = shake(stage, flow_run, list(kills), fixtures=tmp_path, within_s=STUCK_S, env=broken)
         problems = problems_of(flow_run, calm, resumes)

@@ -17,12 +17,12 @@ import pytest
 import redis
 from celery import Celery
 
-from agentops.base.broker.queues import PRIORITIES, UPKEEP
+from agentops.base.backing_services import PRIORITIES, UPKEEP
 from runs.statuses import RunStatus
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.child_processes import ChildProcess
+from tests.support.databases import OwnRedis
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.redis
 QUEUE, CONTROL = "default", "/0.celery.pidbox"

@@ -16,12 +16,12 @@ from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.support.crash_points import IN_A_STEP, ON_SQLITE
-from tests.support.paths import ROOT
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import IN_A_STEP, ON_SQLITE
+from tests.support.databases import OwnRedis
+from tests.support.machine import ROOT
 from tests.support.run_checks import check, events, transcript
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 Undisturbed = Callable[..., Any]
 

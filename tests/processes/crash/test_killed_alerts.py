@@ -15,13 +15,12 @@ from agentops.accounts.models import Notification, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertDelivery
 from runs.statuses import RunStatus
-from tests.support.accounts import verify_address
-from tests.support.alerts import external, failed
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
-from tests.support.web.mail_server import mail_server
-from tests.support.web.raw_http_server import Server, answer, serving
+from tests.support.databases import reconnect
+from tests.support.factories import verify_address
+from tests.support.loopback_servers import Server, answer, mail_server, serving
+from tests.support.project_rows import external, failed
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 from timeline.models import Log
 
 KINDS = ("run_failed", "run_stalled", "run_waiting")
@@ -50,10 +49,13 @@ def test_each_alert_is_delivered_once(stage: Stage, settings: Any) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with mail_server() as inbox, serving(answer(b"ok")) as hook:
         env = {
-            "EMAIL_URL": f"smtp://127.0.0.1:{inbox.port}", "DEFAULT_FROM_EMAIL": "robot@ops.test",
-            "AGENTOPS_BASE_URL": "http://127.0.0.1:8000", "AGENTOPS_ALLOW_PRIVATE_SINKS": "true",
-            "AGENTOPS_ALERTS_S": "0.5", "SECRET_KEY": settings.SECRET_KEY,
-        }  # fmt: skip
+            "EMAIL_URL": f"smtp://127.0.0.1:{inbox.port}",
+            "DEFAULT_FROM_EMAIL": "robot@ops.test",
+            "AGENTOPS_BASE_URL": "http://127.0.0.1:8000",
+            "AGENTOPS_ALLOW_PRIVATE_SINKS": "true",
+            "AGENTOPS_ALERTS_S": "0.5",
+            "SECRET_KEY": settings.SECRET_KEY,
+        }
         project = prepared(hook)
         failed(project, "failed")
         stalled = external(project, "stalled")

@@ -10,8 +10,8 @@ from runs.actions import approvals
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, Approval
 from runs.statuses import RunStatus
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
+from tests.support.stage import Stage
 
 CALLS = [["ledger_once"], ["ledger_read"]]
 
@@ -19,12 +19,12 @@ CALLS = [["ledger_once"], ["ledger_read"]]
 def asking(stage: Stage) -> AgentRun:
     Project.objects.create(
         slug="crash", name="Crash", settings={"approvals": [{"tools": "ledger_once", "action": "ask"}]}
-    )  # fmt: skip
+    )
     return stage.run(CALLS)
 
 
 def approve(run: AgentRun) -> None:
-    approvals.decide("user:ada", run, Approval.objects.get(run=run).call_id, Decision(approves=True))
+    approvals.decide("user:oscar", run, Approval.objects.get(run=run).call_id, Decision(approves=True))
 
 
 def assert_done_once(stage: Stage, run: AgentRun) -> None:

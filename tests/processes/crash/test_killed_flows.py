@@ -16,10 +16,9 @@ from pytest_django import Settings
 
 from runs import chaos
 from runs.models import AgentRun
-from tests.support.flows.flow_runs import make_flow_run, record_answers
-from tests.support.flows.shaken_flows import definition, problems_of, shake, site, undisturbed
-from tests.support.processes.stage import Stage
+from tests.support.flows import definition, make_flow_run, problems_of, record_answers, shake, site, undisturbed
 from tests.support.run_checks import check
+from tests.support.stage import Stage
 
 SEEDS = range(int(os.environ.get("FLOW_SEEDS", "1")))
 KILLS = 5

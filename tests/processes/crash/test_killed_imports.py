@@ -10,13 +10,13 @@ import pytest
 
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project
-from runs.external.uploads import intake
-from runs.external.uploads.intake import Upload
+from runs.external import uploads
+from runs.external.uploads import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
-from tests.support.imported_runs import check_run
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.databases import reconnect
+from tests.support.recordings import check_run
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 #: Messages in the file; their import takes at least a second.
 MESSAGES = 3600
@@ -25,7 +25,7 @@ MESSAGES = 3600
 def uploaded(project: Project) -> FileImport:
     words = [{"role": ("user", "assistant")[n % 2], "content": f"Message {n}"} for n in range(MESSAGES)]
     content = json.dumps(words).encode()
-    [stored] = intake.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
+    [stored] = uploads.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
     return stored
 
 

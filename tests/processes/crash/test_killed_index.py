@@ -7,13 +7,13 @@ from typing import Any
 
 from runs.models import AgentRun, SearchEntry, SearchPosition
 from runs.upkeep import search_index
-from tests.support.processes.stage import Stage
-from tests.support.searching import found, note
-from tests.support.waiting import eventually
+from tests.support.run_checks import found, note
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 from timeline.models import Event
 
 #: Several batches of indexing, and more than one batch of deletion.
-NOTES = search_index.DELETED + 300
+NOTES = search_index.DELETE_BATCH + 300
 
 
 def texts(run: AgentRun) -> Counter[Any]:

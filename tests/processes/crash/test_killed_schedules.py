@@ -8,11 +8,11 @@ import pytest
 
 from agentops.base import database_clock
 from runs.models import AgentRun, Schedule, ScheduleStart
+from tests.support.databases import reconnect
 from tests.support.factories import make_project
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
-from tests.support.schedules import make_schedule
-from tests.support.waiting import eventually
+from tests.support.project_rows import make_schedule
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 
 @pytest.mark.parametrize("point", ["schedule.in_transaction:2", "schedule.committed:2"])

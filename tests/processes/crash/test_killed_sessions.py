@@ -11,11 +11,11 @@ from agentops.accounts.models import Project
 from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, AgentRunToolCall, CliSession
 from runs.statuses import RunStatus
-from tests.support.claude.stub_program import StubProgram
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
+from tests.support.databases import reconnect
+from tests.support.programs.stub_cli import StubProgram
 from tests.support.run_checks import check
-from tests.support.waiting import eventually, process_ends
+from tests.support.stage import Stage
+from tests.support.timing import eventually, process_ends
 
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
 PLAN = [{"text": "I look.", "then": {"sleep": 0.4}}, BASH, {"text": "All done.", "first": {"sleep": 0.4}}]
@@ -41,9 +41,13 @@ def session_run(stage: Stage, program: StubProgram, *plan: dict[str, Any]) -> Ag
     program.script(list(plan))
     reconnect()
     agent = Agent.objects.create(
-        project=Project.objects.create(slug="crash", name="Crash"), slug="coder", provider="claude_cli",
-        model="default", tools=[], settings={"root": str(stage.home / "work"), "allowed_tools": ["Bash"]},
-    )  # fmt: skip
+        project=Project.objects.create(slug="crash", name="Crash"),
+        slug="coder",
+        provider="claude_cli",
+        model="default",
+        tools=[],
+        settings={"root": str(stage.home / "work"), "allowed_tools": ["Bash"]},
+    )
     return creation.create(agent.project, agent, "Begin.", by="test")
 
 
@@ -62,7 +66,7 @@ POINTS = ["session.stored", "session.started", "session.said", "model.streaming"
 
 @pytest.mark.parametrize("point", POINTS)
 def test_another_worker_continues_the_session(stage: Stage, program: StubProgram, point: str) -> None:
-    """S-009: at any time of the kill, including before the first output of the program."""
+    """At any time of the kill, including before the first output of the program."""
     run = session_run(stage, program, *PLAN)
     worker(stage, program, chaos=f"{point}:1")
     stage.workers[0].killed()

@@ -7,9 +7,9 @@ import sys
 import time
 
 from runs.models import AgentRun
-from tests.support.paths import ROOT
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.machine import ROOT
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 from timeline import log
 from timeline.models import Event, Log
 
@@ -23,11 +23,15 @@ def test_a_reader_sees_every_event_once_and_in_order(stage: Stage) -> None:
     began = time.monotonic()
     writers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.support.processes.log_appender", str(run.pk), str(COUNT), name],
-            cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "tests.support.programs.writers", "batches", str(run.pk), str(COUNT), name],
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for name in ("one", "two")
-    ]  # fmt: skip
+    ]
     seen, reads = read_along(run, writers)
     told = [writer.communicate(timeout=10) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], told

@@ -12,9 +12,9 @@ from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import differences
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 #: A script whose model calls no tool and answers with text only, so that idle policies apply.
 SILENT: list[list[str]] = []
@@ -76,8 +76,9 @@ def test_a_run_is_resumed_once_although_the_sweep_is_killed(stage: Stage, point:
     stage.worker(chaos=f"{point}:1").killed()
     run.refresh_from_db()
     assert (run.status, len(lineage(run))) == {
-        "command.in_transaction": (RunStatus.WAITING, 1), "command.committed": (RunStatus.RESUMED, 2),
-    }[point]  # fmt: skip
+        "command.in_transaction": (RunStatus.WAITING, 1),
+        "command.committed": (RunStatus.RESUMED, 2),
+    }[point]
     in_order(run)
     stage.worker()
     stage.worker()
@@ -132,7 +133,7 @@ def test_a_question_survives_the_death_of_each_worker(stage: Stage) -> None:
     first.signal(stage.KILL)
     first.killed()
     in_order(run)
-    inbox.reply(run.pk, "The blue one.", by="user:ann")
+    inbox.reply(run.pk, "The blue one.", by="user:oscar")
     stage.worker(chaos="claim.committed:1").killed()
     stage.worker()
 

@@ -10,10 +10,10 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ChildProcess
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually, is_alive
+from tests.support.stage import Stage
+from tests.support.timing import eventually, is_alive
 
 pytestmark = pytest.mark.slow
 SLOW = [["ledger_idempotent"], ["ledger_read"]]
@@ -38,7 +38,7 @@ def holder(run: AgentRun) -> int:
 @pytest.mark.redis
 @pytest.mark.usefixtures("own_redis")
 def test_a_killed_child_is_replaced(stage: Stage) -> None:
-    """P6: as when memory runs out. The run continues in another child, and the other children are unaffected."""
+    """As when memory runs out. The run continues in another child, and the other children are unaffected."""
     run = stage.run(SLOW, tool_sleep_s=1)
     parent = forking(stage)
     eventually(stage.effects, why="a child is at work")
@@ -114,7 +114,7 @@ def test_a_worker_with_a_wrong_clock_takes_no_run_too_early(stage: Stage, hours:
     """Leases and waits use the database's clock. By the worker's clock, all leases expired an hour ago, or never
     expire.
     """
-    skew = {"DJANGO_SETTINGS_MODULE": "tests.support.processes.skewed_clock_settings", "TEST_SKEW_S": str(hours * 3600)}
+    skew = {"TEST_SKEW_S": str(hours * 3600)}
     held = stage.run([["ledger_idempotent"]], tool_sleep_s=4)
     honest = stage.worker()
     eventually(stage.effects, why="the honest worker is at work")

@@ -8,9 +8,9 @@ import pytest
 
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
 POINTS = {
@@ -23,8 +23,9 @@ POINTS = {
 def recovered_after(stage: Stage, run: AgentRun, killed_at: datetime) -> float:
     [event] = eventually(
         lambda: [event for event in events(run) if event.type == "run.recovered"],
-        within_s=40, why="the other worker goes on",
-    )  # fmt: skip
+        within_s=40,
+        why="the other worker goes on",
+    )
     return (event.created_at - killed_at).total_seconds()
 
 

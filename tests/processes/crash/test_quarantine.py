@@ -10,10 +10,10 @@ from typing import Any
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ChildProcess
 from tests.support.run_checks import check
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 #: The process loads the whole product, possibly on a busy machine.
 STARTS_S = 90.0

@@ -10,17 +10,19 @@ import pytest
 
 from runs.models import Attempt
 from runs.statuses import RunStatus
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.postgres
 
 
 def test_runs_survive_cut_connections(stage: Stage) -> None:
     workers = [stage.worker(), stage.worker()]
-    runs = [stage.run([["ledger_read"], ["ledger_idempotent"]] * 3, tool_sleep_s=0.3, chunks=4, pause_s=0.05)
-            for _ in range(6)]  # fmt: skip
+    runs = [
+        stage.run([["ledger_read"], ["ledger_idempotent"]] * 3, tool_sleep_s=0.3, chunks=4, pause_s=0.05)
+        for _ in range(6)
+    ]
     eventually(stage.effects, why="runs are under way")
     for _ in range(5):
         _cut(stage)

@@ -15,9 +15,9 @@ from django.db import connections
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
 from runs.worker.worker import THREADS_END_S, Worker
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 
 def handed_over(run: AgentRun, reason: str) -> float:

@@ -1,7 +1,4 @@
-"""Kill workers in a tree of runs: no child is created twice, and the parent gets all results in order.
-
-S-312, S-313.
-"""
+"""Kill workers in a tree of runs: no child is created twice, and the parent gets all results in order."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from runs import chaos
 from runs.actions import run_actions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
-from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 LEAD = [["spawn_agents"]]
 #: Seconds, longer than any test.
@@ -58,7 +55,7 @@ def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage:
     run = lead(stage, "late", "resumed", "fails", timeout_s=FOREVER_S)
     stage.reaches(child("fails"), RunStatus.FAILED)
     paused = child("resumed")
-    run_actions.pause("user:ada", paused)
+    run_actions.pause("user:oscar", paused)
     stage.reaches(paused, RunStatus.PAUSED)
     stage.reaches(run, RunStatus.WAITING)
     assert run.lease_owner is None
@@ -66,7 +63,7 @@ def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage:
     for worker in (first, second):
         worker.signal(stage.KILL)
     stage.worker()
-    successor = run_actions.resume("user:ada", paused).run
+    successor = run_actions.resume("user:oscar", paused).run
     stage.reaches(successor, RunStatus.COMPLETED)
     assert stage.reaches(run, RunStatus.WAITING).status_reason == "children"
     deadline_passes(run)
@@ -74,11 +71,16 @@ def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage:
 
     outcomes = json.loads(call_of(run).output)
     assert [(each["agent"], each["status"]) for each in outcomes] == [
-        ("late", "timed_out"), ("resumed", "completed"), ("fails", "failed"),
-    ]  # fmt: skip
+        ("late", "timed_out"),
+        ("resumed", "completed"),
+        ("fails", "failed"),
+    ]
     assert outcomes[1]["run_id"] == str(successor.pk)
-    assert [(event.payload["index"], event.payload["status"]) for event in events(run)
-            if event.type == "child_run.completed"] == [(0, "timed_out"), (1, "completed"), (2, "failed")]  # fmt: skip
+    assert [
+        (event.payload["index"], event.payload["status"])
+        for event in events(run)
+        if event.type == "child_run.completed"
+    ] == [(0, "timed_out"), (1, "completed"), (2, "failed")]
     late = stage.reaches(child("late"), RunStatus.STOPPED)
     assert len(stage.effects("call-1-0")) == 1
     for each in (run, paused, successor, late, child("fails")):

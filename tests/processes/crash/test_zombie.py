@@ -8,10 +8,10 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.stage import CALLS, Stage
+from tests.support.child_processes import ChildProcess
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.stage import CALLS, Stage
+from tests.support.timing import eventually
 
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
@@ -63,7 +63,7 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
     ],
 )
 def test_a_fenced_worker_writes_nothing(stage: Stage, point: str, calls: list[list[str]], effects: int) -> None:
-    """S-115: except late tool output, which is marked as late."""
+    """Except late tool output, which is marked as late."""
     run, zombie = suspend_and_wake(stage, point, calls)
 
     check(run)

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment.embedded_site import MANAGE
-from tests.support.free_port import free_port
-from tests.support.waiting import eventually
+from tests.support.command_line import MANAGE
+from tests.support.machine import free_port
+from tests.support.timing import eventually
 
 CANARY = "canary-5f1c29d7"
 TOKEN = f"{CANARY}-of-readyz"
@@ -45,7 +45,7 @@ def test_no_process_of_the_site_exposes_its_secrets(processes: str, migrated_hom
                 of_children[child] = of_children.get(child, "") + environ_of(child)
             return serving
 
-        eventually(serves, within_s=60, why="it serves")
+        eventually(serves, why="it serves")
         eventually(lambda: CANARY not in environ_of(server.pid), within_s=1, why="its secrets are hidden")
         assert not [child for child, seen in of_children.items() if CANARY in seen]
         assert bool(of_children) is (processes != "1")

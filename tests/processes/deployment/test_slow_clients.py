@@ -18,16 +18,14 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops.base.http import body_limit, protocol
-from agentops.base.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
+from agentops.base.http import protocol, request_bodies
+from agentops.base.http.request_bodies import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
 from runs.models import FileImportPiece
-from tests.support.accounts import with_key
-from tests.support.deployment.embedded_site import MANAGE, Site
-from tests.support.factories import make_project
-from tests.support.free_port import free_port
-from tests.support.waiting import eventually
-from tests.support.web.server import WebThread
-from tests.support.web.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
+from tests.support.command_line import MANAGE, Site
+from tests.support.factories import make_project, with_key
+from tests.support.machine import free_port
+from tests.support.timing import eventually
+from tests.support.web_server import ENDS, STATUS, WebThread, ends_of, exchange, seconds_to_answer, slow_clients
 
 #: Slow clients of each kind; more than the threads of a process.
 CLIENTS = 12
@@ -221,7 +219,7 @@ def test_a_slow_body_is_dropped_after_the_timeout(settings: Any) -> None:
     wire = Wire(b"{", pause_s=0.03)
 
     assert read(wire) == b""
-    assert wire.scope[REFUSED] == body_limit.LATE
+    assert wire.scope[REFUSED] == request_bodies.LATE
 
 
 def test_all_bodies_together_use_limited_memory() -> None:
@@ -275,14 +273,14 @@ def test_only_uploads_may_be_large_and_larger_ones_are_dropped(settings: Any) ->
     for path in ("/p/demo/imports", "/api/projects/demo/imports"):
         endless, announced = upload_wire(b"x" * 2**20, path=path), upload_wire(b"x", path=path, length=str(9 * 2**20))
         assert read(endless, bodies) == read(announced, bodies) == b""
-        assert endless.scope[REFUSED] == announced.scope[REFUSED] == body_limit.TOO_LARGE
+        assert endless.scope[REFUSED] == announced.scope[REFUSED] == request_bodies.TOO_LARGE
         assert (7 <= endless.received <= 9, announced.received) == (True, 0)
     for wire in (upload_wire(b"x" * 2**20, path="/p/demo/imports/1"), upload_wire(b"x" * 2**20, method="PUT")):
         assert len(read(wire, bodies)) == MAX_BYTES + 1
 
     slow = upload_wire(b"x", pause_s=0.03)
     settings.AGENTOPS_UPLOAD_TIMEOUT_S = 0.1
-    assert (read(slow, bodies), slow.scope[REFUSED]) == (b"", body_limit.LATE)
+    assert (read(slow, bodies), slow.scope[REFUSED]) == (b"", request_bodies.LATE)
 
 
 def test_all_uploads_together_use_limited_disk_space(settings: Any) -> None:

@@ -18,10 +18,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.support.deployment.compose_file import service, value
-from tests.support.free_port import free_port
-from tests.support.waiting import eventually
-from tests.support.web.slow_clients import slow_clients
+from tests.support.deployment import service, value
+from tests.support.machine import free_port
+from tests.support.timing import eventually
+from tests.support.web_server import slow_clients
 
 BIN = Path(sys.executable).parent
 #: Headers that the proxy sends to the processes behind it.
@@ -47,9 +47,14 @@ class Stack:
     def run(self, *command: str, name: str = "web", **more: str) -> str:
         """Run a command in the environment of a service, like `docker compose run`, and return its output."""
         done = subprocess.run(
-            [*command], env=self.environment(name) | more, cwd=self.tmp, capture_output=True, text=True, timeout=180,
+            [*command],
+            env=self.environment(name) | more,
+            cwd=self.tmp,
+            capture_output=True,
+            text=True,
+            timeout=180,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -120,8 +125,16 @@ def test_the_commands_of_the_compose_file_start_a_working_site(stack: Stack) -> 
     stack.run(*service("migrate")["command"], name="migrate")
     for name in ("web", "stream", "worker", "beat"):
         stack.start(name)
-    stack.run("agentops", "createsuperuser", "--noinput", "--username", "ops", "--email", "ops@shop.example",
-              DJANGO_SUPERUSER_PASSWORD="a-long-pass-phrase")  # fmt: skip
+    stack.run(
+        "agentops",
+        "createsuperuser",
+        "--noinput",
+        "--username",
+        "ops",
+        "--email",
+        "ops@shop.example",
+        DJANGO_SUPERUSER_PASSWORD="a-long-pass-phrase",
+    )
     key = made_key(stack)
     for name in stack.processes:
         eventually(lambda name=name: stack.healthy(name), why=f"{name} is healthy")

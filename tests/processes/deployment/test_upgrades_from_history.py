@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import services
-from tests.support.deployment.embedded_site import PLAYED
-from tests.support.deployment.old_version import Row, Version, all_rows, query, unpack
-from tests.support.paths import ROOT
-from tests.support.waiting import eventually
+from tests.support import machine
+from tests.support.command_line import PLAYED
+from tests.support.deployment import Row, Version, all_rows, query, unpack
+from tests.support.machine import ROOT
+from tests.support.timing import eventually
 
 #: The oldest version that can be upgraded (docs/guides/upgrade.md), one with flows, and one without the last two
 #: migrations.
@@ -107,9 +107,9 @@ def test_a_database_older_than_the_oldest_version_is_refused_unchanged(empty: st
 
 
 def test_a_clone_without_the_history_skips_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "REQUIRE_SERVICES", False)
+    monkeypatch.setattr(machine, "REQUIRE_SERVICES", False)
     with pytest.raises(pytest.skip.Exception, match="git fetch --unshallow"):
         unpack("0" * 40, tmp_path)
-    monkeypatch.setattr(services, "REQUIRE_SERVICES", True)
+    monkeypatch.setattr(machine, "REQUIRE_SERVICES", True)
     with pytest.raises(pytest.fail.Exception, match="REQUIRE_SERVICES=1 forbids skipping"):
         unpack("0" * 40, tmp_path)

@@ -6,8 +6,8 @@ import pytest
 from django.db.migrations.recorder import MigrationRecorder
 
 from runs.statuses import RunStatus
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.every_database
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.embedded_site import PLAYED, Site
-from tests.support.deployment.made_once import made_once
-from tests.support.waiting import eventually
+from tests.support.command_line import PLAYED, Site
+from tests.support.machine import made_once
+from tests.support.timing import eventually
 
 
 @pytest.fixture

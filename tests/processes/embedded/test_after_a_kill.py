@@ -11,8 +11,8 @@ import httpx
 import pytest
 from django.contrib.auth.hashers import check_password
 
-from tests.support.deployment.embedded_site import PLAYED, Site
-from tests.support.waiting import eventually
+from tests.support.command_line import PLAYED, Site
+from tests.support.timing import eventually
 
 MESSAGES = """
     SELECT m.position, m.role, m.step_number FROM agent_run_messages m
@@ -40,7 +40,6 @@ def both_at_work(site: Site) -> bool:
 
 @pytest.mark.slow
 def test_runs_continue_at_once_after_a_kill(site: Site, played: Site) -> None:
-    """S-114."""
     site.up(**LONG_LEASE)
     eventually(lambda: both_at_work(site), why="the long recording is half played, and the live one has begun")
     site.kill()
@@ -51,7 +50,8 @@ def test_runs_continue_at_once_after_a_kill(site: Site, played: Site) -> None:
     eventually(lambda: site.runs()["demo-replay"][1] > cut["demo-replay"][1], why="the live run continues")
     assert site.end() == 0
 
-    assert site.runs().keys() == cut.keys()
+    # The demo's flow may have opened more runs since the kill.
+    assert cut.keys() <= site.runs().keys()
     assert {"claude-code-b6", "demo-replay"} <= {slug for (slug,) in site.rows(RECOVERIES)}
     for slug in PLAYED:
         assert site.rows(MESSAGES, slug) == played.rows(MESSAGES, slug)

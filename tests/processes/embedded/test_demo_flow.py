@@ -19,8 +19,8 @@ from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import flow_differences
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.flows.flow_runs import events_of, play, run_of, types_of
+from tests.support.factories import make_person
+from tests.support.flows import events_of, play, run_of, types_of
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -37,7 +37,7 @@ def flow_run(transactional_db: None) -> FlowRun:
     demo.seed()
     Agent.objects.update(settings={})
     for run in AgentRun.objects.filter(flow_run=None):
-        run_actions.stop("user:ada", run)
+        run_actions.stop("user:oscar", run)
     return FlowRun.objects.get()
 
 
@@ -47,7 +47,7 @@ def steps_of(flow_run: FlowRun, node: str) -> int:
 
 
 def answered(flow_run: FlowRun, answer: str) -> None:
-    run_actions.reply("user:ada", run_of(flow_run, "approve"), answer)
+    run_actions.reply("user:oscar", run_of(flow_run, "approve"), answer)
 
 
 def assert_sound(flow_run: FlowRun) -> None:
@@ -93,14 +93,14 @@ def test_a_flow_paused_and_resumed_with_a_message_repeats_and_loses_nothing(
     settings.AGENTOPS_SLICE_S = 0
     running = play(flow_run, worker, until=in_the_middle)
     assert in_the_middle(running)
-    flow_run_actions.pause("user:ada", running)
+    flow_run_actions.pause("user:oscar", running)
     paused = play(running, worker)
     cut = {node: run_of(paused, node) for node in ("change", "plan")}
     assert paused.status == "paused"
     assert [run.status for run in cut.values()] == ["paused", "paused"]
     assert all(run.step_count < STEPS[node] for node, run in cut.items())
 
-    flow_run_actions.resume("user:ada", paused, message=MESSAGE)
+    flow_run_actions.resume("user:oscar", paused, message=MESSAGE)
     waiting = play(FlowRun.objects.get(pk=flow_run.pk), worker)
     for node, run in cut.items():
         resumed = run_of(waiting, node)

@@ -30,18 +30,18 @@ def mode(path: Path) -> int:
 
 def test_a_home_is_locked_by_one_process_and_records_its_owner(tmp_path: Path) -> None:
     first = Home(tmp_path / "a" / "home")
-    assert first.previous == ""
-    first.belongs_to("box:4711:0123456789abcdef")
+    assert first.previous_worker == ""
+    first.store_holder("box:4711:0123456789abcdef")
     with pytest.raises(CommandError, match=r"already running on .*home \(process 4711\)"):
         Home(tmp_path / "a" / "home")
 
     first.release()
     second = Home(tmp_path / "a" / "home")
-    assert second.previous == "box:4711:0123456789abcdef"
-    second.belongs_to("box:8:ff")
+    assert second.previous_worker == "box:4711:0123456789abcdef"
+    second.store_holder("box:8:ff")
     second.release()
     third = Home(tmp_path / "a" / "home")
-    assert third.previous == "box:8:ff"
+    assert third.previous_worker == "box:8:ff"
     third.release()
 
 

@@ -10,7 +10,7 @@ from statistics import quantiles
 
 import httpx
 
-from tests.support.deployment.embedded_site import Site
+from tests.support.command_line import Site
 
 #: Requests of the other project before the attack, and at least as many during it.
 REQUESTS = 40

@@ -1,4 +1,4 @@
-"""Follow docs/guides/extensions.md word for word: a package with tools, a provider and a hook, and its runs.
+"""Follow docs/guides/extensions.md word for word: a package with tools, a provider, a hook and an agent, and its runs.
 
 Also follow docs/guides/testing.md, which tests that agent without its provider.
 """
@@ -15,16 +15,18 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.deployment.clean_environment import CleanEnvironment
-from tests.support.deployment.embedded_site import Site
-from tests.support.paths import ROOT
-from tests.support.waiting import eventually
+from tests.support.command_line import Site
+from tests.support.deployment import CleanEnvironment
+from tests.support.machine import ROOT
+from tests.support.timing import eventually
 
 GUIDE, TESTING = ((ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8") for name in ("extensions", "testing"))
 EXAMPLE = ROOT / "examples" / "shop_extension"
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
-PREPARE, INSTALL, UP, RUN, APPROVE, _ = [text for language, text in BLOCKS if language == "sh"]
+PREPARE, INSTALL, UP, RUN, APPROVE, REPORT, _ = [text for language, text in BLOCKS if language == "sh"]
 FILES = [text for language, text in BLOCKS if language in ("toml", "python")]
+#: The definition of the agent, after the files of the package.
+AGENT = next(text for text in FILES if text.startswith("agent_id"))
 TESTING_COMMANDS = re.findall(r"```sh\n(.*?)```", TESTING, re.DOTALL)
 REFUND = "Refund 500 cents of A-17."
 OF_CLERK = "SELECT r.id FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id WHERE a.slug = 'clerk' ORDER BY r.id"
@@ -74,13 +76,17 @@ def test_the_guide_to_extensions_works_as_written(reader: Reader) -> None:
     reader.sh(PREPARE)
     for path, text in zip(PATHS, FILES, strict=False):
         (beside / path).write_text(text)
-    (reader.directory / "clerk.toml").write_text(FILES[-1])
+    (reader.directory / "clerk.toml").write_text(AGENT)
 
     listed = reader.sh(INSTALL)
 
     assert [tuple(line.split("\t")[:2]) for line in listed.splitlines() if "\t" in line] == [
-        ("tool", "order_status"), ("tool", "refund"), ("provider", "shop_rules"), ("hook", "refund_limit"),
-    ]  # fmt: skip
+        ("tool", "order_status"),
+        ("tool", "refund"),
+        ("provider", "shop_rules"),
+        ("hook", "refund_limit"),
+        ("agent", "report version 1"),
+    ]
     facts = json.loads(reader.sh("agentops tools refund"))
     assert facts["source"] == "entry point agentops.tools: shop = shop_extension.tools of shop-extension 1.0"
     assert (facts["effect"], facts["timeout_s"], facts["needs_approval"]) == ("idempotent", 10, True)
@@ -101,13 +107,20 @@ def test_the_guide_to_extensions_works_as_written(reader: Reader) -> None:
     written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
 
+    reader.sh(REPORT)
+    title = "The orders of today"
+    eventually(lambda: reader.result(title)[1] == "waiting", why="the run of the agent of the package waits")
+    reader.sh(APPROVE.replace("RUN", reader.result(title)[0]))
+    eventually(lambda: reader.result(title)[1] == "completed", why="the approved run goes on")
+    assert reader.result(title)[2] == "Reported 3400 cents."
+
 
 @pytest.mark.slow
 def test_the_guide_to_testing_works_as_written(reader: Reader) -> None:
     """Start from the result of the other guide, which is the example in the repository."""
     site, beside = reader.site, reader.directory.parent
     shutil.copytree(EXAMPLE, beside / "shop_extension")
-    (reader.directory / "clerk.toml").write_text(FILES[-1])
+    (reader.directory / "clerk.toml").write_text(AGENT)
     reader.sh(INSTALL)
     site.up()
     [apply, *_, refund] = RUN.strip().splitlines()[1:]
@@ -143,7 +156,6 @@ def test_the_guide_to_testing_works_as_written(reader: Reader) -> None:
 
 
 def test_the_example_in_the_repository_matches_the_guide() -> None:
-    paths = [*(path.relative_to("shop_extension") for path in PATHS), Path("agent.toml")]
-    assert {str(path): (EXAMPLE / path).read_text(encoding="utf-8") for path in paths} == dict(
-        zip(map(str, paths), FILES, strict=False)
-    )
+    paths = [path.relative_to("shop_extension") for path in PATHS]
+    texts = {str(path): text for path, text in zip(paths, FILES, strict=False)} | {"agent.toml": AGENT}
+    assert {path: (EXAMPLE / path).read_text(encoding="utf-8") for path in texts} == texts

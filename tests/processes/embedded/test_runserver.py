@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment.embedded_site import MANAGE, Site
-from tests.support.waiting import eventually
+from tests.support.command_line import MANAGE, Site
+from tests.support.timing import eventually
 
 
 def test_runserver_serves_pages_streams_and_runs_and_restarts(seasoned: Site, played: Site, tmp_path: Path) -> None:

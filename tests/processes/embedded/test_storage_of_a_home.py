@@ -14,8 +14,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from runs.management.site.home import Home
-from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
-from tests.support.waiting import eventually
+from tests.support.command_line import MANAGE, PLAYED, Site
+from tests.support.timing import eventually
 
 Mount = Callable[..., Path]
 
@@ -157,5 +157,5 @@ def test_a_home_that_can_no_longer_be_written(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "pwrite", refuse)
 
     with pytest.raises(ImproperlyConfigured, match=r"write to \(Permission denied\)"):
-        home.belongs_to("box:1:a")
+        home.store_holder("box:1:a")
     home.release()

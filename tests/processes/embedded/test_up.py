@@ -18,8 +18,8 @@ from django.contrib.auth.hashers import check_password
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 
-from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
-from tests.support.waiting import eventually
+from tests.support.command_line import MANAGE, PLAYED, Site
+from tests.support.timing import eventually
 
 LISTEN = "0A"
 #: Limit in seconds, longer than the site waits for its runs, on a busy machine.
@@ -64,8 +64,12 @@ def run_slowly(site: Site) -> None:
 
 def asked(site: Site) -> int:
     """Return the number of model requests for the answer that takes minutes."""
-    return len(site.rows("SELECT 1 FROM agent_run_events e JOIN agent_runs r ON r.id = e.log_id JOIN runs_agent a "
-                         "ON a.id = r.agent_id WHERE a.slug = 'slow' AND e.type = 'llm.turn.start'"))  # fmt: skip
+    return len(
+        site.rows(
+            "SELECT 1 FROM agent_run_events e JOIN agent_runs r ON r.id = e.log_id JOIN runs_agent a "
+            "ON a.id = r.agent_id WHERE a.slug = 'slow' AND e.type = 'llm.turn.start'"
+        )
+    )
 
 
 def test_the_first_start(site: Site, tmp_path: Path) -> None:
@@ -83,8 +87,9 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     [(hashed, superuser)] = site.rows("SELECT password, is_superuser FROM auth_user")
     assert check_password(site.password, hashed)
     assert superuser
-    assert site.rows("SELECT slug, name, role FROM projects_project JOIN projects_membership ON project_id = "
-                     "projects_project.id") == [("demo", "Demo", "admin")]  # fmt: skip
+    assert site.rows(
+        "SELECT slug, name, role FROM projects_project JOIN projects_membership ON project_id = projects_project.id"
+    ) == [("demo", "Demo", "admin")]
     # Only loopback and this port: no other port, and not IPv6.
     assert listening(site.pid, site.port) == [f"0100007F:{site.port:04X}"]
     assert stat.S_IMODE(site.home.stat().st_mode) == 0o700

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.checkout import Checkout, make_wheel
-from tests.support.deployment.embedded_site import Site
-from tests.support.paths import ROOT
-from tests.support.waiting import eventually
+from tests.support.command_line import Site
+from tests.support.deployment import Checkout, make_wheel
+from tests.support.machine import ROOT
+from tests.support.timing import eventually
 
 #: Starts a site twice with make, which takes about half a minute. tests/deployment/test_own_requirements.py covers only
 #: the installation.

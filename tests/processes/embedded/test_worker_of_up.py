@@ -7,9 +7,9 @@ import sys
 
 import httpx
 
-from tests.support.deployment.embedded_site import Site
-from tests.support.paths import ROOT
-from tests.support.waiting import eventually
+from tests.support.command_line import Site
+from tests.support.machine import ROOT
+from tests.support.timing import eventually
 
 #: Runs `up`, with a Celery worker that fails as soon as a file of that name exists.
 FAILING = """

@@ -12,12 +12,11 @@ import pytest
 from runs import chaos
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.accounts import with_key
-from tests.support.factories import make_project
-from tests.support.ingest_storm.posters import PATH, events
-from tests.support.ingest_storm.storm import Storm
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.stage import Stage
+from tests.support.factories import make_project, with_key
+from tests.support.ingest_storm import PATH, events
+from tests.support.stage import Stage
+from tests.support.storm import Storm
+from tests.support.suite_fixtures import MakeWeb
 from timeline.models import Event
 
 STARTED = {"type": "run.started", "event_id": "start", "payload": {"agent": "coder", "prompt": "Go."}}

@@ -16,12 +16,18 @@ from pydantic import TypeAdapter
 from runs.models import AgentRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
-from tests.support.accounts import with_key
-from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run, make_waiting
-from tests.support.imported_runs import import_path
-from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
-from tests.support.processes.stage import Stage
-from tests.support.recordings.recorded_files import recording
+from tests.support.factories import (
+    drive,
+    make_agent,
+    make_awaiting_approval,
+    make_project,
+    make_run,
+    make_waiting,
+    with_key,
+)
+from tests.support.recordings import import_path, recording
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import CLIENTS, MakeWeb
 from timeline import log
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
@@ -31,7 +37,7 @@ pytestmark = pytest.mark.slow
 def test_the_npm_client_drives_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
     first = stage.run([["ledger_read"], ["ask_user"], ["paint"]], chunks=2)
     stage.worker()
-    web = web_process(settings_module="tests.support.processes.scripted_settings")
+    web = web_process(settings_module="tests.support.process_settings")
     stage.reaches(first, RunStatus.FAILED, RunStatus.COMPLETED, RunStatus.WAITING)
     agent = first.agent
     assert agent is not None
@@ -113,8 +119,10 @@ def loose_run() -> AgentRun:
     """Create a run from these events."""
     project = make_project()
     client = Client(headers=with_key(project, "ingest"))
-    events = [{"runId": "theirs", "type": type_, "ts": 1_700_000_000_000 + n, "payload": payload}
-              for n, (type_, payload) in enumerate(LOOSE)]  # fmt: skip
+    events = [
+        {"runId": "theirs", "type": type_, "ts": 1_700_000_000_000 + n, "payload": payload}
+        for n, (type_, payload) in enumerate(LOOSE)
+    ]
     answer = client.post("/api/internal/agent-events", {"events": events}, content_type="application/json")
     assert answer.status_code == 200, answer.content
     return AgentRun.objects.get(project=project)

@@ -11,13 +11,10 @@ import httpx
 
 from runs.management.commands.serve import GRACE_S
 from runs.models import FlowRun
-from tests.support.accounts import with_key
-from tests.support.factories import make_project
-from tests.support.flows.expensive_expressions import EXPENSIVE, SCOPE
-from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
-from tests.support.flows.flow_runs import CONSTANT, make_flow, make_flow_run
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.stage import Stage
+from tests.support.factories import make_project, with_key
+from tests.support.flows import CONSTANT, EXPENSIVE, EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA, SCOPE, make_flow, make_flow_run
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import MakeWeb
 
 #: Requests at once; more than the threads of one project.
 ATTACKERS = 6

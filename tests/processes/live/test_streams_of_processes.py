@@ -9,15 +9,13 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.support.live.growing_logs import finish, grow, last_seq
-from tests.support.live.streamed_run import StreamedRun
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
-from tests.support.web.event_stream import Follower
-from tests.support.web.server import WebProcess
-from tests.support.web.stream_clients import Listeners, heard
+from tests.support.databases import OwnRedis
+from tests.support.stage import Stage
+from tests.support.stream_clients import Follower, Listeners, heard
+from tests.support.suite_fixtures import MakeWeb
+from tests.support.timelines import StreamedRun, finish, grow, last_seq
+from tests.support.timing import eventually
+from tests.support.web_server import WebProcess
 
 MANY = {"AGENTOPS_STREAMS_PER_USER": "1000"}
 

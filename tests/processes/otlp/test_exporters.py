@@ -17,20 +17,18 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.free_port import free_port
-from tests.support.imported_runs import check_run
-from tests.support.node_packages import install
-from tests.support.otlp.senders import long_agent
-from tests.support.otlp.senders.model_server import TEXT, TOKENS
-from tests.support.otlp.spans import JSON, agent, as_json, chat, traces
-from tests.support.paths import ROOT
-from tests.support.plugins.web_fixtures import MakeWeb
-from tests.support.processes.stage import Stage
-from tests.support.waiting import eventually
+from tests.support.factories import with_key
+from tests.support.machine import ROOT, free_port, install_node_packages
+from tests.support.otlp import JSON, agent, as_json, chat, traces
+from tests.support.programs import foreign_clients
+from tests.support.programs.foreign_clients import TEXT, TOKENS
+from tests.support.recordings import check_run
+from tests.support.stage import Stage
+from tests.support.suite_fixtures import PYTHON_CLIENTS, MakeWeb
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.slow
-SENDERS = ROOT / "tests/support/otlp/senders"
+JS_AGENT = ROOT / "tests/support/node/js_agent"
 #: Libraries that each trace two model calls. Anthropic's library traces its calls too.
 ASKED = ("openllmetry", "openinference")
 JS_COMPRESSIONS = ("gzip", "none")
@@ -42,9 +40,22 @@ def by_wsgi(stage: Stage, log: Path) -> Iterator[str]:
     """Serve the site on a WSGI server and yield its URL."""
     port = free_port()
     command = [
-        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
-        "--workers", "1", "--blocking-threads", "4", "--no-ws", "bench.wsgi_site:application",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "granian",
+        "--interface",
+        "wsgi",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--blocking-threads",
+        "4",
+        "--no-ws",
+        "bench.wsgi_site:application",
+    ]
     with log.open("w") as output:
         env = stage.databases.env(stage.name, stage.home)
         server = subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=output)
@@ -63,19 +74,26 @@ def _listens(port: int) -> bool:
 
 def sender(name: str, url: str, key: str, *arguments: str) -> subprocess.Popen[str]:
     env = {
-        "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/"),
-        "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{key}",
-        "LANGFUSE_BASE_URL": url, "LANGFUSE_HOST": url, "LANGFUSE_PUBLIC_KEY": "agentops", "LANGFUSE_SECRET_KEY": key,
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "60", "LANGFUSE_TIMEOUT": "60",
-    }  # fmt: skip
-    command = [sys.executable, str(SENDERS / f"{name}.py"), *arguments]
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "HOME": os.environ.get("HOME", "/"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{key}",
+        "LANGFUSE_BASE_URL": url,
+        "LANGFUSE_HOST": url,
+        "LANGFUSE_PUBLIC_KEY": "agentops",
+        "LANGFUSE_SECRET_KEY": key,
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
+        "LANGFUSE_TIMEOUT": "60",
+    }
+    command = [sys.executable, str(PYTHON_CLIENTS), name, *arguments]
     return started(command, env)
 
 
 def js_sender(url: str, key: str, compression: str) -> subprocess.Popen[str]:
-    packages = install(SENDERS / "js_agent")
+    packages = install_node_packages(JS_AGENT)
     env = {"PATH": os.environ["PATH"], "NODE_PATH": str(packages / "node_modules")}
-    return started(["node", str(SENDERS / "js_agent/js_agent.cjs"), url, key, compression], env)
+    return started(["node", str(JS_AGENT / "js_agent.cjs"), url, key, compression], env)
 
 
 def started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
@@ -113,7 +131,7 @@ def test_exporters_and_sdks(interface: str, stage: Stage, web_process: MakeWeb, 
     else:
         with by_wsgi(stage, tmp_path / "granian.log") as url:
             send_everything(url, key)
-    children = len(range(0, long_agent.STEPS, long_agent.EVERY_CHILD))
+    children = len(range(0, foreign_clients.STEPS, foreign_clients.EVERY_CHILD))
     runs = AgentRun.objects.filter(project=project)
     eventually(
         lambda: runs.filter(status="completed").count() == 7 + len(JS_COMPRESSIONS) + children,
@@ -136,15 +154,15 @@ def tools_of(run: AgentRun) -> list[Any]:
 
 def check_long_agent(runs: Runs) -> None:
     run = runs["long/conv-ü"]
-    steps = range(long_agent.STEPS)
+    steps = range(foreign_clients.STEPS)
     assert (run.input_tokens, run.output_tokens) == (sum(100 + n for n in steps), 7 * len(steps))
     assert run.step_count == len(steps)
     calls = run.tool_calls.order_by("step_number")
     assert [call.call_id for call in calls] == [f"call_{n}" for n in steps]
-    assert [call.status == "error" for call in calls] == [n % long_agent.EVERY_FAILURE == 0 for n in steps]
+    assert [call.status == "error" for call in calls] == [n % foreign_clients.EVERY_FAILURE == 0 for n in steps]
     children = run.children.all()
     assert {child.agent_config["agent_id"] for child in children} == {
-        f"child-{n}" for n in steps[:: long_agent.EVERY_CHILD]
+        f"child-{n}" for n in steps[:: foreign_clients.EVERY_CHILD]
     }
     assert [tools_of(child) for child in children] == [[("read", "completed", "")]] * len(children)
 

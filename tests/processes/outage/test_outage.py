@@ -28,8 +28,8 @@ from runs.upkeep.invariants import check
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.processes.scripted_model import ledger_read
-from tests.support.providers import failing_provider
+from tests.support.programs import failing_provider
+from tests.support.scripted_model import ledger_read
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -13,9 +13,8 @@ from django.db import OperationalError, close_old_connections, connection, conne
 from django.test import Client
 
 from agentops.accounts.models import Project
-from tests.support.accounts import with_key
-from tests.support.api.runner import STARTED, Runner, event
-from tests.support.factories import make_project
+from tests.support.api import STARTED, Runner, event
+from tests.support.factories import make_project, with_key
 from timeline.models import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]

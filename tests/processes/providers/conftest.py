@@ -10,8 +10,8 @@ from pytest_django import Settings
 
 from runs.providers import llm
 from runs.worker.worker import Worker
-from tests.support.providers.mock_model_server import MockModelServer
-from tests.support.providers.recorded_vendor import THINKING_MODELS
+from tests.support.loopback_servers import MockModelServer
+from tests.support.recorded_vendor import THINKING_MODELS
 
 
 @pytest.fixture

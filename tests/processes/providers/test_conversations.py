@@ -16,8 +16,8 @@ from runs.providers import llm
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
-from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
+from tests.support.loopback_servers import MockModelServer, assert_prefixes
+from tests.support.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,30 +46,35 @@ SENT_AGAIN: dict[str, list[Any]] = {
             "reasoning_content": "Let me think. 🤔",
             "content": "I call two.",
             "tool_calls": [
-                {"id": "call_Zürich", "type": "function",
-                 "function": {"name": "ledger_read", "arguments": '{"n":1}'}},
-                {"id": "call_b", "type": "function",
-                 "function": {"name": "ledger_idempotent", "arguments": '{"n":2}'}},
+                {"id": "call_Zürich", "type": "function", "function": {"name": "ledger_read", "arguments": '{"n":1}'}},
+                {"id": "call_b", "type": "function", "function": {"name": "ledger_idempotent", "arguments": '{"n":2}'}},
             ],
         }
     ],
     "responses": [
         {"summary": [{"text": "Let me think. 🤔", "type": "summary_text"}], "type": "reasoning"},
-        {"role": "assistant", "type": "message", "status": "completed",
-         "content": [{"text": "I call two.", "type": "output_text", "annotations": []}]},
+        {
+            "role": "assistant",
+            "type": "message",
+            "status": "completed",
+            "content": [{"text": "I call two.", "type": "output_text", "annotations": []}],
+        },
         {"name": "ledger_read", "arguments": '{"n":1}', "call_id": "call_Zürich", "type": "function_call"},
         {"name": "ledger_idempotent", "arguments": '{"n":2}', "call_id": "call_b", "type": "function_call"},
     ],
-}  # fmt: skip
+}
 
 
 def play(
     prompt: str, protocol: str, worker: Worker, tmp_path: Path, *, max_steps: int = 50, **settings: Any
 ) -> AgentRun:
     agent = make_agent(
-        provider="llm", model=MODELS[protocol], tools=["ledger_read", "ledger_idempotent"],
-        instructions="Use the tools. 🧰", settings={"ledger": str(tmp_path / "ledger"), **settings},
-    )  # fmt: skip
+        provider="llm",
+        model=MODELS[protocol],
+        tools=["ledger_read", "ledger_idempotent"],
+        instructions="Use the tools. 🧰",
+        settings={"ledger": str(tmp_path / "ledger"), **settings},
+    )
     return drive(make_run(agent, prompt, max_steps=max_steps), worker)
 
 
@@ -185,9 +190,11 @@ def test_malformed_arguments_are_reported_to_the_model(
     sent = models.sent(prompt)
     assert_prefixes(sent)
     body = json.loads(sent[1].body)
-    items = body["input"] if protocol == "responses" else [
-        call["function"] for message in body["messages"] for call in message.get("tool_calls", [])
-    ]  # fmt: skip
+    items = (
+        body["input"]
+        if protocol == "responses"
+        else [call["function"] for message in body["messages"] for call in message.get("tool_calls", [])]
+    )
     arguments = [json.loads(item["arguments"]) for item in items if "arguments" in item]
     assert arguments == [{"INVALID_JSON": '{"n": 1, "unterminated'}, {"INVALID_JSON": "[1, 2]"}, {"n": 7}]
     answer = run.messages.get(position=3)
@@ -202,9 +209,11 @@ def test_a_schema_and_settings_are_passed_on(
 ) -> None:
     prompt = f"As JSON, over {protocol}"
     schema = {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
     models.script(prompt, {"content": '{"city": "Zürich"}'})
     run = play(prompt, protocol, worker, tmp_path, output_schema=schema, thinking="high", max_tokens=9000)
 
@@ -241,6 +250,33 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
     asked = json.loads(sent[1].body)["messages"]
     assert [part["type"] for part in asked[-1]["content"]] == ["tool_result", "text"]
     assert_prefixes(sent)
+    check(first)
+    check(run)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "finish_reason", "reason"),
+    [
+        *((protocol, "length", "answer_cut") for protocol in MODELS),
+        *(("chat", "content_filter", "answer_refused"), ("anthropic", "refusal", "answer_refused")),
+    ],
+)
+def test_an_answer_that_is_not_whole_pauses_and_can_be_continued(
+    *, protocol: str, finish_reason: str, reason: str, models: MockModelServer, worker: Worker, tmp_path: Path
+) -> None:
+    """A cut answer is sent again, a refused one is not."""
+    prompt, message = f"Not whole, over {protocol}: {reason}", f"Continue, over {protocol}: {reason}"
+    # In this order: Anthropic's adapter joins two messages of a user, and the first match wins.
+    models.script(message, {"content": ", and the rest."}, resumes=True)
+    models.script(prompt, {"content": "The first half", "finishReason": finish_reason})
+    first = play(prompt, protocol, worker, tmp_path)
+    assert (first.status, first.status_reason) == (RunStatus.PAUSED, reason), first.error_message
+    run = drive(resume(first.pk, by="test", message=message).run, worker)
+
+    assert (run.status, run.result) == (RunStatus.COMPLETED, ", and the rest."), run.error_message
+    sent = models.sent(prompt)
+    assert len(sent) == 2
+    assert ("The first half" in sent[1].body.decode()) is (reason == "answer_cut")
     check(first)
     check(run)
 

@@ -8,11 +8,11 @@ from agentops.accounts.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
-from tests.support.processes.databases import reconnect
-from tests.support.processes.stage import Stage
-from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
-from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
+from tests.support.databases import reconnect
+from tests.support.loopback_servers import MockModelServer, assert_prefixes
+from tests.support.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check
+from tests.support.stage import Stage
 
 #: Points where the worker dies, and the resulting number of model calls. An answer that was not committed is requested
 #: again.
@@ -29,9 +29,14 @@ def start(stage: Stage, prompt: str, model: str) -> AgentRun:
     reconnect()
     project, _ = Project.objects.get_or_create(slug="kills", defaults={"name": "Kills"})
     agent = Agent.objects.create(
-        project=project, slug="agent", provider="llm", model=model, instructions="Use the tools.",
-        tools=["ledger_read", "ledger_idempotent"], settings={"ledger": str(stage.ledger)},
-    )  # fmt: skip
+        project=project,
+        slug="agent",
+        provider="llm",
+        model=model,
+        instructions="Use the tools.",
+        tools=["ledger_read", "ledger_idempotent"],
+        settings={"ledger": str(stage.ledger)},
+    )
     return creation.create(project, agent, prompt, by="test")
 
 

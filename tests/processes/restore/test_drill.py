@@ -13,17 +13,16 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, replay_check
-from tests.support.accounts import make_person, signed_in
-from tests.support.processes.stage import CALLS, Stage
+from tests.support.factories import make_person, signed_in
 from tests.support.run_checks import check, events
-from tests.support.upkeep.backups import agentops, back_up, put_back
-from tests.support.waiting import eventually
-from tests.support.web.server import WebProcess
-from tests.support.web.stream_clients import Listeners
+from tests.support.stage import CALLS, Stage
+from tests.support.stream_clients import Listeners
+from tests.support.timing import eventually
+from tests.support.upkeep import agentops, back_up, put_back
+from tests.support.web_server import WebProcess
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.log import Entry
-from timeline.models import Log, Source
+from timeline.models import LeaseLost, Log, Source
 
 SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
 #: The old workers keep their leases on a busy machine. The restore ends these leases.

@@ -16,11 +16,11 @@ from celery.app.control import Inspect
 from runs.models import AgentRun, Attempt, WorkerProcess
 from runs.statuses import RunStatus
 from runs.worker import startup
-from tests.support.processes.child_processes import ChildProcess
-from tests.support.processes.redis_server import OwnRedis
-from tests.support.processes.stage import Stage
+from tests.support.child_processes import ChildProcess
+from tests.support.databases import OwnRedis
 from tests.support.run_checks import check
-from tests.support.waiting import eventually
+from tests.support.stage import Stage
+from tests.support.timing import eventually
 
 pytestmark = [pytest.mark.redis, pytest.mark.postgres]
 POOLS = ("threads", "prefork")

@@ -27,7 +27,6 @@ LOST = EarlierAttempt("lost", False)
     ],
 )
 def test_every_row(message, append, attempts, expected) -> None:
-    """S-103."""
     made = plan(message, append=append, attempts=attempts, prompt="the prompt")
     assert (made.mode, made.session, made.turns) == expected
 
@@ -36,7 +35,7 @@ def test_every_row(message, append, attempts, expected) -> None:
     "message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000]
 )
 def test_a_message_is_only_text(message: str) -> None:
-    """S-104: no part of it is ever parsed."""
+    """No part of it is ever parsed."""
     assert plan(message, append=True, attempts=[NEW], prompt="p").turns == [message]
 
 

@@ -68,9 +68,15 @@ def test_budgets_of_a_project() -> None:
 
 @pytest.mark.parametrize(
     ("used", "near", "over"),
-    [("0", False, False), ("79.99", False, False), ("80", True, False), ("99.99", True, False), ("100", True, True),
-     ("250", True, True)],
-)  # fmt: skip
+    [
+        ("0", False, False),
+        ("79.99", False, False),
+        ("80", True, False),
+        ("99.99", True, False),
+        ("100", True, True),
+        ("250", True, True),
+    ],
+)
 def test_a_budget_warns_at_80_percent_and_is_used_up_at_its_limit(used: str, near: bool, over: bool) -> None:
     limits, amounts = {Budget.COST: Decimal(100)}, {Budget.COST: Decimal(used), Budget.TOKENS: Decimal(10**9)}
 
@@ -96,10 +102,14 @@ def test_description_of_a_budget(budget: Budget, used: str, limit: str, expected
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("settings", "why"),
-    [({"budgets": {"tokens": 0}}, "tokens must be"), ({"context_window": 0}, "context_window must be"),
-     ({"context_window": "8k"}, "context_window must be"), ({"context_window": True}, "context_window must be")],
+    [
+        ({"budgets": {"tokens": 0}}, "tokens must be"),
+        ({"context_window": 0}, "context_window must be"),
+        ({"context_window": "8k"}, "context_window must be"),
+        ({"context_window": True}, "context_window must be"),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_run_with_an_unenforceable_budget_is_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidAgent, match=why):
         make_run(make_agent(settings=settings))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs.agents.child_limits import ChildLimits, InvalidChildLimit, child_limits
+from runs.agents.budgets import ChildLimits, InvalidChildLimit, child_limits
 from runs.errors import InvalidAgent
 from runs.lifecycle.creation import check_agent
 from tests.support.factories import make_agent

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agentops.base.limits import schema_work
+from agentops.base import schema_work
 from runs.actions.agent_definitions import problems_of
 from runs.agents.output_schema import InvalidOutput, InvalidOutputSchema, OutputTooExpensive, parse_output, schema_of
 from tests.support.factories import make_project
-from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
+from tests.support.flows import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

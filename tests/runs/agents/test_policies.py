@@ -23,12 +23,14 @@ from runs.agents.policies import (
 )
 
 TABLE = """
-| | nudge | done | fail | resume | escalate | gate |
-|---|---|---|---|---|---|---|
-| on_idle | yes | yes | yes | no: it is still running | yes | yes |
-| on_dead | no: it has exited | yes | yes | yes | yes | yes |
-| on_error | no | no | yes | yes | yes | yes |
-| on_prompt | no | yes | yes | no | yes | yes |
+| | nudge | done | fail | resume | escalate | gate | pause | accept |
+|---|---|---|---|---|---|---|---|---|
+| on_idle | yes | yes | yes | no: it is still running | yes | yes | no | no |
+| on_dead | no: it has exited | yes | yes | yes | yes | yes | no | no |
+| on_error | no | no | yes | yes | yes | yes | no | no |
+| on_prompt | no | yes | yes | no | yes | yes | no | no |
+| on_cut | no | no | yes | yes | yes | no | yes | yes |
+| on_refused | no | no | yes | yes | yes | no | yes | yes |
 """
 
 
@@ -53,10 +55,9 @@ FORMS = [(*cell, form) for cell, form in product(cells(), ["word", "rule", "list
 
 @pytest.mark.parametrize(("trigger", "action", "valid", "form"), FORMS, ids=str)
 def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: str) -> None:
-    """S-102."""
     if form == "list" and trigger != "on_error":
         given = {trigger: [rule_of(action)]}
-    elif form == "word" and action == "gate":
+    elif form == "word" and action == "gate" and valid:
         with pytest.raises(InvalidPolicy, match="needs `run`"):
             parse({trigger: "gate"})
         return
@@ -74,7 +75,6 @@ def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: s
 
 @pytest.mark.parametrize("form", ["word", "rule", "list"])
 def test_recover_is_resume(form: str) -> None:
-    """S-101."""
     given = {"word": "recover", "rule": {"action": "recover"}, "list": [{"action": "recover"}]}[form]
     [rule] = parse({"on_dead": given}).rules[Trigger.ON_DEAD]
 
@@ -89,13 +89,29 @@ def test_a_missing_action_is_nudge_where_that_is_valid() -> None:
         parse({"on_dead": {"message": "Go on."}})
 
 
+@pytest.mark.parametrize("trigger", [Trigger.ON_CUT, Trigger.ON_REFUSED])
+def test_a_missing_action_about_an_answer_is_pause(trigger: Trigger) -> None:
+    [rule] = parse({trigger: {"attempts": 2}}).rules[trigger]
+    assert rule.action is PolicyAction.PAUSE
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("60s", 60), ("5m", 300), ("2h", 7200), ("1d", 86400), ("90", 90), (" 5 m ", 300), (7, 7),
-     ("1.5s", 1.5), (0.25, 0.25), ("0", 0)],
-)  # fmt: skip
+    [
+        ("500ms", 0.5),
+        ("60s", 60),
+        ("5m", 300),
+        ("2h", 7200),
+        ("1d", 86400),
+        ("90", 90),
+        (" 5 m ", 300),
+        (7, 7),
+        ("1.5s", 1.5),
+        (0.25, 0.25),
+        ("0", 0),
+    ],
+)
 def test_durations(text: Any, seconds: float) -> None:
-    """S-112."""
     assert seconds_of(text) == seconds
 
 
@@ -103,7 +119,6 @@ def test_durations(text: Any, seconds: float) -> None:
     "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
 )
 def test_invalid_durations(text: Any) -> None:
-    """S-112."""
     with pytest.raises(ValueError, match="duration"):
         seconds_of(text)
 
@@ -135,7 +150,7 @@ def test_invalid_durations(text: Any) -> None:
         ({"on_crash": 1}, ("on_crash",)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_it_refuses(given: dict[str, Any], path: tuple[str | int, ...]) -> None:
     with pytest.raises(InvalidPolicy) as refusal:
         parse(given)
@@ -146,7 +161,7 @@ def test_no_policies_means_defaults() -> None:
     policies = parse({})
 
     assert (policies.on_unknown_tool, policies.on_crash) == (OnUnknownTool.WAIT, OnCrash.ROLL_FORWARD)
-    assert [decide(policies, trigger, attempt_count=0) for trigger in Trigger] == [None] * 4
+    assert [decide(policies, trigger, attempt_count=0) for trigger in Trigger] == [None] * 6
 
 
 def test_the_first_matching_rule_decides() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from agentops.base.redaction.windows import mask
+from agentops.base.redaction.partial_texts import mask
 from runs.agents import policy_commands
-from runs.agents.policy_commands import CommandInput, CommandVerdict
+from runs.agents.policy_commands import GateInput, GateVerdict
 from runs.tools.base import ToolContext
-from tests.support.waiting import process_ends
+from tests.support.timing import process_ends
 
 
 class Enough(Exception):
@@ -30,13 +30,21 @@ def commands(settings: Settings, tmp_path: Path) -> None:
 
 def context(**settings: Any) -> ToolContext:
     return ToolContext(
-        run_id="the-run", call_id="gate", tool_call_pk="gate", idempotency_key="gate", attempt=0, epoch=1,
-        model_call=3, settings=settings, cancelled=lambda: False, mask=mask,
-    )  # fmt: skip
+        run_id="the-run",
+        call_id="gate",
+        tool_call_pk="gate",
+        idempotency_key="gate",
+        attempt=0,
+        epoch=1,
+        model_call=3,
+        settings=settings,
+        cancelled=lambda: False,
+        mask=mask,
+    )
 
 
-def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> CommandVerdict:
-    return policy_commands.execute(run, CommandInput(context(**settings), "on_idle", answer), watch)
+def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> GateVerdict:
+    return policy_commands.execute(run, GateInput(context(**settings), "on_idle", answer), watch)
 
 
 def python(code: str) -> str:
@@ -44,19 +52,19 @@ def python(code: str) -> str:
 
 
 def test_exit_0_passes() -> None:
-    assert ask("true") == CommandVerdict(True, "exit 0")
-    assert ask("false") == CommandVerdict(False, "exit 1")
-    assert ask(python("raise SystemExit(7)")) == CommandVerdict(False, "exit 7")
+    assert ask("true") == GateVerdict(True, "exit 0")
+    assert ask("false") == GateVerdict(False, "exit 1")
+    assert ask(python("raise SystemExit(7)")) == GateVerdict(False, "exit 7")
 
 
 def test_a_signal_is_a_failure() -> None:
-    assert ask(python("import os; os.kill(os.getpid(), 9)")) == CommandVerdict(False, "ended by signal 9")
+    assert ask(python("import os; os.kill(os.getpid(), 9)")) == GateVerdict(False, "ended by signal 9")
 
 
 @pytest.mark.parametrize("text", ["$(id)", "`id`", "a; false", "a && false", "a\nb", "*", "🙂", "> /tmp/x"])
 def test_no_shell_interprets_the_command(text: str) -> None:
     """Only quotes and white space have a meaning in a command."""
-    assert ask(f"printf %s '{text}'") == CommandVerdict(True, "exit 0", text)
+    assert ask(f"printf %s '{text}'") == GateVerdict(True, "exit 0", text)
 
 
 def test_the_command_gets_the_answer_as_input() -> None:
@@ -155,7 +163,7 @@ def test_an_invalid_gate_does_not_pass(run: str, why: str) -> None:
 def test_a_tool_decides(tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("yes")
 
-    assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == CommandVerdict(True, "the tool succeeded", "yes")
+    assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == GateVerdict(True, "the tool succeeded", "yes")
     assert not ask('read_file {"path": "gone"}', root=str(tmp_path)).passed
     assert ask("read_file", root=str(tmp_path)).reason == "the tool returned an error"
     assert ask('http_fetch {"url": "https://example.org"}').reason == "the tool failed"

@@ -63,11 +63,21 @@ def test_the_most_specific_pattern_wins(patterns: list[str], names: list[str], c
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"input": "-1"}, {"input": "NaN"}, {"input": "1e9"}, {"input": "0.000000001"}, {"input": "free"},
-        {"input": None}, {"tier": "Fast!"}, {"above": -1}, {"above": "many"},
-        {"model": ""}, {"model": "gpt-[5]"}, {"model": "x" * 201}, {"currency": "EUR"},
+        {"input": "-1"},
+        {"input": "NaN"},
+        {"input": "1e9"},
+        {"input": "0.000000001"},
+        {"input": "free"},
+        {"input": None},
+        {"tier": "Fast!"},
+        {"above": -1},
+        {"above": "many"},
+        {"model": ""},
+        {"model": "gpt-[5]"},
+        {"model": "x" * 201},
+        {"currency": "EUR"},
     ],
-)  # fmt: skip
+)
 def test_invalid_prices_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidPrices, match=f"^invalid price for model .*: {next(iter(wrong))}: "):
         prices_of({"prices": [PRICE | wrong]})

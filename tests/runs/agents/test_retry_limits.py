@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import InvalidAgent
 from runs.lifecycle.creation import check_agent
-from runs.providers.retry_limits import InvalidRetryLimit, RetryLimits, retry_limits
+from runs.providers.retries import InvalidRetryLimit, RetryLimits, retry_limits
 from tests.support.factories import make_agent
 
 

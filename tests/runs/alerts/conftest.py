@@ -10,9 +10,8 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertRule
-from tests.support.accounts import make_person
-from tests.support.alerts import AddRule, Clock
-from tests.support.factories import make_project
+from tests.support.factories import make_person, make_project
+from tests.support.project_rows import AddRule, Clock
 
 
 @pytest.fixture

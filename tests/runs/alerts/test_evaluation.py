@@ -11,19 +11,21 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Notification, Project
-from runs.alerts import evaluation, mutes
-from runs.alerts.alert_lists import says
+from runs.alerts import alert_rule_changes, evaluation
 from runs.alerts.alert_rule_changes import change_rule
-from runs.external.silence import notice_silence
+from runs.alerts.alert_texts import describe
+from runs.external.recorded_ends import notice_silence
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule, Sink
-from runs.queries.overview.needs import count_of
+from runs.providers.streaming_provider import AnswerEnd
+from runs.queries.needs import count_of
 from runs.queries.waiting_for_people import waiting_for_people
 from runs.statuses import RunStatus
-from tests.support.alerts import AddRule, Clock, external, failed
+from tests.support.engine import saying
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run, make_waiting
-from tests.support.sinks import append, export, make_sink
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import AddRule, Clock, append, export, external, failed, make_sink
+from tests.support.scripted_model import PLAYS
 from timeline.events.run import RunFailed
 from timeline.models import Log, Source
 
@@ -134,7 +136,7 @@ def test_each_wait_for_a_person_is_notified_once(project: Project, rule: AddRule
     waiting = make_awaiting_approval(project)
     unknown = make_waiting(project)
     stopped = make_run(make_agent(project))
-    inbox.pause(stopped.pk, by="user:ada")
+    inbox.pause(stopped.pk, by="user:oscar")
     clock.evaluate()
     clock.evaluate(seconds=16)
 
@@ -228,21 +230,39 @@ def test_the_error_rate_of_an_agent(project: Project, rule: AddRule, clock: Cloc
     assert AlertFinding.objects.get().detail == "3 of the last 3 runs failed (100 %), limit 50 %"
 
 
+@pytest.mark.parametrize(("end", "reason"), [("max_tokens", "answer cut off"), ("refusal", "answer refused")])
+def test_pauses_because_of_an_answer(project: Project, rule: AddRule, clock: Clock, end: str, reason: str) -> None:
+    """They count as failed, and wait for a person."""
+    rule("error_rate", percent=50, last_runs=4, min_runs=2)
+    rule("run_waiting", webhook_url="https://hooks.example.com/secret-path")
+    PLAYS["of-the-alert"] = saying(["Half", AnswerEnd(end)], ["Half", AnswerEnd(end)])
+    agent = make_agent(
+        project, provider="scripted", model="scripted-model", settings={"play": "of-the-alert"}, tools=[]
+    )
+    for _ in range(2):
+        assert drive(make_run(agent, "Go.")).status == "paused"
+    clock.evaluate()
+    clock.evaluate(seconds=30)
+
+    details = AlertFinding.objects.order_by("detail").values_list("detail", flat=True)
+    assert list(details) == ["2 of the last 2 runs failed (100 %), limit 50 %", *[f"paused, {reason}"] * 2]
+
+
 def test_the_error_rate_of_a_single_run(project: Project, rule: AddRule, clock: Clock) -> None:
     added = rule("error_rate", percent=50, last_runs=1, min_runs=1)
     fail(make_run(make_agent(project)))
     clock.evaluate()
 
     assert AlertFinding.objects.get().detail == "1 of the last 1 run failed (100 %), limit 50 %"
-    assert says(added) == "50 % or more of an agent's last 1 run failed, of at least 1"
+    assert describe(added) == "50 % or more of an agent's last 1 run failed, of at least 1"
 
 
 def test_mutes(project: Project, rule: AddRule, clock: Clock) -> None:
     """Failures under a mute are listed but never announced; findings still open when the mute ends are announced."""
     rule("run_failed", label="")
     waits = rule("run_waiting")
-    mutes.mute(project, 60, by="user:ada", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
-    mutes.mute(project, 60, by="user:ada", rule=waits)
+    alert_rule_changes.mute(project, 60, by="user:oscar", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
+    alert_rule_changes.mute(project, 60, by="user:oscar", rule=waits)
     failed(project, "muted", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
     failed(project, "heard", agent="writer")
     make_waiting(project)
@@ -311,9 +331,14 @@ def test_failures_are_detected_after_hours_without_a_worker(project: Project, ru
 def test_the_number_of_queries_is_constant(project: Project, rule: AddRule, amount: int) -> None:
     """It also writes nothing if nothing changed."""
     for kind, limits in {
-        "run_failed": {}, "run_stalled": {}, "run_waiting": {}, "run_cost": {"limit_usd": "1"},
-        "day_cost": {"limit_usd": "1"}, "error_rate": {}, "sink_behind": {},
-    }.items():  # fmt: skip
+        "run_failed": {},
+        "run_stalled": {},
+        "run_waiting": {},
+        "run_cost": {"limit_usd": "1"},
+        "day_cost": {"limit_usd": "1"},
+        "error_rate": {},
+        "sink_behind": {},
+    }.items():
         for number in range(amount):
             rule(kind, name=f"{kind} {number}", **limits)
     for number in range(amount):

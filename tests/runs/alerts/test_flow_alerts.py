@@ -10,18 +10,13 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.accounts.models import Notification, Project, Role
-from runs.alerts import mutes
-from runs.alerts.message_texts import slack_body, webhook_body
+from runs.alerts import alert_rule_changes
+from runs.alerts.alert_texts import slack_body, webhook_body
 from runs.flows import runner
 from runs.models import Alert, AlertFinding, AlertMessage
-from tests.support.accounts import make_person
-from tests.support.alerts import AddRule, Clock
-from tests.support.flows.flow_runs import (
-    CONSTANT,
-    make_failed_flow_run,
-    make_flow_run,
-    make_flow_run_with_failed_node,
-)
+from tests.support.factories import make_person
+from tests.support.flows import CONSTANT, make_failed_flow_run, make_flow_run, make_flow_run_with_failed_node
+from tests.support.project_rows import AddRule, Clock
 from timeline.models import Log
 
 pytestmark = pytest.mark.usefixtures("no_hints")
@@ -105,7 +100,7 @@ def test_rules_for_one_agent_or_label_ignore_flows_and_a_rule_for_the_flow_does_
     clock.evaluate()
     assert list(AlertFinding.objects.values_list("rule_id", flat=True)) == [mine.pk]
 
-    mutes.mute(project, 60, by="user:ada", agent="flow sample")
+    alert_rule_changes.mute(project, 60, by="user:oscar", agent="flow sample")
     clock.evaluate(seconds=16)
     assert titles() == []
 

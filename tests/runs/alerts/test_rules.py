@@ -12,14 +12,13 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agentops.accounts.models import AuditEntry, Notification, Project, Role
-from runs.alerts.alert_lists import LISTED, says
-from runs.alerts.channels import channels_of
+from runs.alerts.alert_texts import MAX_FINDINGS, describe
+from runs.alerts.rule_definition import channels_of
 from runs.models import AgentRun, Alert, AlertDelivery, AlertMute, AlertRule
 from runs.upkeep import retention
-from tests.support.accounts import make_person, with_key
-from tests.support.alerts import AddRule, Clock, failed
-from tests.support.factories import make_waiting
-from tests.support.pages.form_values import form_values
+from tests.support.factories import make_person, make_waiting, with_key
+from tests.support.pages import form_values
+from tests.support.project_rows import AddRule, Clock, failed
 from timeline.models import Log
 
 SETTINGS, ALERTS, API = "/p/alpha/settings/alerts", "/p/alpha/alerts", "/api/projects/alpha"
@@ -55,7 +54,7 @@ def test_the_form_of_each_kind_adds_a_rule(project: Project, admin: Client, kind
     rule = AlertRule.objects.get()
     assert rule.kind == kind
     page = text_of(admin.get(SETTINGS))
-    assert says(rule) in page
+    assert describe(rule) in page
     again = form_values(text_of(admin.get(f"{SETTINGS}?rule={rule.pk}")), "form")
     assert admin.post(f"{SETTINGS}/save", again).status_code == 303
     changed = AlertRule.objects.get()
@@ -130,7 +129,7 @@ def test_alerts_are_listed_and_muted(project: Project, admin: Client, rule: AddR
     assert f'href="/runs/{run.pk}"' in page
     assert admin.post(f"{ALERTS}/mute", {"what": f"run:{run.pk}", "minutes": "60"}).status_code == 303
     entry = AuditEntry.objects.get(action="alert.muted")
-    assert (entry.actor[:12], entry.door, entry.ip) == ("user:person-", "page", "127.0.0.1")
+    assert (entry.actor[:11], entry.door, entry.ip) == ("user:alice-", "page", "127.0.0.1")
     clock.evaluate(seconds=16)
     assert not Notification.objects.filter(kind="alert").exists()
     assert "End mute" in text_of(admin.get(ALERTS))
@@ -239,7 +238,7 @@ def test_the_command(project: Project, clock: Clock) -> None:
 
 def test_unlisted_findings_are_counted(project: Project, rule: AddRule, clock: Clock, admin: Client) -> None:
     rule("run_failed")
-    for number in range(LISTED + 1):
+    for number in range(MAX_FINDINGS + 1):
         failed(project, f"run {number}")
     clock.evaluate()
     assert "and 1 older one<" in admin.get(ALERTS).content.decode()

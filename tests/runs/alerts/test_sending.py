@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from agentops.accounts import sealing
 from agentops.accounts.models import Notification, Project
-from agentops.accounts.redaction_rules import sealing
 from agentops.base import database_clock
 from runs import chaos
 from runs.alerts import evaluation, sending
 from runs.alerts.alert_rule_changes import change_rule, send_test
-from runs.alerts.channels import channels_of
+from runs.alerts.rule_definition import channels_of
 from runs.models import Alert, AlertDelivery, AlertMessage, AlertRule
-from tests.support.alerts import AddRule, Clock, failed
-from tests.support.threads import at_once
-from tests.support.web.raw_http_server import Server, answer, serving
+from tests.support.loopback_servers import Server, answer, serving
+from tests.support.project_rows import AddRule, Clock, failed
+from tests.support.timing import at_once
 
 State = AlertDelivery.State
 

@@ -16,7 +16,7 @@ from agentops.accounts.models import Project
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.secret_canaries import CANARIES, add_rules, store_raw
+from tests.support.secret_samples import CANARIES, add_rules, store_raw
 from timeline import log
 
 
@@ -150,8 +150,10 @@ def test_flow_events_of_other_runners_are_read_with_the_names_of_the_schema(proj
     assert [result.error for result in results] == [None] * 5
     told = told_of(client, AgentRun.objects.get())[2:]
     assert [(event["type"], event["nodeId"]) for event in told[:3]] == [
-        ("node:started", "tick"), ("edge:iterated", "tick"), ("node:failed", "tick"),
-    ]  # fmt: skip
+        ("node:started", "tick"),
+        ("edge:iterated", "tick"),
+        ("node:failed", "tick"),
+    ]
     assert (told[1]["payload"]["edge"], told[1]["payload"]["maxIterations"]) == ("tick->tick", 5)
     assert told[2]["payload"]["error"] == "no more"
     assert told[2]["payload"]["message"] == "Node tick failed: no more"
@@ -179,9 +181,15 @@ def test_events_sent_in_the_agent_dialect_are_returned_in_it(project: Project, c
         {"type": "agent:tool", "toolName": "Read", "toolInput": {"p": 1}, "toolOutput": "x" * 5000, "durationMs": 4},
         {"type": "agent:tool", "toolName": "Read", "toolInput": {"p": 2}, "error": "y" * 5000},
         {"type": "agent:error", "errorType": "network_error", "message": "reset", "details": None},
-        {"type": "agent:complete", "result": "done", "structuredOutput": {"a": [1]}, "totalCostUsd": 0.5, "numTurns": 7,
-         "usage": {"inputTokens": 5, "outputTokens": 2, "cacheCreationInputTokens": 1, "cacheReadInputTokens": 3}},
-    ]  # fmt: skip
+        {
+            "type": "agent:complete",
+            "result": "done",
+            "structuredOutput": {"a": [1]},
+            "totalCostUsd": 0.5,
+            "numTurns": 7,
+            "usage": {"inputTokens": 5, "outputTokens": 2, "cacheCreationInputTokens": 1, "cacheReadInputTokens": 3},
+        },
+    ]
     record(Sender(project, "key:test"), [{"runId": "r1", **event} for event in sent])
     told = told_of(client, AgentRun.objects.get(external_id="r1"))
 

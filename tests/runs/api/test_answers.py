@@ -19,9 +19,8 @@ from django.urls import get_resolver, reverse
 from agentops.accounts.models import Project, Role
 from runs.actions import agent_definitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
-from tests.support.accounts import make_person, signed_in, with_key
-from tests.support.api.many_rows import add_events, make_logless_run, unknown_id
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.api import add_events, make_logless_run, unknown_id
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, signed_in, with_key
 from tests.support.second_pass import cases
 from timeline import log
 from timeline.models import Event, Log
@@ -107,8 +106,12 @@ def test_only_the_caller_s_projects_are_listed(project: Project) -> None:
         page = Client().get("/api/projects", headers=headers_of(who, project)).json()
         assert {row["slug"] for row in page["results"]} == people[who]
     assert page["results"][0] == {
-        "id": str(project.pk), "slug": "alpha", "name": "Alpha", "description": "", "archived_at": None,
-    }  # fmt: skip
+        "id": str(project.pk),
+        "slug": "alpha",
+        "name": "Alpha",
+        "description": "",
+        "archived_at": None,
+    }
     assert foreign.slug in {row["slug"] for row in page["results"]}
 
 

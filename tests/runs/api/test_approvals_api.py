@@ -6,10 +6,9 @@ import pytest
 
 from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from tests.support.accounts import key_prefix
-from tests.support.api.write_requests import Program, pointers, program, refused
-from tests.support.engine.policy_occasions import make_asking
-from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
+from tests.support.api import Program, pointers, program, refused
+from tests.support.engine import make_asking
+from tests.support.factories import drive, key_prefix, make_awaiting_approval, make_project, make_waiting
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,8 +56,10 @@ def test_the_list_contains_every_kind_of_wait_and_each_can_be_resolved(alpha: Pr
     make_asking(make_project("other"))
     rows = listed(alpha, "?state=pending")
     assert [(row["kind"], row["run_id"]) for row in rows] == [
-        ("unknown_outcome", str(lost.pk)), ("question", str(asking.pk)), ("approval", str(run.pk)),
-    ]  # fmt: skip
+        ("unknown_outcome", str(lost.pk)),
+        ("question", str(asking.pk)),
+        ("approval", str(run.pk)),
+    ]
     outcome, question, approval = rows
     assert len({frozenset(row) for row in rows}) == 1
     assert (question["tool_name"], question["arguments"]) == ("ask_user", {"question": "Which one?"})

@@ -17,13 +17,12 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 
-from agentops.base.http.utf8_requests import AsgiRequest
+from agentops.base.http.threaded import AsgiRequest
 from agentops.base.refusals import Refusal
 from runs.api.requests.bodies import MAX_BYTES, StrictJSONParser, document_of
-from tests.support.api.bad_json import REFUSED
-from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
+from tests.support.api import JSON, REFUSED, Program, counts, pointers, program, refused
 from tests.support.factories import make_agent, make_project
-from tests.support.web.server import WebThread
+from tests.support.web_server import WebThread
 
 MIB = 1024 * 1024
 
@@ -44,9 +43,19 @@ def zipped(data: bytes) -> bytes:
 
 # --- Refusals ---------------------------------------------------------------------------------------------------
 
-TYPES = ["text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "application/xml",
-         "application/json5", "text/json", "application/problem+json", "application/jsonx",
-         "application/*", "*/*"]  # fmt: skip
+TYPES = [
+    "text/plain",
+    "",
+    "multipart/form-data; boundary=x",
+    "application/x-www-form-urlencoded",
+    "application/xml",
+    "application/json5",
+    "text/json",
+    "application/problem+json",
+    "application/jsonx",
+    "application/*",
+    "*/*",
+]
 CHARSETS = ["zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus", "latin-1", "utf-8-sig", "idna", ""]
 ENCODINGS: list[tuple[str, bytes, int, str]] = [
     ("gzip", zipped(b" " * (MAX_BYTES + 1)), 413, "decompressed_too_large"),
@@ -59,7 +68,7 @@ ENCODINGS: list[tuple[str, bytes, int, str]] = [
     ("gzip", GOOD, 400, "bad_encoding"),
     ("gzip", zlib.compress(GOOD), 400, "bad_encoding"),
     *[(coding, GOOD, 415, "unsupported_encoding") for coding in ("br", "zstd", "deflate", "gzip, br", "x")],
-]  # fmt: skip
+]
 BODIES: list[tuple[bytes, int, str]] = [
     (b"", 400, "empty_body"),
     (b"{", 400, "invalid_json"),
@@ -158,16 +167,28 @@ def test_every_invalid_field_is_reported(alpha: Program) -> None:
     assert pointers(answer) == {f"/{name}": "unknown_field" for name in server}
 
     wrong = {
-        "agent_id": 5, "prompt": {"role": "system"}, "title": None, "labels": ["a", 5, " "], "max_steps": "50",
-        "parent_run_id": "{01a1f86c-1b1a-72f0-b808-0c8f1390c3f4}", "x/y~": 1, "k" * 200: 2,
-    }  # fmt: skip
+        "agent_id": 5,
+        "prompt": {"role": "system"},
+        "title": None,
+        "labels": ["a", 5, " "],
+        "max_steps": "50",
+        "parent_run_id": "{01a1f86c-1b1a-72f0-b808-0c8f1390c3f4}",
+        "x/y~": 1,
+        "k" * 200: 2,
+    }
     answer = alpha.post("", wrong)
     assert refused(answer) == (422, "invalid_input")
     assert pointers(answer) == {
-        "/agent_id": "invalid", "/prompt": "invalid", "/title": "null", "/labels/1": "invalid", "/labels/2": "blank",
-        "/max_steps": "invalid_max_steps", "/parent_run_id": "invalid", "/x~1y~0": "unknown_field",
+        "/agent_id": "invalid",
+        "/prompt": "invalid",
+        "/title": "null",
+        "/labels/1": "invalid",
+        "/labels/2": "blank",
+        "/max_steps": "invalid_max_steps",
+        "/parent_run_id": "invalid",
+        "/x~1y~0": "unknown_field",
         f"/{'k' * 64}": "unknown_field",
-    }  # fmt: skip
+    }
     assert refused(alpha.post("", {})) == (422, "required")
     many = alpha.post("", {"agent_id": "player"} | {f"x{number}": 1 for number in range(900)})
     assert len(many.json()["errors"]) == 20

@@ -12,8 +12,8 @@ from django.http import HttpResponse
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun, RunCommand
-from tests.support.api.write_requests import Program, program
-from tests.support.ended_sessions import EndedSession, Server, on_the_server
+from tests.support.api import Program, program
+from tests.support.databases import EndedSession, Server, on_the_server
 from tests.support.factories import make_agent, make_project, make_run
 from timeline.models import Event
 

@@ -14,9 +14,9 @@ from agentops.accounts.models import Project
 from runs.exports.run_files import RunFormat
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
+from tests.support.api import AGENT_EVENTS, ERROR_TYPES, TIMELINE_EVENT, agent_event_schema
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run
-from tests.support.interfaces import AGENT_EVENTS, ERROR_TYPES, TIMELINE_EVENT, agent_event_schema
+from tests.support.recordings import check_run
 
 pytestmark = pytest.mark.django_db
 AT = 1_763_800_000_000
@@ -43,11 +43,24 @@ AGENT_EXAMPLES: list[dict[str, Any]] = [
     {"type": "agent:tool", "toolName": "Read", "toolInput": {"path": "b"}, "toolOutput": None, "error": "gone"},
     *({"type": "agent:error", "errorType": name, "message": "m", "details": {"a": 1}} for name in sorted(ERROR_TYPES)),
     {"type": "agent:error", "errorType": "mine", "message": "m"},
-    {"type": "agent:complete", "result": "done", "structuredOutput": {"a": [1]}, "usage": USAGE,
-     "modelUsage": {"m": {"inputTokens": 5, "outputTokens": 2}}, "totalCostUsd": 0.5, "durationMs": 9, "numTurns": 7},
-    {"type": "agent:complete", "result": "", "usage": {"inputTokens": 1, "outputTokens": 1}, "durationMs": 1,
-     "numTurns": 1},
-]  # fmt: skip
+    {
+        "type": "agent:complete",
+        "result": "done",
+        "structuredOutput": {"a": [1]},
+        "usage": USAGE,
+        "modelUsage": {"m": {"inputTokens": 5, "outputTokens": 2}},
+        "totalCostUsd": 0.5,
+        "durationMs": 9,
+        "numTurns": 7,
+    },
+    {
+        "type": "agent:complete",
+        "result": "",
+        "usage": {"inputTokens": 1, "outputTokens": 1},
+        "durationMs": 1,
+        "numTurns": 1,
+    },
+]
 #: Each timeline event type, with the members that any payload may have.
 TIMELINE_EXAMPLES: dict[str, dict[str, Any]] = {
     "run.started": {"message": "Go", "agent": "fixer"},
@@ -135,8 +148,11 @@ def test_the_messages_of_a_prompt_start_the_conversation_even_before_an_invalid_
     assert [result.error and result.error.code for result in results] == [None, "unknown_event_type", None]
     run = check("r")
     assert list(run.messages.order_by("position").values_list("role", flat=True)) == [
-        "system", "user", "assistant", "user",
-    ]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert run.prompt == LONG
 
 
@@ -165,9 +181,13 @@ def test_a_timeline_event_is_accepted_and_returned(project: Project, client: Cli
 @pytest.mark.parametrize("word", ["planning", "executing", "committing"])
 def test_a_runner_can_send_any_phase(project: Project, client: Client, word: str) -> None:
     results = send(
-        project, "r", {"type": "run.started"}, {"type": "run.waiting", "payload": {"reason": "input"}},
-        {"type": "run.phase", "payload": {"status": word}}, {"type": "run.phase", "payload": {"phase": word}},
-    )  # fmt: skip
+        project,
+        "r",
+        {"type": "run.started"},
+        {"type": "run.waiting", "payload": {"reason": "input"}},
+        {"type": "run.phase", "payload": {"status": word}},
+        {"type": "run.phase", "payload": {"phase": word}},
+    )
 
     assert [result.error for result in results] == [None] * 4
     assert check("r").status == "running"

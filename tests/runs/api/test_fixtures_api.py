@@ -13,15 +13,13 @@ from jsonschema import Draft202012Validator
 from pytest_django import Settings
 
 from agentops.accounts.models import Role
-from runs.fixtures.fixture_files import parse
+from runs.fixtures.fixture_files import load_named, parse
 from runs.fixtures.format import conversation
-from runs.fixtures.library import load
 from runs.models import AgentRun
 from runs.queries import flow_fixtures
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.flows.flow_runs import make_flow_run, play
+from tests.support.factories import drive, make_agent, make_person, make_run, with_key
+from tests.support.flows import make_flow_run, play
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +42,7 @@ def test_the_api_and_the_page_return_the_same_file(run: AgentRun) -> None:
     assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304
     assert download.content == answer.content
     assert download["Content-Disposition"] == f'attachment; filename="run-{run.pk}.fixture.json"'
-    assert conversation(parse(answer.content)) == conversation(load("claude-code-5c"))
+    assert conversation(parse(answer.content)) == conversation(load_named("claude-code-5c"))
     schema = client.get("/api/schema/fixtures").json()
     assert Draft202012Validator(schema).is_valid(answer.json())
     assert f'href="/runs/{run.pk}/fixture"' in person.get(f"/runs/{run.pk}").content.decode()
@@ -93,7 +91,7 @@ def test_a_flow_run_returns_a_fixture_for_each_agent_node(
     recorded = parse(archive.read("sample/work.json"))
     assert recorded == parse(json.dumps(answer.json()["fixtures"]["work"]))
     assert [call.response.parts for call in recorded.answers] == [
-        call.response.parts for call in load("claude-code-5c").answers
+        call.response.parts for call in load_named("claude-code-5c").answers
     ]
     assert answer.json()["notes"] == ["node list is not recorded: a flow that plays this calls its tool again"]
     assert archive.read("sample/notes.txt").decode() == answer.json()["notes"][0] + "\n"

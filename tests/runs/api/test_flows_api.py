@@ -10,17 +10,24 @@ from django.db import connection
 from django.test import Client
 
 from agentops.accounts.models import AuditEntry, Project, Role
-from agentops.base.limits import schema_work
-from agentops.base.limits.work_budget import WorkBudget
+from agentops.base import schema_work
+from agentops.base.fair_shares import WorkBudget
 from runs.actions import flow_run_actions
 from runs.flows import runner
 from runs.models import Flow, FlowRun
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_agent, make_project
-from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
-from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow, make_flow_run, run_of, types_of
-from tests.support.web.raw_http_server import answer as server_answer
-from tests.support.web.raw_http_server import serving
+from tests.support.factories import make_agent, make_person, make_project, with_key
+from tests.support.flows import (
+    CONSTANT,
+    EXPENSIVE_INPUTS,
+    EXPENSIVE_SCHEMA,
+    make_ended_flow_run,
+    make_flow,
+    make_flow_run,
+    run_of,
+    types_of,
+)
+from tests.support.loopback_servers import answer as server_answer
+from tests.support.loopback_servers import serving
 from timeline import log
 
 pytestmark = pytest.mark.django_db
@@ -297,8 +304,10 @@ def test_a_replay_returns_each_event_with_the_state_after_it(program: Client, pr
         }
     assert (state["status"], state["nodeStatus"], state["waitingMessages"]) == ("paused", {"ask": "running"}, 1)
     assert program.get(f"{base}/replay?afterSeq=999").json() == {
-        "results": [], "last_seq": len(events), "next": None,
-    }  # fmt: skip
+        "results": [],
+        "last_seq": len(events),
+        "next": None,
+    }
     assert program.get(f"{base}/replay?state=x").json()["code"] == "unknown_parameter"
 
 
@@ -326,7 +335,7 @@ def test_a_message_with_characters_that_no_database_stores_is_accepted(
     nodes = [{"id": "work", "type": "agent", "agent": "player", "prompt": "Go."}]
     flow_run = make_flow_run({"nodes": nodes}, project)
     runner.advance(flow_run.pk)
-    flow_run_actions.pause("user:ada", flow_run)
+    flow_run_actions.pause("user:oscar", flow_run)
     body = {"message": "on \ud800 and \0 on"} | ({"type": "resume"} if door == "commands" else {})
     answer = send(program, f"flow-runs/{flow_run.pk}/{door}", body)
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, Checkpoint
-from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
+from tests.support.api import Program, counts, endless_run, pointers, program, refused
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.run_checks import check
 from timeline.models import Event
@@ -36,17 +36,30 @@ def test_a_fork_starts_a_new_run(alpha: Program, run: AgentRun) -> None:
     told = answer.json()
     assert answer.status_code == 201
     assert answer["Location"] == f"/api/projects/alpha/agent-runs/{told['id']}"
-    assert told.items() >= {
-        "status": "queued", "forked_from": str(run.pk), "forked_at_step": 2, "step_base": 2, "step_count": 2,
-        "max_steps": 1, "root_run_id": told["id"], "resumed_from": None, "prompt": "Another way.", "message_count": 1,
-    }.items()  # fmt: skip
+    assert (
+        told.items()
+        >= {
+            "status": "queued",
+            "forked_from": str(run.pk),
+            "forked_at_step": 2,
+            "step_base": 2,
+            "step_count": 2,
+            "max_steps": 1,
+            "root_run_id": told["id"],
+            "resumed_from": None,
+            "prompt": "Another way.",
+            "message_count": 1,
+        }.items()
+    )
     new = drive(AgentRun.objects.get(pk=told["id"]))
     assert (new.status, new.step_count) == ("paused", 3)
     check(new)
     [entry] = AuditEntry.objects.filter(action="run.forked")
     assert (entry.object_id, entry.after["forked_from"], entry.after["edited"]) == (
-        str(new.pk), str(run.pk), ["max_steps"],
-    )  # fmt: skip
+        str(new.pk),
+        str(run.pk),
+        ["max_steps"],
+    )
     assert alpha.get(f"/{run.pk}").json()["status"] == "paused"
 
 

@@ -11,11 +11,10 @@ from django.test import Client
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.sinks import append
-from tests.support.waiting import eventually
-from tests.support.web.server import WebThread
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, with_key
+from tests.support.project_rows import append
+from tests.support.timing import eventually
+from tests.support.web_server import WebThread
 
 NAME = re.compile(r'attachment; filename="[A-Za-z0-9][A-Za-z0-9._-]*"')
 HOSTILE = '"; filename=x.html\r\nX-Forged: 1 ../../é\u202e<script>'

@@ -17,12 +17,10 @@ from pytest_django import Settings
 from agentops.accounts.models import ApiKey, Project
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.accounts import make_person, with_key
-from tests.support.api.runner import STARTED, URL, Runner, event
-from tests.support.api.write_requests import counts, refused
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.parsed_page import Page
-from tests.support.redact_samples import SETTINGS, TOKENS
+from tests.support.api import STARTED, URL, Runner, counts, event, refused
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.pages import ParsedPage
+from tests.support.secret_samples import SETTINGS, TOKENS
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -164,8 +162,10 @@ def test_a_thousand_repeats_are_one_event(send: Runner) -> None:
 
     assert {(one["seq"], one["duplicate"]) for one in answer.json()["results"]} == {(3, True)}
     assert [(one["status"], one["seq"]) for one in other_body.json()["results"]] == [
-        ("accepted", 4), ("rejected", 4), ("duplicate", 4),
-    ]  # fmt: skip
+        ("accepted", 4),
+        ("rejected", 4),
+        ("duplicate", 4),
+    ]
     assert Event.objects.filter(type="x.note").count() == 2
 
 
@@ -198,14 +198,18 @@ def test_a_run_that_is_being_deleted_is_not_opened_again(send: Runner, project: 
 @pytest.mark.every_database
 def test_times_in_any_order_and_of_any_year_are_shown(send: Runner, project: Project) -> None:
     turn = {"toolCalls": [{"id": "c", "name": "read"}], "usage": {"inputTokens": 1}}
-    answer = send({"events": [
-        {**STARTED, "ts": "9999-12-31T23:59:59.999999Z"},
-        event("llm.turn.end", turn, ts="0001-01-01T00:00:00Z"),
-        event("tool.start", {"callId": "c", "toolName": "read"}, ts="9999-12-31T00:00:00Z"),
-        event("tool.end", {"callId": "c", "output": "x", "durationMs": 2**62}, ts="1970-01-01T00:00:00Z"),
-        event("error", {"error": "boom"}, ts=-62_135_596_800_000),
-        event("run.completed", {"result": "ok"}, ts="1900-01-01 00:00"),
-    ]})  # fmt: skip
+    answer = send(
+        {
+            "events": [
+                {**STARTED, "ts": "9999-12-31T23:59:59.999999Z"},
+                event("llm.turn.end", turn, ts="0001-01-01T00:00:00Z"),
+                event("tool.start", {"callId": "c", "toolName": "read"}, ts="9999-12-31T00:00:00Z"),
+                event("tool.end", {"callId": "c", "output": "x", "durationMs": 2**62}, ts="1970-01-01T00:00:00Z"),
+                event("error", {"error": "boom"}, ts=-62_135_596_800_000),
+                event("run.completed", {"result": "ok"}, ts="1900-01-01 00:00"),
+            ]
+        }
+    )
 
     assert answer.status_code == 200, answer.json()
     assert all(one["clock_skew"] for one in answer.json()["results"])
@@ -263,8 +267,16 @@ def test_text_that_means_something_elsewhere_is_plain_text(send: Runner, project
         "<script>alert(1)</script>",
     ]
     odd = {"__proto__": {"admin": True}, "constructor": 1, "$where": "1", **{text: text for text in texts}}
-    send({"events": [STARTED, event(payload=odd), event("error", {"error": texts[-1]}),
-                     *(event("message.added", {"role": "user", "content": text}) for text in texts)]})  # fmt: skip
+    send(
+        {
+            "events": [
+                STARTED,
+                event(payload=odd),
+                event("error", {"error": texts[-1]}),
+                *(event("message.added", {"role": "user", "content": text}) for text in texts),
+            ]
+        }
+    )
 
     run = of_run(project)
     check(run)
@@ -300,14 +312,18 @@ def test_secrets_of_every_kind_are_masked_in_all_rows(send: Runner, project: Pro
 
 def test_tool_events_without_a_partner_are_stored_and_shown(send: Runner, project: Project) -> None:
     """An end without a start, a second end, two starts: each call has one row and one card."""
-    answer = send({"events": [
-        STARTED,
-        event("tool.end", {"callId": "orphan", "toolName": "read", "output": "one"}),
-        event("tool.end", {"callId": "orphan", "toolName": "read", "output": "two"}),
-        event("tool.start", {"callId": "twice", "toolName": "write"}),
-        event("tool.start", {"callId": "twice", "toolName": "write"}),
-        event("tool.output", {"callId": "nowhere", "text": "lost"}),
-    ]})  # fmt: skip
+    answer = send(
+        {
+            "events": [
+                STARTED,
+                event("tool.end", {"callId": "orphan", "toolName": "read", "output": "one"}),
+                event("tool.end", {"callId": "orphan", "toolName": "read", "output": "two"}),
+                event("tool.start", {"callId": "twice", "toolName": "write"}),
+                event("tool.start", {"callId": "twice", "toolName": "write"}),
+                event("tool.output", {"callId": "nowhere", "text": "lost"}),
+            ]
+        }
+    )
 
     assert answer.status_code == 200
     run = of_run(project)
@@ -346,11 +362,15 @@ def test_batches_in_another_order_are_numbered_as_they_arrive(send: Runner, proj
     check(run)
     rows = Event.objects.filter(log=run.pk, event_id__isnull=False).exclude(event_id="start").order_by("seq")
     assert [(row.event_id, row.ts.second) for row in rows] == [
-        ("tool.start-a", 1), ("tool.start-b", 2), ("tool.end-b", 5), ("tool.end-a", 3), ("old", 0),
-    ]  # fmt: skip
+        ("tool.start-a", 1),
+        ("tool.start-b", 2),
+        ("tool.end-b", 5),
+        ("tool.end-a", 3),
+        ("old", 0),
+    ]
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
     assert dict(run.tool_calls.values_list("call_id", "output")) == {"a": "of a", "b": "of b"}
-    page = Page(seen_by_all(project, run))
+    page = ParsedPage(seen_by_all(project, run))
     for one in run.tool_calls.all():
         words = page.element(f"call-{one.pk}").words
         assert [text for text in ("of a", "of b") if text in words] == [one.output]

@@ -17,9 +17,8 @@ from runs.actions import run_actions
 from runs.api.requests import idempotency
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
-from tests.support.accounts import make_person, signed_in, with_key
-from tests.support.api.write_requests import Program, counts, pointers, program, refused
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.api import Program, counts, pointers, program, refused
+from tests.support.factories import make_agent, make_person, make_project, make_run, signed_in, with_key
 
 KEY = "a-key-of-the-caller/1"
 

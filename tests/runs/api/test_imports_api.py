@@ -13,11 +13,10 @@ from django.utils.html import strip_tags
 from pytest_django import Settings
 
 from agentops.accounts.models import Project, Role
-from runs.external.uploads import execution
+from runs.external import import_execution
 from runs.models import AgentRun, FileImport
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
-from tests.support.recordings.recorded_files import recording
+from tests.support.factories import make_person, make_project, with_key
+from tests.support.recordings import recording
 
 pytestmark = pytest.mark.django_db
 CHAT = json.dumps([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]).encode()
@@ -51,12 +50,16 @@ def test_a_form_and_a_raw_body_are_imported(url: str, runner: Client, project: P
     [a, b], [c] = form.json()["results"], raw.json()["results"]
     assert [one["file_name"] for one in (a, b, c)] == ["a.json", "b.json", "c.json"]
     assert (a["state"], a["size"], a["format"], a["events"], c["format"]) == (
-        "waiting", len(CHAT), "openai-chat", None, "",
-    )  # fmt: skip
+        "waiting",
+        len(CHAT),
+        "openai-chat",
+        None,
+        "",
+    )
     assert a["sha256"] == c["sha256"] != b["sha256"]
     assert (raw["Location"], "Location" in form) == (f"{url}/{c['id']}", False)
 
-    while execution.import_next():
+    while import_execution.import_next():
         pass
     [run] = AgentRun.objects.filter(project=project)
     done = runner.get(raw["Location"])
@@ -80,7 +83,7 @@ def test_damaged_lines_are_reported_or_the_file_is_refused(url: str, runner: Cli
     content = recording("public-cases/03-damaged-line/cut-line-in-the-middle.jsonl").read_bytes() + b'{"type":'
     runner.post(f"{url}?name=s.jsonl&strict=true", content, content_type="application/octet-stream")
     runner.post(url, {"file": [file("s.jsonl", content)], "strict": "false"})
-    while execution.import_next():
+    while import_execution.import_next():
         pass
 
     imported, strict = runner.get(url).json()["results"]
@@ -107,8 +110,9 @@ def test_a_runner_s_key_sees_its_imports_and_readers_see_all(url: str, runner: C
     other = Client(headers=with_key(project, "ingest"))
     assert other.get(url).json()["results"] == []
     assert (other.get(f"{url}/{mine['id']}").status_code, other.get(f"{url}/{mine['id']}").json()["code"]) == (
-        404, "import_not_found",
-    )  # fmt: skip
+        404,
+        "import_not_found",
+    )
     viewer = Client()
     viewer.force_login(make_person(project, Role.VIEWER))
     for reader in (Client(headers=with_key(project, "read")), viewer):
@@ -138,7 +142,7 @@ REFUSED: list[tuple[str, bytes, dict[str, Any], int, str]] = [
     ("too large", b"x" * (2**20 + 1), {"content_type": "text/plain"}, 413, "body_too_large"),
     ("a parameter", CHAT, {"content_type": "text/plain", "query": "?nme=a"}, 400, "unknown_parameter"),
     ("a format", CHAT, {"content_type": "text/plain", "query": "?format=word"}, 422, "invalid_upload"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[one[0] for one in REFUSED])
@@ -156,7 +160,7 @@ def test_an_invalid_upload_is_refused(
 
 
 def test_a_full_queue_returns_retry_after(url: str, runner: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.external.uploads.intake.MAX_UNFINISHED", 0)
+    monkeypatch.setattr("runs.external.uploads.MAX_UNFINISHED", 0)
     answer = runner.post(url, {"file": io.BytesIO(CHAT)})
 
     assert (answer.status_code, answer.json()["code"], answer["Retry-After"]) == (429, "too_many_imports", "60")

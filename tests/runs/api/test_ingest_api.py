@@ -14,10 +14,8 @@ from pytest_django import Settings
 from agentops.accounts.memberships import archive_project
 from agentops.accounts.models import ApiKey, Project
 from runs.models import AgentRun
-from tests.support.accounts import make_person, with_key
-from tests.support.api.bad_json import REFUSED
-from tests.support.api.runner import STARTED, URL, Runner, event
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.api import REFUSED, STARTED, URL, Runner, event
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
 from timeline.events import RESERVED_TYPES
 from timeline.models import Event
 
@@ -108,9 +106,7 @@ def test_an_archived_project_is_read_only_for_runner_secrets(send: Runner, setti
     secret = {"x-agent-runner-secret": SECRETS[0]}
     session = {"method": "PATCH", "url": "/api/projects/outside/agent/sessions/s1"}
 
-    answers = [
-        send(STARTED), send(STARTED, headers=secret), send({"status": "running"}, headers=secret, **session)
-    ]  # fmt: skip
+    answers = [send(STARTED), send(STARTED, headers=secret), send({"status": "running"}, headers=secret, **session)]
 
     assert [(each.status_code, each.json()["code"]) for each in answers] == [(403, "project_archived")] * 3
     assert not AgentRun.objects.exists()
@@ -256,11 +252,16 @@ def test_a_repeat_gets_the_first_number(send: Runner) -> None:
     again = send({"events": [event(event_id="b"), event(event_id="c"), STARTED]})
 
     assert [(one["status"], one["seq"]) for one in first.json()["results"]] == [
-        ("accepted", 2), ("accepted", 3), ("duplicate", 3), ("accepted", 4),
-    ]  # fmt: skip
+        ("accepted", 2),
+        ("accepted", 3),
+        ("duplicate", 3),
+        ("accepted", 4),
+    ]
     assert [(one["status"], one["seq"]) for one in again.json()["results"]] == [
-        ("duplicate", 4), ("accepted", 5), ("duplicate", 2),
-    ]  # fmt: skip
+        ("duplicate", 4),
+        ("accepted", 5),
+        ("duplicate", 2),
+    ]
     assert (again.status_code, again.json()["duplicate"]) == (200, 2)
 
 
@@ -272,8 +273,9 @@ def test_the_same_id_with_another_body_is_a_conflict(send: Runner) -> None:
 
     assert (alone.status_code, alone.json()["code"], alone.json()["seq"]) == (409, "event_id_conflict", 3)
     assert (in_batch.status_code, [one["status"] for one in in_batch.json()["results"]]) == (
-        207, ["rejected", "duplicate"],
-    )  # fmt: skip
+        207,
+        ["rejected", "duplicate"],
+    )
     assert Event.objects.get(event_id="a").payload == {"n": 1}
 
 
@@ -283,8 +285,13 @@ def test_invalid_events_of_a_batch_are_named_and_the_others_stored(send: Runner)
     assert answer.status_code == 207
     results = answer.json()["results"]
     assert [one.get("code") for one in results] == [
-        None, "event_object_expected", "event_object_expected", "event_object_expected", "invalid_value", None,
-    ]  # fmt: skip
+        None,
+        "event_object_expected",
+        "event_object_expected",
+        "event_object_expected",
+        "invalid_value",
+        None,
+    ]
     assert (results[4]["pointer"], answer.json()["rejected"]) == ("/step", 4)
     assert send({"events": [None]}).status_code == 422
 

@@ -11,9 +11,8 @@ from django.test import Client
 
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.api.write_requests import Program, endless_run, program
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.api import Program, endless_run, program
+from tests.support.factories import drive, make_agent, make_project, make_run, with_key
 from tests.support.run_checks import check
 from timeline import log
 from timeline.log import Entry

@@ -20,8 +20,8 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Project
 from runs.models import Agent, AgentRun, AgentVersion
-from tests.support.api import many_rows
-from tests.support.api.many_rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
+from tests.support import api
+from tests.support.api import delete_runs, ids_of, make_logless_run, make_runs, pages_of
 from tests.support.factories import make_project
 from tests.support.second_pass import cases
 
@@ -59,7 +59,7 @@ def add_versions(run: AgentRun, count: int) -> None:
     agent, _ = Agent.objects.get_or_create(project=run.project, slug="changing", provider="p", model="m")
     start = agent.versions.count()
     AgentVersion.objects.bulk_create(
-        AgentVersion(agent=agent, number=start + number, definition={}, created_at=many_rows.NOON)
+        AgentVersion(agent=agent, number=start + number, definition={}, created_at=api.NOON)
         for number in range(1, count + 1)
     )
 
@@ -73,14 +73,14 @@ LISTS = {
         lambda run, count: make_runs(run.project, count, parent_run=run),
         newest_first=True,
     ),
-    "messages": List("/{project}/agent-runs/{run}/messages", many_rows.add_messages),
-    "tool-calls": List("/{project}/agent-runs/{run}/tool-calls", many_rows.add_calls),
-    "events": List("/{project}/agent-runs/{run}/events", many_rows.add_events, key="seq"),
-    "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", many_rows.add_checkpoints),
-    "errors": List("/{project}/agent-runs/{run}/errors", many_rows.add_errors),
-    "usage": List("/{project}/agent-runs/{run}/usage", many_rows.add_usages),
+    "messages": List("/{project}/agent-runs/{run}/messages", api.add_messages),
+    "tool-calls": List("/{project}/agent-runs/{run}/tool-calls", api.add_calls),
+    "events": List("/{project}/agent-runs/{run}/events", api.add_events, key="seq"),
+    "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", api.add_checkpoints),
+    "errors": List("/{project}/agent-runs/{run}/errors", api.add_errors),
+    "usage": List("/{project}/agent-runs/{run}/usage", api.add_usages),
     "versions": List("/{project}/agents/changing/versions", add_versions, newest_first=True),
-    "approvals": List("/{project}/approvals", many_rows.add_waiting, newest_first=True, smallest=3),
+    "approvals": List("/{project}/approvals", api.add_waiting, newest_first=True, smallest=3),
 }
 WITH_CURSORS = sorted(set(LISTS) - {"events"})
 
@@ -168,7 +168,7 @@ def test_links_are_also_in_the_link_header(name: str, run: AgentRun, client: Cli
 
 
 def test_the_list_of_events_has_a_link_header(run: AgentRun, client: Client) -> None:
-    many_rows.add_events(run, 5)
+    api.add_events(run, 5)
     url = url_of("events", run)
     first = client.get(f"{url}?limit=2&afterSeq=1")
 
@@ -180,7 +180,6 @@ def test_the_list_of_events_has_a_link_header(run: AgentRun, client: Client) -> 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Client) -> None:
-    """G16"""
     LISTS[name].add(run, COUNT)
     counts = set()
     for query in (f"limit={LISTS[name].smallest}", "limit=100"):
@@ -204,9 +203,9 @@ def test_an_empty_list_is_an_empty_page(run: AgentRun, client: Client) -> None:
 
 def test_messages_and_calls_are_ordered_by_step(run: AgentRun, client: Client) -> None:
     """Even if a message of an earlier step was stored later."""
-    many_rows.add_messages(run, 9)
-    many_rows.add_calls(run, 20)
-    late = many_rows.add_messages(run, 1)[0]
+    api.add_messages(run, 9)
+    api.add_calls(run, 20)
+    late = api.add_messages(run, 1)[0]
     type(late).objects.filter(pk=late.pk).update(step_number=1)
     messages = client.get(url_of("messages", run)).json()["results"]
     calls = client.get(url_of("tool-calls", run)).json()["results"]
@@ -220,8 +219,8 @@ def test_messages_and_calls_are_ordered_by_step(run: AgentRun, client: Client) -
 
 
 def test_runs_are_ordered_by_creation_time_and_id_descending(run: AgentRun, client: Client) -> None:
-    make_runs(run.project, 5, created_at=many_rows.NOON.replace(hour=13))
-    make_runs(run.project, 5, created_at=many_rows.NOON.replace(microsecond=1))
+    make_runs(run.project, 5, created_at=api.NOON.replace(hour=13))
+    make_runs(run.project, 5, created_at=api.NOON.replace(microsecond=1))
     found = client.get(url_of("runs", run)).json()["results"]
     places = [(row["created_at"], row["id"]) for row in found]
 
@@ -327,7 +326,7 @@ def test_links_work_after_all_rows_on_one_side_were_deleted(run: AgentRun, clien
     assert ids_of(client.get(empty["previous"]).json()) == found[:3]
 
     delete_runs(found[:3])
-    [last] = make_runs(run.project, 1, created_at=many_rows.NOON.replace(hour=1))
+    [last] = make_runs(run.project, 1, created_at=api.NOON.replace(hour=1))
     empty = client.get(second["previous"]).json()
     assert (empty["results"], empty["previous"]) == ([], None)
     assert ids_of(client.get(empty["next"]).json()) == [str(last.pk)]

@@ -12,8 +12,7 @@ from django.test import Client
 from agentops.accounts import notifications
 from agentops.accounts.models import Notification, NotificationReceipt, Project, Role
 from agentops.accounts.notifications import notify
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
+from tests.support.factories import make_person, make_project, with_key
 
 LIST = "/api/projects/alpha/notifications"
 

@@ -20,14 +20,10 @@ from runs.api.docs import document
 from runs.flows import runner
 from runs.models import AlertRule
 from runs.telemetry import deliveries
-from tests.support.accounts import make_person, with_key
-from tests.support.admin.alert_rows import fill_alerts
-from tests.support.annotations import annotate
-from tests.support.api.api_views import patterns
-from tests.support.factories import drive, make_agent, make_import, make_project, make_run
-from tests.support.flows.flow_runs import make_flow_run, run_of
-from tests.support.schedules import fill_schedule
-from tests.support.sinks import make_sink
+from tests.support.api import patterns
+from tests.support.factories import drive, make_agent, make_import, make_person, make_project, make_run, with_key
+from tests.support.flows import make_flow_run, run_of
+from tests.support.project_rows import annotate, fill_alerts, fill_schedule, make_sink
 
 FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations", "/keys", "/deletion")
 
@@ -94,8 +90,11 @@ def test_every_post_accepts_an_idempotency_key_and_refuses_unknown_fields(descri
         if verb != "post":
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
-        # Events of runners, lines of sessions and AG-UI runs have IDs; repeating an import adds nothing.
-        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
+        # Events of runners, lines of sessions, AG-UI runs and steps of remote runs have IDs; repeating an import adds
+        # nothing.
+        has_ids = path.startswith(("/api/internal/", "/api/work/")) or path.endswith(
+            ("/imports", "/claude-sessions", "/ag-ui")
+        )
         # Responses with a secret are not stored.
         has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules", "/keys", "/invitations"))
         # Idempotency keys belong to a project.
@@ -109,13 +108,13 @@ def test_every_post_accepts_an_idempotency_key_and_refuses_unknown_fields(descri
         assert all(one["additionalProperties"] is is_open for one in schema.get("oneOf", [schema])), path
 
 
-def test_every_response_documents_the_rate_limit_headers(described: dict[str, Any]) -> None:
-    counted = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
-    assert counted == set(described["components"]["headers"])
+def test_every_response_documents_the_common_headers(described: dict[str, Any]) -> None:
+    common = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Agentops-Version"}
+    assert common == set(described["components"]["headers"])
     for path, verb, operation in operations(described):
         answers = operation["responses"]
         assert "429" in answers, (verb, path)
-        assert all(counted <= set(answer["headers"]) for answer in answers.values()), (verb, path)
+        assert all(common <= set(answer["headers"]) for answer in answers.values()), (verb, path)
         assert "Retry-After" in answers["429"]["headers"], (verb, path)
 
 
@@ -147,8 +146,8 @@ def test_responses_match_the_document(described: dict[str, Any]) -> None:
     queries = {"search": {"q": "go"}, "entries": session, "subpaths": session}
     seen = 0
     for path, verb, operation in operations(described):
-        # For files, see tests/runs/pages/test_annotations.py.
-        if verb != "get" or path.endswith(("/stream", "/export")):
+        # For files, see tests/runs/pages/test_annotations.py; for remote runs, tests/runs/remote.
+        if verb != "get" or path.endswith(("/stream", "/export")) or path.startswith("/api/work/"):
             continue
         places["delivery_id"] = places[f"delivery of {'webhook_id' if 'webhook_id' in path else 'sink_id'}"]
         # Keys may not read the destinations of events, the share links, or the people with access.

@@ -10,7 +10,7 @@ from django.test import Client
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun
-from tests.support.api.many_rows import NOON, add_calls, add_events, ids_of, make_logless_run, make_runs, unknown_id
+from tests.support.api import NOON, add_calls, add_events, ids_of, make_logless_run, make_runs, unknown_id
 from tests.support.factories import make_agent, make_project
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")

@@ -12,10 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.live.growing_logs import grow
-from tests.support.pages.timelines import stored, told
+from tests.support.factories import drive, make_agent, make_run, with_key
+from tests.support.timelines import grow, stored, told
 from timeline import log
 
 pytestmark = pytest.mark.django_db

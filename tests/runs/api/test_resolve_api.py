@@ -8,9 +8,8 @@ import pytest
 
 from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
-from tests.support.accounts import key_prefix
-from tests.support.api.write_requests import Program, counts, pointers, program, refused
-from tests.support.factories import drive, make_project, make_waiting
+from tests.support.api import Program, counts, pointers, program, refused
+from tests.support.factories import drive, key_prefix, make_project, make_waiting
 from tests.support.run_checks import check
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"

@@ -17,9 +17,8 @@ from agentops.accounts.models import AuditEntry, Role
 from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person, signed_in
-from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.api import Program, counts, endless_run, pointers, program, refused
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, signed_in
 from tests.support.run_checks import check, events
 from tests.support.second_pass import cases
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
@@ -343,15 +342,18 @@ def names(crowd: dict[str, AgentRun], told: list[dict[str, Any]]) -> dict[str, A
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_runs_in_a_bulk_resume_are_independent(alpha: Program, crowd: dict[str, AgentRun]) -> None:
-    """S-109: a run that cannot be resumed does not affect the others, and is only reported as skipped."""
+    """A run that cannot be resumed does not affect the others, and is only reported as skipped."""
     wanted = [*(str(run.pk) for run in crowd.values()), UNKNOWN]
     told = alpha.post("/resume", {"ids": wanted, "message": "Go on.", "max_steps": 3}).json()
 
     assert names(crowd, told["resumed"]) == {"paused": "", "other": ""}
     assert names(crowd, told["skipped"]) == {
-        "queued": "run_not_paused", "stopped": "run_not_paused", "capped": "max_total_steps_exceeded",
-        "foreign": "run_not_found", UNKNOWN: "run_not_found",
-    }  # fmt: skip
+        "queued": "run_not_paused",
+        "stopped": "run_not_paused",
+        "capped": "max_total_steps_exceeded",
+        "foreign": "run_not_found",
+        UNKNOWN: "run_not_found",
+    }
     assert {one["reason"] for one in told["skipped"] if one["code"] == "run_not_found"} == {"no such run"}
     for one in told["resumed"]:
         new = now(UUID(one["resumed_as"]))
@@ -362,7 +364,6 @@ def test_runs_in_a_bulk_resume_are_independent(alpha: Program, crowd: dict[str, 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_all_resumes_the_runs_of_one_project_only(admin: Program, crowd: dict[str, AgentRun]) -> None:
-    """S-108, S-109."""
     told = admin.post("/resume", {"all": True}).json()
     assert names(crowd, told["resumed"]).keys() == {"paused", "other"}
     assert names(crowd, told["skipped"]) == {"queued": "run_not_paused", "capped": "max_total_steps_exceeded"}
@@ -378,11 +379,13 @@ def test_a_filter_selects_the_runs(admin: Program, crowd: dict[str, AgentRun]) -
     AgentRun.objects.filter(pk=crowd["other"].pk).update(status_reason="max_steps")
     slug = crowd["paused"].agent_config["agent_id"]
     for chosen, found in (
-        ({"agent_id": "nobody"}, set()), ({"root_run_id": UNKNOWN}, set()),
-        ({"status_reason": "max_steps"}, {"other"}), ({"root_run_id": str(crowd["foreign"].pk)}, set()),
+        ({"agent_id": "nobody"}, set()),
+        ({"root_run_id": UNKNOWN}, set()),
+        ({"status_reason": "max_steps"}, {"other"}),
+        ({"root_run_id": str(crowd["foreign"].pk)}, set()),
         ({"agent_id": slug, "root_run_id": str(crowd["paused"].pk)}, {"paused"}),
         ({"agent_id": slug, "status_reason": "operator"}, {"paused"}),
-    ):  # fmt: skip
+    ):
         told = admin.post("/resume", {"filter": chosen, "dry_run": True}).json()
         assert names(crowd, told["resumed"]).keys() == found, chosen
     operator = Program(admin.project, signed_in(make_person(admin.project, Role.OPERATOR)))

@@ -9,10 +9,8 @@ from runs.api import urls
 from runs.api.action_views import ActionView
 from runs.api.requests.inputs import RunBody
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.api.api_views import patterns
-from tests.support.api.write_requests import Program, counts, pointers, program, refused
-from tests.support.factories import make_agent, make_import, make_project, make_run
+from tests.support.api import Program, counts, patterns, pointers, program, refused
+from tests.support.factories import make_agent, make_import, make_person, make_project, make_run
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ABOUT_A_RUN: list[tuple[str, dict[str, object]]] = [
@@ -89,7 +87,7 @@ def test_only_bodies_about_the_run_of_the_url_may_name_a_run() -> None:
     """Regression test: an import, a key or a project with a run in the body answered 500."""
     views = [(path, view) for path, view in patterns(urls.urlpatterns) if issubclass(view, ActionView)]
     of_other_things = [(path, view) for path, view in views if "run_id" not in path]
-    bodies = {path: view.serializer_class for path, view in of_other_things if view.serializer_class is not None}
+    bodies = {path: body for path, view in of_other_things if (body := view.body_class or view.serializer_class)}
 
     assert len(bodies) > 15
     assert [path for path, body in bodies.items() if issubclass(body, RunBody)] == []

@@ -11,7 +11,7 @@ from django.test import Client
 from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.queries.searching import search
-from tests.support.api.many_rows import add_messages, ids_of, make_logless_run, make_runs, pages_of, said
+from tests.support.api import add_messages, ids_of, make_logless_run, make_runs, pages_of, said
 from tests.support.factories import make_project
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")

@@ -15,10 +15,9 @@ from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, SearchEntry, SearchPosition
 from runs.queries.searching import search_results, text_index
-from tests.support.accounts import make_person, with_key
-from tests.support.api.many_rows import pages_of
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.searching import index_all, note
+from tests.support.api import pages_of
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.run_checks import index_all, note
 
 URL = "/api/projects/alpha/search"
 
@@ -62,11 +61,23 @@ def test_a_result_has_its_kind_location_and_matches(client: Client, run: AgentRu
 
     message = run.messages.get()
     assert row | {"at": None} == {
-        "kind": "message", "run_id": str(run.pk), "flow_run_id": None, "message_id": str(message.pk),
-        "tool_call_id": None, "seq": 2, "step": 1, "name": "user", "status": "", "is_error": False, "at": None,
-        "agent_id": "reviewer", "run_status": "queued", "run_title": run.title,
-        "text": "Find the slow query", "matches": [[9, 19]],
-    }  # fmt: skip
+        "kind": "message",
+        "run_id": str(run.pk),
+        "flow_run_id": None,
+        "message_id": str(message.pk),
+        "tool_call_id": None,
+        "seq": 2,
+        "step": 1,
+        "name": "user",
+        "status": "",
+        "is_error": False,
+        "at": None,
+        "agent_id": "reviewer",
+        "run_status": "queued",
+        "run_title": run.title,
+        "text": "Find the slow query",
+        "matches": [[9, 19]],
+    }
     assert [row["message_id"] for row in results(client, q="reviewer", kind="event")] == [None]
 
 
@@ -122,13 +133,20 @@ def test_filters_limit_the_results(client: Client, project: Project, run: AgentR
     everything = seqs(client, q="slow")
     assert len(everything) == 5
     for query, count in (
-        ({"run_id": str(run.pk)}, 3), ({"run_id": str(other.pk), "kind": "message"}, 1), ({"agent_id": "writer"}, 2),
-        ({"kind": "message,tool_call"}, 3), ({"tool_name": "read_file"}, 1), ({"tool_name": "read_fil"}, 0),
-        ({"status": "stopped"}, 2), ({"status": "queued,stopped"}, 5), ({"only": "errors"}, 1),
+        ({"run_id": str(run.pk)}, 3),
+        ({"run_id": str(other.pk), "kind": "message"}, 1),
+        ({"agent_id": "writer"}, 2),
+        ({"kind": "message,tool_call"}, 3),
+        ({"tool_name": "read_file"}, 1),
+        ({"tool_name": "read_fil"}, 0),
+        ({"status": "stopped"}, 2),
+        ({"status": "queued,stopped"}, 5),
+        ({"only": "errors"}, 1),
         ({"after": (timezone.now() + timedelta(minutes=1)).isoformat()}, 0),
         ({"before": (timezone.now() + timedelta(minutes=1)).isoformat()}, 5),
-        ({"agent_id": "nobody"}, 0), ({"run_id": "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"}, 0),
-    ):  # fmt: skip
+        ({"agent_id": "nobody"}, 0),
+        ({"run_id": "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"}, 0),
+    ):
         for order in ("newest", "relevance"):
             assert len(seqs(client, q="slow", order=order, **query)) == count, (query, order)
 
@@ -227,7 +245,7 @@ def test_results_of_another_project_never_appear(client: Client, project: Projec
 def test_the_number_of_ranked_matches_is_limited(
     client: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_results, "RANKED", 3)
+    monkeypatch.setattr(search_results, "MAX_RANKED", 3)
     note(run, *(f"needle {number}" for number in range(5)))
     index_all()
 

@@ -10,13 +10,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
+from agentops.accounts import redaction_changes
 from agentops.accounts.models import Project
-from agentops.accounts.redaction_rules import rule_changes
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, with_key
 from timeline import log
 
 pytestmark = pytest.mark.django_db
@@ -58,8 +57,14 @@ def events() -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_lines_become_events_and_are_read_back(patch: Patch, reader: Client) -> None:
-    lines = [("step", "Read the code"), ("info", "3 files"), ("stdout", "ok\n"), ("stderr", "warning"),
-             ("error", "boom"), ("done", "All done")]  # fmt: skip
+    lines = [
+        ("step", "Read the code"),
+        ("info", "3 files"),
+        ("stdout", "ok\n"),
+        ("stderr", "warning"),
+        ("error", "boom"),
+        ("done", "All done"),
+    ]
     answers = [patch({"status": "running"}), *(patch(line(*each)) for each in lines)]
     patch({"changed_files": ["a.py"]})
 
@@ -73,8 +78,14 @@ def test_lines_become_events_and_are_read_back(patch: Patch, reader: Client) -> 
         "changed_files": ["a.py"],
     }
     assert [type_ for type_, _ in events()] == [
-        "run.phase", "run.phase", "tool.output", "tool.output", "error", "run.completed", "file.changed",
-    ]  # fmt: skip
+        "run.phase",
+        "run.phase",
+        "tool.output",
+        "tool.output",
+        "error",
+        "run.completed",
+        "file.changed",
+    ]
     assert (run.result, run.status_reason) == ("All done", "")
     assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
     assert replay_check.differences(run.pk) == []
@@ -99,10 +110,16 @@ def test_repeated_files_are_stored_once(patch: Patch, reader: Client) -> None:
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
-        ("queued", "queued"), ("pending", "queued"), ("waiting", "waiting"), ("paused", "paused"),
-        ("done", "completed"), ("error", "failed"), ("failed", "failed"), ("cancelled", "stopped"),
+        ("queued", "queued"),
+        ("pending", "queued"),
+        ("waiting", "waiting"),
+        ("paused", "paused"),
+        ("done", "completed"),
+        ("error", "failed"),
+        ("failed", "failed"),
+        ("cancelled", "stopped"),
     ],
-)  # fmt: skip
+)
 def test_session_statuses_map_to_run_statuses(patch: Patch, sent: str, status: str) -> None:
     patch({"status": "running"})
 
@@ -180,7 +197,7 @@ def test_a_line_from_a_runner_secret_is_redacted_by_the_project_s_rules(
 ) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = ["the-secret-of-the-runner"], "outside"
     with django_capture_on_commit_callbacks(execute=True):
-        rule_changes.add_secret(project, "billing", "Quiet-Harbour-72", actor="test")
+        redaction_changes.add_secret(project, "billing", "Quiet-Harbour-72", actor="test")
     client = Client(headers={"x-agent-runner-secret": "the-secret-of-the-runner"})
 
     document = {"status": "running", **line("info", "with Quiet-Harbour-72")}

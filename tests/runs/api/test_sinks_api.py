@@ -14,10 +14,9 @@ from standardwebhooks.webhooks import Webhook
 
 from agentops.accounts.models import AuditEntry, IdempotencyKey, Project, Role
 from runs.models import Sink
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import append, export
-from tests.support.web.receiver import Receiver
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import append, export
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "a-header-that-nobody-may-read-again"
@@ -76,9 +75,7 @@ def test_a_sink_can_be_added_changed_tested_and_deleted(call: Call, receiver: Re
     texts = [made.content, changed.content, *map(str.encode, IdempotencyKey.objects.values_list("body", flat=True))]
     assert not any(SECRET.encode() in text for text in texts)
     actions = list(AuditEntry.objects.filter(project=project).order_by("pk").values_list("action", flat=True))
-    assert actions[-5:] == [
-        "sink.created", "sink.test_sent", "sink.delivery_resent", "sink.changed", "sink.removed"
-    ]  # fmt: skip
+    assert actions[-5:] == ["sink.created", "sink.test_sent", "sink.delivery_resent", "sink.changed", "sink.removed"]
     assert SECRET not in str(list(AuditEntry.objects.values_list("before", "after")))
 
 

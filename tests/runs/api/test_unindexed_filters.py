@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.queries.run_lists import run_windows
-from tests.support.api.many_rows import NOON, ids_of, make_runs, pages_of
+from tests.support.api import NOON, ids_of, make_runs, pages_of
 from tests.support.factories import make_project
 from timeline.models import Log
 
@@ -78,11 +78,18 @@ def plant(project: Project) -> list[AgentRun]:
         more = {"parent_run": runs[0]} if n == 10 else {"root_run": runs[0]} if n == 11 else {}
         status = {0: "failed", 3: "paused", 9: "failed"}.get(n, "completed")
         [run] = make_runs(
-            project, 1, created_at=NOON + timedelta(seconds=n), started_at=NOON, status=status,
+            project,
+            1,
+            created_at=NOON + timedelta(seconds=n),
+            started_at=NOON,
+            status=status,
             completed_at=None if status == "paused" else NOON + timedelta(seconds=n),
-            labels=["even"] if n % 2 == 0 else [], error_type="Boom" if n % 9 == 0 else "",
-            status_reason="max_steps" if n == 3 else "", **costs, **more,
-        )  # fmt: skip
+            labels=["even"] if n % 2 == 0 else [],
+            error_type="Boom" if n % 9 == 0 else "",
+            status_reason="max_steps" if n == 3 else "",
+            **costs,
+            **more,
+        )
         Log.objects.filter(pk=run.pk).update(last_event_at=NOON + timedelta(seconds=n))
         runs.append(run)
     return runs

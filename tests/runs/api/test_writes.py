@@ -21,9 +21,18 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
-from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.api import JSON, Program, counts, pointers, program, refused
+from tests.support.factories import (
+    drive,
+    key_prefix,
+    make_agent,
+    make_person,
+    make_project,
+    make_run,
+    session_of,
+    signed_in,
+    with_key,
+)
 from tests.support.run_checks import check, events
 from timeline.events.run import RunCompleted
 from timeline.models import Source
@@ -69,10 +78,18 @@ def test_create_starts_a_run(alpha: Program) -> None:
     run = AgentRun.objects.get()
     assert (answer.status_code, answer["Location"]) == (201, f"/api/projects/alpha/agent-runs/{run.pk}")
     assert answer.json() == alpha.client.get(answer["Location"], headers=alpha.headers).json()
-    assert answer.json().items() >= {
-        "id": str(run.pk), "status": "queued", "agent_id": "player", "prompt": "Go\non", "title": "A title",
-        "labels": ["b", "a"], "max_steps": 7,
-    }.items()  # fmt: skip
+    assert (
+        answer.json().items()
+        >= {
+            "id": str(run.pk),
+            "status": "queued",
+            "agent_id": "player",
+            "prompt": "Go\non",
+            "title": "A title",
+            "labels": ["b", "a"],
+            "max_steps": 7,
+        }.items()
+    )
     assert trail() == [("run.created", f"key:{key_prefix(alpha.headers)}", str(run.pk))]
     check(run)
 
@@ -118,8 +135,10 @@ def test_an_invalid_run_is_refused(alpha: Program, field: str, value: Any, code:
 def test_an_agent_that_cannot_work_is_refused(alpha: Program) -> None:
     """The error contains the invalid name."""
     broken: dict[str, dict[str, Any]] = {
-        "acme": {"provider": "acme"}, "rm_rf": {"tools": ["rm_rf"]}, "../../etc": {"fixture": "../../etc"},
-    }  # fmt: skip
+        "acme": {"provider": "acme"},
+        "rm_rf": {"tools": ["rm_rf"]},
+        "../../etc": {"fixture": "../../etc"},
+    }
     for name, fields in broken.items():
         agent = make_agent(alpha.project, **fields)
         answer = alpha.post("", {"agent_id": agent.slug, "prompt": "Go."})
@@ -235,8 +254,11 @@ def test_commands_are_recorded(alpha: Program, run: AgentRun) -> None:
     received = [event.payload["type"] for event in events(run) if event.type == "command.received"]
     assert received == ["send", "reply", "pause"]
     assert alpha.post(f"/{run.pk}/commands", {"type": "pause"}).json() == {
-        "id": None, "run_id": str(run.pk), "run_status": "paused", "type": "pause",
-    }  # fmt: skip
+        "id": None,
+        "run_id": str(run.pk),
+        "run_status": "paused",
+        "type": "pause",
+    }
 
     resumed = alpha.post(f"/{run.pk}/commands", {"type": "resume", "message": "Go on."})
     new = AgentRun.objects.get(resumed_from=run)
@@ -331,8 +353,10 @@ def test_stop_races_with_completion(alpha: Program) -> None:
         thread.join(60)
         ends = [event.type for event in events(run) if event.type in ("run.completed", "run.stopped", "run.failed")]
         assert (answer.status_code, ends) in [
-            (200, ["run.stopped"]), (202, ["run.stopped"]), (409, ["run.completed"]),
-        ]  # fmt: skip
+            (200, ["run.stopped"]),
+            (202, ["run.stopped"]),
+            (409, ["run.completed"]),
+        ]
         check(run)
     worker.close(5)
 

@@ -23,7 +23,7 @@ from runs.actions.agent_definitions import AgentChanged
 from runs.agents import policies
 from runs.errors import InvalidAgent
 from runs.models import Agent, AgentVersion
-from tests.support.processes import scripted_model
+from tests.support import scripted_model
 
 DEFINITION: dict[str, Any] = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c"}
 TOML = """
@@ -96,31 +96,44 @@ def test_each_change_stores_a_version_in_the_same_transaction(project: Project) 
 
 
 def test_a_change_based_on_an_old_version_is_refused(project: Project) -> None:
-    agent_definitions.apply(project, DEFINITION, by="system", changes=0)
-    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)
+    agent_definitions.apply(project, DEFINITION, by="system", expected_version=0)
+    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", expected_version=1)
 
     for seen in (0, 1, 3):
         with pytest.raises(AgentChanged) as refusal:
-            agent_definitions.apply(project, {**DEFINITION, "max_steps": 7}, by="system", changes=seen)
+            agent_definitions.apply(project, {**DEFINITION, "max_steps": 7}, by="system", expected_version=seen)
         assert refusal.value.data == {"version": 2}
     # The same definition again changes nothing, so a form that is submitted twice saves once.
-    assert agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)[1] == "unchanged"
+    assert (
+        agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", expected_version=1)[1]
+        == "unchanged"
+    )
     assert (Agent.objects.get().version, AgentVersion.objects.count()) == (2, 2)
 
 
 def test_all_problems_are_reported_together(project: Project) -> None:
     wrong = {
-        **DEFINITION, "model": "no-such-recording", "tools": ["nothing"], "max_steps": 50,
+        **DEFINITION,
+        "model": "no-such-recording",
+        "tools": ["nothing"],
+        "max_steps": 50,
         "settings": {"budgets": {"tokens": -1}, "max_retries": "many", "root": "/proc"},
         "policies": {"on_error": ["escalate", "explode"], "on_idle": "resume", "hooks": ["none"], "odd": 1},
-    }  # fmt: skip
+    }
 
     problems = agent_definitions.problems_of(project, wrong)
 
     assert [problem.data["pointer"] for problem in problems] == [
-        "/policies/on_error/1/action", "/policies/on_idle/action", "/policies/hooks/0/hook", "/policies/odd",
-        "/model", "/tools/0", "/settings/root", "/settings/budgets/tokens", "/settings/max_retries",
-    ]  # fmt: skip
+        "/policies/on_error/1/action",
+        "/policies/on_idle/action",
+        "/policies/hooks/0/hook",
+        "/policies/odd",
+        "/model",
+        "/tools/0",
+        "/settings/root",
+        "/settings/budgets/tokens",
+        "/settings/max_retries",
+    ]
     with pytest.raises(InvalidAgent, match="explode"):
         agent_definitions.apply(project, wrong, by="system")
     hidden = {**DEFINITION, "settings": {"x": float("nan")}, "max_steps": "many"}
@@ -128,8 +141,12 @@ def test_all_problems_are_reported_together(project: Project) -> None:
     assert [problem.data["pointer"] for problem in agent_definitions.problems_of(project, [])] == [""]  # type: ignore[arg-type]
     types = agent_definitions.problems_of(project, {"agent_id": "A B", "provider": 7, "max_steps": 0, "tools": ["no"]})
     assert [problem.data["pointer"] for problem in types] == [
-        "/agent_id", "/provider", "/model", "/max_steps", "/tools/0",
-    ]  # fmt: skip
+        "/agent_id",
+        "/provider",
+        "/model",
+        "/max_steps",
+        "/tools/0",
+    ]
 
 
 def test_the_migration_stores_the_current_version_of_existing_agents(project: Project) -> None:
@@ -143,8 +160,11 @@ def test_the_migration_stores_the_current_version_of_existing_agents(project: Pr
     agent.refresh_from_db()
     [stored] = AgentVersion.objects.all()
     assert (stored.agent, stored.number, stored.created_by, stored.created_at) == (
-        agent, 2, "cli:bob", agent.updated_at,
-    )  # fmt: skip
+        agent,
+        2,
+        "cli:bob",
+        agent.updated_at,
+    )
     assert stored.definition == agent.frozen()
 
 
@@ -269,8 +289,11 @@ def test_toml_and_json_are_equivalent(project: Project, command: Callable[..., s
     (tmp_path / "a.json").write_text(json.dumps(same))
     done = json.loads(command("agent", "apply", str(tmp_path / "a.json"), "--project", "alpha", "--json"))
     assert (done["outcome"], done["agent_id"], done["version"], done["settings"]) == (
-        "unchanged", "player", 1, {"pace": 1.5},
-    )  # fmt: skip
+        "unchanged",
+        "player",
+        1,
+        {"pace": 1.5},
+    )
 
 
 @pytest.mark.parametrize("text", [TOML, json.dumps(DEFINITION), "\n " + json.dumps(DEFINITION)])

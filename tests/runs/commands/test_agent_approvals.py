@@ -11,7 +11,7 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.models import AgentRunToolCall, Approval
-from tests.support.engine.policy_occasions import make_asking
+from tests.support.engine import make_asking
 from tests.support.factories import drive, make_awaiting_approval, make_waiting
 
 Command = Callable[..., str]
@@ -45,8 +45,10 @@ def test_questions_and_unknown_outcomes_are_listed_and_can_be_resolved(command: 
     asking, lost, run = make_asking(), make_waiting(), make_awaiting_approval()
     rows = json.loads(command("approvals", "--json"))
     assert [(row["kind"], row["run_id"]) for row in rows] == [
-        ("question", str(asking.pk)), ("unknown_outcome", str(lost.pk)), ("approval", str(run.pk)),
-    ]  # fmt: skip
+        ("question", str(asking.pk)),
+        ("unknown_outcome", str(lost.pk)),
+        ("approval", str(run.pk)),
+    ]
     assert "Which one?" in command("approvals", asking.project.slug)
     [outcome] = json.loads(command("approvals", "--kind", "unknown_outcome", "--json"))
     command("agent", "send", str(asking.pk), "This one.")

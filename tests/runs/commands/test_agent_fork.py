@@ -23,9 +23,18 @@ def test_fork_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: 
     words.write_text("Be brief.")
 
     printed = command(
-        "agent", "fork", str(run.pk), "--step", "2", "--message", "On.", "--max-steps", "1",
-        "--instructions-file", str(words),
-    )  # fmt: skip
+        "agent",
+        "fork",
+        str(run.pk),
+        "--step",
+        "2",
+        "--message",
+        "On.",
+        "--max-steps",
+        "1",
+        "--instructions-file",
+        str(words),
+    )
 
     new = AgentRun.objects.get(pk=printed.strip())
     assert (new.forked_from_id, new.forked_at_step, new.max_steps, new.prompt) == (run.pk, 2, 1, "On.")

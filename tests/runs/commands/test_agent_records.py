@@ -12,10 +12,9 @@ from django.utils import timezone
 
 from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, RunError
-from tests.support.accounts import make_person
-from tests.support.factories import drive
+from tests.support.factories import drive, make_person
 from tests.support.factories import make_run as make_any_run
-from tests.support.redact_samples import TOKENS
+from tests.support.secret_samples import TOKENS
 
 Command = Callable[..., str]
 
@@ -49,9 +48,14 @@ def test_calls_are_listed(played: AgentRun, command: Command) -> None:
 def test_errors_are_listed(played: AgentRun, command: Command) -> None:
     assert {line[1] for line in lines(command("agent", "errors", str(played.pk)))} == {"Edit"}
     RunError.objects.create(
-        run=played, step_number=2, context="llm", error_type="rate_limited", created_at=timezone.now(),
-        message=f"slow down, {TOKENS['anthropic']()}", details="status_code: 429",
-    )  # fmt: skip
+        run=played,
+        step_number=2,
+        context="llm",
+        error_type="rate_limited",
+        created_at=timezone.now(),
+        message=f"slow down, {TOKENS['anthropic']()}",
+        details="status_code: 429",
+    )
 
     [*_, [step, context, attempt, kind, message, details, _]] = lines(command("agent", "errors", str(played.pk)))
     assert (step, context, attempt, kind) == ("2", "llm", "0", "rate_limited")

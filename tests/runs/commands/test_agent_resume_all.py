@@ -28,7 +28,7 @@ def lines(text: str) -> dict[str, tuple[str, str]]:
 def test_all_paused_runs_are_resumed_and_the_others_are_listed(
     make_run: Callable[..., AgentRun], command: Command
 ) -> None:
-    """S-108: without --kill, active runs are skipped with a reason."""
+    """Without --kill, active runs are skipped with a reason."""
     paused, live, _ = (make_run(status) for status in (P, Q, S))
     told = lines(command("agent", "resume", "--all", "--message", "Go on."))
 
@@ -61,12 +61,12 @@ def test_resume_all_can_be_limited_to_a_project(
     ids=" ".join,
 )
 def test_invalid_options_exit_with_2(db: None, refused: Any, words: list[str]) -> None:
-    """S-107: neither a run nor --all, both, or an option of the other form."""
+    """Neither a run nor --all, both, or an option of the other form."""
     assert refused("agent", "resume", *words)[0] == 2
 
 
 def test_unknown_and_ambiguous_ids_have_exit_codes(make_run: Callable[..., AgentRun], refused: Any) -> None:
-    """S-107: an unknown ID exits with 3; an ambiguous prefix, or a single character, exits with 4 and lists the
+    """An unknown ID exits with 3; an ambiguous prefix, or a single character, exits with 4 and lists the
     candidates.
     """
     runs = [make_run(P) for _ in range(2)]
@@ -84,7 +84,7 @@ def test_unknown_and_ambiguous_ids_have_exit_codes(make_run: Callable[..., Agent
 def test_live_runs_are_taken_only_where_confirmed(
     make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-108: without a terminal, --yes is required; on a terminal, the command asks."""
+    """Without a terminal, --yes is required; on a terminal, the command asks."""
     live, running = make_run(Q), make_run(RunStatus.RUNNING)
     before = list(AgentRun.objects.order_by("pk").values())
 
@@ -114,7 +114,7 @@ def test_ctrl_d_cancels(make_run: Callable[..., AgentRun], refused: Any, monkeyp
 
 
 def test_resume_all_without_paused_runs_succeeds(make_run: Callable[..., AgentRun], command: Command) -> None:
-    """S-108: both lists are empty, and this is not an error."""
+    """Both lists are empty, and this is not an error."""
     make_run(S)
 
     assert json.loads(command("agent", "resume", "--all", "--json")) == {"resumed": [], "skipped": []}
@@ -124,7 +124,7 @@ def test_resume_all_without_paused_runs_succeeds(make_run: Callable[..., AgentRu
 def test_a_run_that_cannot_be_resumed_does_not_affect_the_others(
     make_run: Callable[..., AgentRun], command: Command
 ) -> None:
-    """S-108, S-109: an active run that cannot be resumed is not taken from its worker."""
+    """An active run that cannot be resumed is not taken from its worker."""
     capped, live = make_run(RunStatus.RUNNING), make_run(RunStatus.RUNNING)
     AgentRun.objects.filter(pk=capped.pk).update(step_count=500)
     told = lines(command("agent", "resume", "--all", "--kill", "--yes"))

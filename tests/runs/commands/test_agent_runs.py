@@ -20,7 +20,7 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import create_project
 from agentops.accounts.models import Project
 from runs.actions import agent_definitions
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.lifecycle import creation, inbox, transitions
 from runs.management.agent import start_commands
 from runs.models import Agent, AgentRun
@@ -64,7 +64,7 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
         return agent_definitions.apply(project, definition, by="system")[0]
 
     yield make
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
 
 
 # --- agent run --------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_run_accepts_all_options(agent: Agent, command: Command) -> None:
 def test_run_without_a_prompt_uses_the_prompt_of_the_recording(agent: Agent, command: Command) -> None:
     command("agent", "run", "player", "--project", "alpha")
 
-    assert only_run().prompt == library.load("claude-code-5c").answers[0].input.prompt
+    assert only_run().prompt == fixture_files.load_named("claude-code-5c").answers[0].input.prompt
 
 
 def test_run_without_a_prompt_is_refused_if_the_recording_has_none(
@@ -387,7 +387,7 @@ def test_show_aligns_columns_on_a_terminal(make_run: MakeRun) -> None:
 
 
 def test_the_operator_is_determined_by_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentops.accounts.management.base import operator
+    from agentops.accounts.command_base import operator
 
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")

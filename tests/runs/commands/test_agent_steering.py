@@ -1,4 +1,4 @@
-"""Finding a run and controlling it: `agent resume`, `pause`, `stop`, `send`."""
+"""Finding a run and controlling it: `agent resume`, `pause`, `stop`, `send`, `signal`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from django.db import connections
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
+from tests.support.factories import make_project
+from tests.support.remote import Program
 from timeline import log
 from timeline.models import Event, Log
 
@@ -47,7 +49,7 @@ def test_a_run_can_be_named_by_its_id_and_by_a_unique_prefix(make_run: MakeRun, 
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
 @pytest.mark.parametrize("verb", ["show", "resume", "pause", "stop"])
 def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun, refused: Any, verb: str) -> None:
-    """S-107: the command never picks the first match."""
+    """The command never picks the first match."""
     run = make_run(RunStatus.PAUSED)
     twins = [with_id(run, f"ab12cd34-0000-7000-8000-00000000000{n}") for n in (1, 2)]
     events = Event.objects.count()
@@ -82,7 +84,6 @@ def test_at_most_ten_candidates_are_listed(make_run: MakeRun, refused: Any) -> N
     ["ffff", "f", "", "-", "xyz1", "ab12-cd34", "a" * 33, "019a%", "\udcff", "{ab12}", "１２３４", "01a1f883" * 9],
 )
 def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str) -> None:
-    """S-107."""
     run = make_run()
     with_id(run, "ab12cd34-0000-7000-8000-000000000001")
 
@@ -131,7 +132,6 @@ def test_a_second_resume_prints_the_existing_successor(
 
 
 def test_concurrent_resumes_create_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
-    """S-110."""
     old = make_run(RunStatus.PAUSED)
 
     def one(_: int) -> str:
@@ -147,7 +147,7 @@ def test_concurrent_resumes_create_one_run(transactional_db: None, make_run: Mak
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status: str) -> None:
-    """S-107: the error names the status of the run."""
+    """The error names the status of the run."""
     run = make_run(RunStatus(status))
     events = Event.objects.count()
 
@@ -289,3 +289,26 @@ def test_a_dry_run_lists_all_runs_that_a_stop_or_pause_affects(
     assert set(AgentRun.objects.filter(pk__in=[runs[i].pk for i in affected]).values_list("status", flat=True)) == {
         status
     }
+
+
+# --- Signals ----------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_is_sent_to_a_remote_run(command: Command, db: None) -> None:
+    run = Program(make_project()).start_run()
+    out = command("agent", "signal", str(run.pk), "payment", "--payload", '{"cents": 5}')
+    command("agent", "signal", str(run.pk), "later")
+
+    assert out == f"{run.pk} queued; receives the signal when it waits for it\n"
+    payloads = RunCommand.objects.filter(run=run).order_by("received_at").values_list("payload", flat=True)
+    assert list(payloads) == [{"name": "payment", "payload": {"cents": 5}}, {"name": "later", "payload": None}]
+
+
+def test_an_invalid_signal_is_refused(make_run: MakeRun, refused: Any, db: None) -> None:
+    run = Program(make_project()).start_run()
+    code, line = refused("agent", "signal", str(run.pk), "payment", "--payload", "{")
+    assert code == 7
+    assert line.startswith("--payload must be JSON: ")
+    code, line = refused("agent", "signal", str(make_run().pk), "payment")
+    assert line == "only runs of durable functions receive signals"
+    assert not RunCommand.objects.exists()

@@ -16,9 +16,8 @@ from django.test import Client
 from agentops.accounts.models import Project
 from runs.exports import list_files
 from runs.models import AgentRun
-from tests.support.accounts import with_key
 from tests.support.command_line import MANAGE
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run, with_key
 
 SECRET = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -80,9 +79,22 @@ def test_the_export_of_the_list_equals_the_file_of_the_api(
 
     whole = export("--project", "alpha", "--format", file_format)
     chosen = export(
-        "--project", project.pk, "--status", "queued", "--status", "failed", "--label", "nightly", "--root",
-        "--created-after", "2020-01-01T00:00:00Z", "--agent", agent.slug, "--format", file_format,
-    )  # fmt: skip
+        "--project",
+        project.pk,
+        "--status",
+        "queued",
+        "--status",
+        "failed",
+        "--label",
+        "nightly",
+        "--root",
+        "--created-after",
+        "2020-01-01T00:00:00Z",
+        "--agent",
+        agent.slug,
+        "--format",
+        file_format,
+    )
 
     assert whole == answer(reader, base)
     assert chosen == answer(reader, f"{base}&status=queued,failed&label=nightly&root=1&agent={agent.slug}")
@@ -149,7 +161,7 @@ def test_invalid_exports_are_refused(run: AgentRun) -> None:
         ("--duration-max=1.5", "--duration-max: must be a whole number of seconds, not '1.5'"),
         ("--created-after=today", "--created-after: must be a time such as 2026-11-20T16:45 in UTC, not 'today'"),
         ("--status=ready", "--status: invalid choice"),
-        (f"--source={SECRET}", "--source: must be one of native, external, import, otlp, not '[REDACTED"),
+        (f"--source={SECRET}", "--source: must be one of native, remote, external, import, otlp, not '[REDACTED"),
     ],
 )
 def test_the_error_names_the_filter_with_an_invalid_value(option: str, text: str, project: Project) -> None:

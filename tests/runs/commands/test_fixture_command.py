@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from runs.fixtures import fixture_files as fixtures
-from runs.fixtures.library import SHIPPED
-from tests.support.paths import ROOT
-from tests.support.recordings.recorded_files import recording
+from runs.fixtures.fixture_files import SHIPPED
+from tests.support.machine import ROOT
+from tests.support.recordings import recording
 
 Command = Callable[..., str]
 

@@ -12,14 +12,14 @@ import pytest
 from pytest_django import Settings
 
 from agentops.accounts.models import Project
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.flows import runner
 from runs.models import FlowRun
 from runs.worker.worker import Worker
 from tests.support.command_line import Command
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import CONSTANT, make_writer, play, record_answers, run_of, types_of
-from tests.support.paths import ROOT
+from tests.support.flows import CONSTANT, make_writer, play, record_answers, run_of, types_of
+from tests.support.machine import ROOT
 
 QUESTION = {"flow_id": "ask", "nodes": [{"id": "ask", "type": "human", "question": "Go on?"}]}
 TOML = """
@@ -70,8 +70,8 @@ def test_a_flow_can_be_applied_exported_run_and_controlled(project: Project, com
     [
         (["apply", "{wrong}", "--project", "alpha"], 7, "$.nodes[0].type: unknown node type 'robot'"),
         (["run", "nothing", "--project", "alpha"], 3, "there is no flow 'nothing'"),
-        (["run", "one", "--project", "alpha", "--inputs", "[1]"], 7, "inputs must be an object"),
-        (["run", "one", "--project", "alpha", "--inputs", "{{"], 7, "--inputs: "),
+        (["run", "one", "--project", "alpha", "--inputs", "[1]"], 7, "must be a JSON object"),
+        (["run", "one", "--project", "alpha", "--inputs", "{{"], 7, "--inputs must be a JSON object: "),
         (["export", "one", "--project", "alpha", "--version", "9"], 3, "flow one has no version 9"),
         (["show", "01a1f9cd"], 3, "flow run not found"),
         (["resume", "{run}"], 5, "only paused flow runs can be resumed; this one is completed"),
@@ -103,7 +103,7 @@ def test_the_example_in_the_guide_runs_to_its_end(
     example = re.search(r"```json\n(.*?)```", guide, re.DOTALL)
     assert example is not None
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     record_answers(tmp_path, "writer", ["first draft", "second draft"])
     record_answers(tmp_path, "critic", ["again", "good"])
     project = make_project("demo")

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pytest_django import Settings
 
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.fixture_files import load, parse
+from runs.fixtures.playback import check_prompt
 from runs.fixtures.text_files import MAX_BYTES, FixtureError
 from runs.flows import runner
 from runs.models import AgentRun
-from runs.providers.base import ProviderUnusable
+from runs.providers.base import FixtureExhausted, ModelCall, ProviderUnusable
 from runs.providers.base import get as provider_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.flows.flow_runs import make_flow_run, make_writer, run_of
+from tests.support.flows import make_flow_run, make_writer, run_of
 
 
 @pytest.fixture
@@ -30,11 +32,11 @@ def folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     folder = tmp_path / "fixtures"
     (folder / "shop").mkdir(parents=True)
     settings.AGENTOPS_FIXTURES = [str(folder)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     (tmp_path / "private.json").write_text(recording("secret"))
     (folder / "plain.json").write_text(recording("open"))
     yield folder
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
 
 
 def call(text: str, prompt: str | None = None, **more: Any) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def test_links_out_of_the_folder_are_refused(folder: Path) -> None:
         ("outside", "private"),
     ):
         with pytest.raises(FixtureError) as caught:
-            library.load(name, node)
+            fixture_files.load_named(name, node)
         assert (caught.value.code, "leads out of" in caught.value.message) == ("fixture_unreadable", True), name
     with pytest.raises(ProviderUnusable, match="a link that leads out of"):
         provider_of("fixture").check("linked", {})
@@ -71,12 +73,16 @@ def test_links_out_of_the_folder_are_refused(folder: Path) -> None:
 def test_links_within_the_folder_are_followed(folder: Path, tmp_path: Path, settings: Settings) -> None:
     (folder / "inside.json").symlink_to("plain.json")
     (folder / "shop/clerk.json").symlink_to("../plain.json")
-    assert library.load("inside") == library.load("plain") == library.load("shop", "clerk")
+    assert (
+        fixture_files.load_named("inside")
+        == fixture_files.load_named("plain")
+        == fixture_files.load_named("shop", "clerk")
+    )
     # The configured folder may itself be a link.
     (tmp_path / "link").symlink_to(folder)
     settings.AGENTOPS_FIXTURES = [str(tmp_path / "link")]
-    library.load.cache_clear()
-    assert library.load("plain").answers[0].output.text == "open"
+    fixture_files.load_named.cache_clear()
+    assert fixture_files.load_named("plain").answers[0].output.text == "open"
 
 
 def test_verify_refuses_links_out_of_the_folder(folder: Path, refused: Any) -> None:
@@ -168,6 +174,28 @@ def test_the_prompts_of_a_flow_are_checked_against_the_plain_form(folder: Path, 
     second = run_of(flow_run, "second")
     assert (second.status, second.status_reason) == ("paused", "fixture_exhausted")
     assert second.error_message.startswith("No fixture for second call 0: the prompt is not the recorded one")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_wrong_prompt_is_named_by_its_call_in_the_plain_file(folder: Path) -> None:
+    """The first call of the file is played as two model calls, so the numbers of calls differ."""
+    types = (("agent:tool", {"toolName": "look", "toolOutput": "seen"}), ("agent:text", {"content": "Done."}))
+    turn = {"events": [{"type": type_, **fields} for type_, fields in types], "output": {"text": "Done."}}
+    calls = [
+        {"input": {"prompt": "Go.", "options": {}}, **turn},
+        {"input": {"prompt": "Next."}, "output": {"text": "b"}},
+    ]
+    (folder / "two-turns.json").write_text(json.dumps({"calls": calls}))
+    fixture = load(folder / "two-turns.json")
+    assert len(fixture.answers) == 3
+
+    history = [ModelRequest(parts=[UserPromptPart("Something else")])]
+    for number, place in ((1, 0), (3, 1)):
+        with pytest.raises(FixtureExhausted) as caught:
+            check_prompt(fixture, ModelCall("two-turns", "agent", number, history))
+        reason = f"the prompt is not the recorded one, $.calls[{place}].input.prompt"
+        assert str(caught.value) == f"No fixture for agent call {place}: {reason}"
+    check_prompt(fixture, ModelCall("two-turns", "agent", 2, history))
 
 
 def test_check_prompt_must_be_a_boolean(folder: Path) -> None:

@@ -21,7 +21,7 @@ from runs.external.importers.base import ImportFile
 from runs.models import AgentRun
 from tests.support.command_line import MANAGE, Command
 from tests.support.factories import make_project
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 Refused = Callable[..., tuple[int, str]]
 
@@ -60,10 +60,16 @@ def test_the_output_has_a_line_for_each_run_with_its_state(command: Command, pro
     assert [cell.strip() for cell in again[-2:]] == ["unchanged", "forever"]
     assert longer == [
         {
-            "run": str(run.pk), "format": "claude-code", "messages": 3, "tool_calls": 1, "tokens": 5,
-            "state": "continued", "kept_until": "forever", "left_out": 0,
+            "run": str(run.pk),
+            "format": "claude-code",
+            "messages": 3,
+            "tool_calls": 1,
+            "tokens": 5,
+            "state": "continued",
+            "kept_until": "forever",
+            "left_out": 0,
         }
-    ]  # fmt: skip
+    ]
     assert (run.source, run.status) == ("import", "waiting")
 
 

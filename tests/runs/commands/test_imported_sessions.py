@@ -17,11 +17,10 @@ from agentops.accounts.models import Project
 from agentops.base import database_clock
 from runs.external import live_sessions, session_items
 from runs.models import AgentRun, FileImport
-from runs.pages.overview.window_view import RANGES, RunWindow, agent_rows, total_row
-from tests.support.accounts import make_person
-from tests.support.api.many_rows import make_runs
+from runs.pages.charts_page import RANGES, RunWindow, agent_rows, total_row
+from tests.support.api import make_runs
 from tests.support.command_line import Command
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
 
 pytestmark = pytest.mark.django_db
 SESSION = timedelta(minutes=40)

@@ -15,8 +15,7 @@ from runs.fixtures.fixture_files import load
 from runs.models import Agent, AgentRun
 from tests.support.command_line import DEFINITION
 from tests.support.factories import drive
-from tests.support.imported_runs import import_path
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import import_path, recording
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Command = Callable[..., str]

@@ -11,14 +11,14 @@ from pytest_django import Settings
 
 from agentops.accounts.models import Project
 from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.fixture_files import load
 from runs.models import FlowRun
 from runs.queries.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.command_line import Command
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import play, run_of
+from tests.support.flows import play, run_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture
 def project(transactional_db: None, settings: Settings, tmp_path: Path) -> Project:
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     return make_project("alpha")
 
 
@@ -37,7 +37,11 @@ FLOW: dict[str, Any] = {
         {"id": "draft", "type": "agent", "agent": "writer", "prompt": "Draft"},
         {"id": "ask", "type": "human", "question": "Use {{ outputs.draft }}?"},
         {
-            "id": "part", "type": "agent", "agent": "worker", "prompt": "Write {{ name }}", "when": "name != 'b'",
+            "id": "part",
+            "type": "agent",
+            "agent": "worker",
+            "prompt": "Write {{ name }}",
+            "when": "name != 'b'",
             "state": {"set": {"parts": "{{ output.iterations[].output }}"}},
         },
     ],
@@ -46,7 +50,7 @@ FLOW: dict[str, Any] = {
         {"from": "ask", "to": "draft", "when": "outputs.ask == 'no'", "maxIterations": 3},
         {"from": "ask", "to": "part", "forEach": {"in": "inputs.parts", "as": "name"}},
     ],
-}  # fmt: skip
+}
 
 
 def recorded_call(text: str, **tools: str) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def recorded_call(text: str, **tools: str) -> dict[str, Any]:
 
 def answer(flow_run: FlowRun, worker: Worker, text: str) -> FlowRun:
     visit = flow_run.visits.filter(node="ask").latest("iteration")
-    run_actions.reply("user:ada", run_of(flow_run, visit.key), text)
+    run_actions.reply("user:oscar", run_of(flow_run, visit.key), text)
     return play(flow_run, worker)
 
 
@@ -151,7 +155,7 @@ def test_a_new_flow_run_is_driven_and_recorded(
     assert printed == f"{file}\t1\t0\tFalse\n"
     assert "[REDACTED:" in load(file).answers[0].output.text
     settings.AGENTOPS_FIXTURES = [str(tmp_path / "new")]
-    assert library.find("short", "_a") == file
+    assert fixture_files.find_named("short", "_a") == file
     assert refused(*words)[0] == 5
     assert FlowRun.objects.count() == 1
     assert refused(*words[:3], "--output", "x") == (2, "--flow needs --project")

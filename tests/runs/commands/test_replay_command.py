@@ -14,10 +14,9 @@ from django.db import transaction
 from django.test import Client
 
 from runs.models import AgentRun
-from tests.support.accounts import with_key
 from tests.support.command_line import Command
-from tests.support.factories import drive, make_project
-from tests.support.flows.flow_runs import make_failed_flow_run
+from tests.support.factories import drive, make_project, with_key
+from tests.support.flows import make_failed_flow_run
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source

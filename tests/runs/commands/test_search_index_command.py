@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from runs.models import SearchEntry
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.searching import index_all, runs_found
+from tests.support.run_checks import index_all, runs_found
 
 
 def command(*words: str) -> str:

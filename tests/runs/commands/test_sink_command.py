@@ -14,8 +14,8 @@ from standardwebhooks.webhooks import Webhook
 from runs.management.commands.sink import Command
 from runs.models import Sink
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import append, export
-from tests.support.web.receiver import receiving
+from tests.support.loopback_servers import receiving
+from tests.support.project_rows import append, export
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,8 +33,20 @@ def test_a_sink_can_be_added_tested_and_its_deliveries_resent(settings: Any, tmp
     secrets.write_text('{"headers": {"X-Key": "k"}}')
     with receiving() as receiver:
         url = f"url={receiver.url}"
-        sink("add", "shop", "http", "lake", "--option", url, "--option", "batch_size=1", "--option", "dialect=log",
-             "--secrets", str(secrets))  # fmt: skip
+        sink(
+            "add",
+            "shop",
+            "http",
+            "lake",
+            "--option",
+            url,
+            "--option",
+            "batch_size=1",
+            "--option",
+            "dialect=log",
+            "--secrets",
+            str(secrets),
+        )
         assert sink("test", "shop", "lake")[0]["state"] == "sent"
         assert receiver.received[0].headers["x-key"] == "k"
         receiver.answer(400)
@@ -104,7 +116,7 @@ def test_json_in_options_and_files_is_strict(case: str, tmp_path: Path, capsys: 
 
     secrets = tmp_path / "secrets.json"
     secrets.write_text(NOT_STRICT[case])
-    with pytest.raises(CommandError, match=r"not JSON: [^\n]{,200}$") as refused:
+    with pytest.raises(CommandError, match=r"must be a JSON object: [^\n]{,200}$") as refused:
         sink(*add, "--option", "url=https://example.org/", "--secrets", str(secrets))
     assert refused.value.returncode == 7
     assert not Sink.objects.exists()

@@ -24,10 +24,9 @@ from runs.engine.safe_commit import commit_safely
 from runs.lifecycle import transitions
 from runs.models import AgentRunMessage
 from tests.support.factories import make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline import log
-from timeline.errors import LeaseLost
-from timeline.models import Event
+from timeline.models import Event, LeaseLost
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

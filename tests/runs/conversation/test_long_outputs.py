@@ -18,16 +18,15 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Role
 from agentops.base.http.threaded import ThreadedDjango
+from agentops.base.redaction.partial_texts import MAX_PENDING
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from agentops.base.redaction.text_stream import MAX_PENDING
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.long_outputs import LIMIT, facts_of
 from runs.conversation.tool_results import CallResult
 from runs.models import AgentRun, AgentRunToolCall
 from runs.queries.long_texts import PIECE
 from runs.statuses import ToolStatus
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project, make_waiting
+from tests.support.factories import make_person, make_project, make_waiting, with_key
 from tests.support.second_pass import cases
 from timeline.display import clean
 
@@ -151,10 +150,17 @@ def sent(path: str, headers: Mapping[str, str]) -> list[str]:
     own = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     path, _, query = path.partition("?")
     scope = {
-        "type": "http", "method": "GET", "path": path, "query_string": query.encode(), "http_version": "1.1",
-        "headers": [(b"host", b"testserver"), *own], "scheme": "http", "server": ("testserver", 80),
-        "client": ("127.0.0.1", 1), "root_path": "",
-    }  # fmt: skip
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "http_version": "1.1",
+        "headers": [(b"host", b"testserver"), *own],
+        "scheme": "http",
+        "server": ("testserver", 80),
+        "client": ("127.0.0.1", 1),
+        "root_path": "",
+    }
     asyncio.run(ThreadedDjango()(scope, receive, send))
     start, *bodies = messages
     assert start["status"] == 200, messages

@@ -54,10 +54,26 @@ def last(history: list[ModelMessage]) -> int:
         (conversation([A], [A], "continue", [A]), 3),
         (conversation(*[[A]] * 40), STOP_AT),
     ],
-    ids=["once", "thrice", "in one answer", "over answers", "alternating", "alternating in answers", "after another",
-         "another tool", "keys in another order", "as text", "no JSON is itself", "no arguments", "broken alike",
-         "broken otherwise", "asked for by a user", "resumed", "more than anybody has to know"],
-)  # fmt: skip
+    ids=[
+        "once",
+        "thrice",
+        "in one answer",
+        "over answers",
+        "alternating",
+        "alternating in answers",
+        "after another",
+        "another tool",
+        "keys in another order",
+        "as text",
+        "no JSON is itself",
+        "no arguments",
+        "broken alike",
+        "broken otherwise",
+        "asked for by a user",
+        "resumed",
+        "more than anybody has to know",
+    ],
+)
 def test_count_of_consecutive_repeats(history: list[ModelMessage], expected: int) -> None:
     assert last(history) == expected
 

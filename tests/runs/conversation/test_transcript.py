@@ -22,14 +22,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from runs.conversation import checkpoints, transcript
+from runs.conversation import transcript
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import base as providers
 from runs.providers import messages
 from runs.providers.base import ModelCall
 from tests.support.factories import drive, make_agent, make_run
-from timeline.errors import LeaseLost
+from timeline.models import LeaseLost
 
 ANSWER = ModelResponse(
     parts=[
@@ -165,7 +165,7 @@ def test_a_worker_that_lost_its_lease_creates_no_checkpoint() -> None:
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
     assert transitions.claim(run.pk, "another") is not None
     with pytest.raises(LeaseLost), transaction.atomic():
-        checkpoints.add_checkpoint(checkpoints.new_checkpoint(run.pk, 1, 2, 1), 1)
+        transcript.add_checkpoint(transcript.new_checkpoint(run.pk, 1, 2, 1), 1)
     assert not run.checkpoints.exists()
-    checkpoints.add_checkpoint(checkpoints.new_checkpoint(run.pk, 1, 2, 2), 2)
+    transcript.add_checkpoint(transcript.new_checkpoint(run.pk, 1, 2, 2), 2)
     assert run.checkpoints.get().epoch == 2

@@ -222,8 +222,9 @@ def test_invalid_windows_are_refused(value: object) -> None:
         window_of({"context_window": value})
 
 
-@pytest.mark.parametrize(("settings", "window"), [({}, None), ({"context_window": None}, None),
-                                                  ({"context_window": 8_000}, 8_000)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "window"), [({}, None), ({"context_window": None}, None), ({"context_window": 8_000}, 8_000)]
+)
 def test_valid_windows(settings: dict[str, Any], window: int | None) -> None:
     assert window_of(settings) == window
 

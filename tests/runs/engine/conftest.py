@@ -19,12 +19,9 @@ from runs.lifecycle import places, suspects
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, Died, MakeHelper, MakeScripted
-from tests.support.engine.hook_samples import DECIDES
-from tests.support.engine.policy_occasions import saying
-from tests.support.extensions import added_parts
+from tests.support.engine import DECIDES, DieAt, Died, MakeHelper, MakeScripted, added_parts, saying
 from tests.support.factories import make_agent, make_run
-from tests.support.processes.scripted_model import PLAYS, Move, Play
+from tests.support.scripted_model import PLAYS, Move, Play
 
 _numbers = itertools.count(1)
 #: One crash window at a time; test_calls_ahead.py tests concurrent calls.
@@ -127,8 +124,8 @@ def model_calls(ledger: Path) -> Callable[[], list[int]]:
 
 @pytest.fixture
 def told(settings: Settings) -> Iterator[Told]:
-    """Set the decisions of the hooks in `hook_samples`: name → function of the context."""
-    settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine.hook_samples"]
+    """Set the decisions of the hooks in tests/support/engine.py: name → function of the context."""
+    settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine"]
 
     def tell(**decides: Callable[[HookContext], Any]) -> None:
         DECIDES.update(decides)
@@ -148,10 +145,14 @@ def helper() -> Iterator[MakeHelper]:
         PLAYS[names[-1]] = turns[0] if callable(turns[0]) else saying(*(turn for turn in turns if not callable(turn)))
         more = fields.pop("settings", {})
         return make_agent(
-            run.project, slug=slug, provider="scripted", model="scripted-model",
+            run.project,
+            slug=slug,
+            provider="scripted",
+            model="scripted-model",
             tools=fields.pop("tools", ["ledger_read", "spawn_agents", "handoff", "ask_user"]),
-            settings={"play": names[-1], "on_unknown_tool": None, **more}, **fields,
-        )  # fmt: skip
+            settings={"play": names[-1], "on_unknown_tool": None, **more},
+            **fields,
+        )
 
     yield make
     for name in names:

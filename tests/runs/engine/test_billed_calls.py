@@ -18,11 +18,10 @@ from runs.models import AgentRun, TurnUsage
 from runs.pages.run import facts
 from runs.providers.base import ModelCall
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.factories import drive
-from tests.support.processes.scripted_model import PIECE, Move
+from tests.support.engine import DieAt, MakeScripted
+from tests.support.factories import drive, make_person
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import PIECE, Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,7 +23,7 @@ from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.run_checks import check, events, transcript
 

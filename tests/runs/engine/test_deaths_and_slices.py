@@ -12,7 +12,7 @@ from runs.lifecycle.suspicion import Suspected
 from runs.models import Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive
 from tests.support.run_checks import check, events, transcript
 
@@ -42,7 +42,7 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
         f"Step {run.step_count + 1} killed 3 processes that executed only this run.\n"
         "Check what the tools of this step do, then resume the run or stop it."
     )
-    resumed = resume(run.pk, by="user:ann").run
+    resumed = resume(run.pk, by="user:oscar").run
     [suspect] = suspects.waiting(5)
     assert suspect.pk == resumed.pk
     with pytest.raises(Suspected) as refused:
@@ -73,7 +73,7 @@ def test_a_stop_takes_precedence_over_the_pause_of_a_poisoned_run(scripted: Make
     run = scripted(calls=[["ledger_read"]])
     for _ in range(3):
         assert die_at(run, "model.before_call", alone=True)
-    inbox.stop(run.pk, by="user:ann")
+    inbox.stop(run.pk, by="user:oscar")
 
     run = drive(run)
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from runs.engine.decisions import Next, View, next_action
+from runs.hooks.base import HookEvent
+from runs.providers.finish_reasons import AnswerFault
 
 IDLE = View(
     pending=frozenset(),
@@ -85,3 +87,31 @@ IDLE = View(
 )
 def test_the_first_matching_condition_decides(change: dict[str, object], expected: Next) -> None:
     assert next_action(replace(IDLE, **change)) is expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fault", "end"), [(AnswerFault.CUT, Next.ANSWER_CUT), (AnswerFault.REFUSED, Next.ANSWER_REFUSED)]
+)
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"is_answered": True}, None),
+        ({}, None),  # the results of its calls are not sent to the model
+        ({"is_answered": True, "has_idle_policy": True}, None),
+        ({"is_answered": True, "step_count": 50, "is_over_budget": True, "is_release_due": True}, None),
+        ({"is_answered": True, "due_hooks": {HookEvent.AGENT_STOP, HookEvent.TURN_START}}, None),
+        ({"is_answered": True, "due_hooks": {HookEvent.TURN_END}}, Next.ASK_TURN_END),
+        ({"is_checkpoint_missing": True}, Next.SAVE_CHECKPOINT),
+        ({"has_open_calls": True}, Next.RUN_CALL),
+        ({"is_done": True}, Next.COMPLETE),
+        ({"is_answered": True, "pending": {"send"}}, Next.TAKE_MESSAGES),
+        ({"is_answered": True, "pending": {"reply"}, "has_idle_policy": True}, Next.TAKE_MESSAGES),
+        ({"is_answered": True, "pending": {"pause"}}, Next.PAUSE),
+        ({"is_answered": True, "pending": {"pause", "send"}}, Next.PAUSE),
+        ({"is_answered": True, "pending": {"stop"}}, Next.STOP),
+    ],
+)
+def test_an_answer_with_a_fault_ends_nothing(
+    fault: AnswerFault, end: Next, change: dict[str, object], expected: Next | None
+) -> None:
+    assert next_action(replace(IDLE, fault=fault, **change)) is (expected or end)  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ from django.db import connection
 from runs.engine import step
 from runs.models import AgentRun, Attempt, RunError
 from runs.worker.worker import Worker
-from tests.support.ended_sessions import EndedSession, Server, on_the_server
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.databases import EndedSession, Server, on_the_server
+from tests.support.engine import MakeScripted
 from tests.support.run_checks import check
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]

@@ -15,10 +15,10 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive, make_run
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,7 +111,7 @@ def test_a_stopped_or_paused_run_has_a_summary(scripted: MakeScripted) -> None:
     assert (paused.status, paused.summary) == (RunStatus.PAUSED, "I look.")
 
     unstarted = make_run()
-    inbox.stop(unstarted.pk, by="ada")
+    inbox.stop(unstarted.pk, by="oscar")
     unstarted.refresh_from_db()
     assert (unstarted.status, unstarted.summary) == (RunStatus.STOPPED, "")
 
@@ -134,8 +134,8 @@ def test_every_event_of_a_run_names_its_agent(scripted: MakeScripted, die_at: Di
     """Including events of the web, of a recovering worker, and of the resumed run."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
     assert die_at(run, "tool.marked_running")
-    inbox.send(run.pk, "Go on.", by="ada")
-    new = resume(drive(run).pk, by="ada").run
+    inbox.send(run.pk, "Go on.", by="oscar")
+    new = resume(drive(run).pk, by="oscar").run
 
     told = [*events(run), *events(drive(new))]
     assert {e.source for e in told} >= {"web", "worker"}

@@ -12,9 +12,8 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunError
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.crash_points import IN_A_STEP
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.policy_occasions import in_order, of_type
+from tests.support.child_processes import IN_A_STEP
+from tests.support.engine import MakeScripted, in_order, of_type
 from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)

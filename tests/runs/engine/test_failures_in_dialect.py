@@ -10,8 +10,7 @@ from pydantic_ai.messages import ToolCallPart
 from runs.models import AgentRun
 from runs.queries.agent_dialect import agent_texts
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.engine.policy_occasions import fails, http, saying
+from tests.support.engine import DieAt, MakeScripted, fails, http, saying
 from tests.support.factories import drive, make_run
 from tests.support.run_checks import events
 from timeline import log

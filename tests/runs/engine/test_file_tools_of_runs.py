@@ -14,10 +14,9 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from agentops.accounts.models import Project, Role
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.models import Agent, AgentRun, AgentRunToolCall
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,12 +40,15 @@ def recording(folder: Path, path: str) -> str:
         {"kind": "response", "parts": [{"part_kind": "text", "content": "ok"}]},
     ]
     calls = [
-        {"input": {"prompt": "Read."} if not number else {}, "events": [],
-         "output": {"text": "ok" if number else "", "usage": {}, "durationMs": 0, "message": message}}
+        {
+            "input": {"prompt": "Read."} if not number else {},
+            "events": [],
+            "output": {"text": "ok" if number else "", "usage": {}, "durationMs": 0, "message": message},
+        }
         for number, message in enumerate(answers)
-    ]  # fmt: skip
+    ]
     (folder / "reads.json").write_text(json.dumps({"calls": calls}))
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     return "reads"
 
 
@@ -57,7 +59,7 @@ def place(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path / "allowed")]
     yield tmp_path / "allowed"
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
 
 
 def reading(place: Path, path: str, root: str, project: Project | None = None) -> Agent:
@@ -108,9 +110,12 @@ def test_a_run_stores_no_part_of_a_secret_from_a_file(place: Path) -> None:
     run = drive(make_run(reading(place, "env", str(place)), "Read."))
 
     kept = json.dumps(
-        [[row.content for row in run.messages.all()], [event.payload for event in Event.objects.filter(log=run.pk)],
-         [call.output for call in AgentRunToolCall.objects.filter(run=run)]]
-    )  # fmt: skip
+        [
+            [row.content for row in run.messages.all()],
+            [event.payload for event in Event.objects.filter(log=run.pk)],
+            [call.output for call in AgentRunToolCall.objects.filter(run=run)],
+        ]
+    )
     assert "words" in kept
     assert "[REDACTED:url_password:" in kept
     assert not any(secret[at : at + 5] in kept for at in range(len(secret) - 4))

@@ -19,13 +19,11 @@ from agentops.accounts.access import SYSTEM
 from agentops.sinks import subscribe
 from runs.actions import run_actions
 from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunError
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.hook_samples import with_hooks
-from tests.support.engine.policy_occasions import http, saying
+from tests.support.engine import MakeScripted, http, saying, with_hooks
 from tests.support.factories import drive
-from tests.support.redact_samples import TOKENS
-from tests.support.sinks import export, make_sink
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import export, make_sink
+from tests.support.secret_samples import TOKENS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Envelope = dict[str, Any]
@@ -68,11 +66,18 @@ def test_a_run_is_exported_as_envelopes(scripted: MakeScripted) -> None:
     assert written == heard
     assert names(written) == [
         "agent_start",
-        "turn_start", "pre_tool_use", "post_tool_use", "turn_end",
-        "turn_start", "pre_tool_use", "post_tool_use_failure", "turn_end",
-        "turn_start", "turn_end",
+        "turn_start",
+        "pre_tool_use",
+        "post_tool_use",
+        "turn_end",
+        "turn_start",
+        "pre_tool_use",
+        "post_tool_use_failure",
+        "turn_end",
+        "turn_start",
+        "turn_end",
         "agent_stop",
-    ]  # fmt: skip
+    ]
     for envelope in written:
         assert set(envelope) == {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
         assert isinstance(envelope["timestamp_ms"], int)
@@ -80,8 +85,12 @@ def test_a_run_is_exported_as_envelopes(scripted: MakeScripted) -> None:
     assert [envelope["timestamp_ms"] for envelope in written] == sorted(each["timestamp_ms"] for each in written)
     call = {"tool_name": "ledger_read", "args": {"n": 7}, "tool_use_id": "call-1-0"}
     assert [facts(each) for each in written[:5]] == [
-        {"task": "Go."}, {"turn": 1}, call, {**call, "result": "did 7"}, {"turn": 1},
-    ]  # fmt: skip
+        {"task": "Go."},
+        {"turn": 1},
+        call,
+        {**call, "result": "did 7"},
+        {"turn": 1},
+    ]
     failed = facts(written[7])
     assert (set(failed), failed["tool_name"]) == ({"tool_name", "args", "tool_use_id", "error"}, "nothing")
     assert failed["error"]
@@ -111,8 +120,11 @@ def test_hooks_is_the_default_dialect_of_a_new_sink(scripted: MakeScripted, rece
     export()
 
     assert names([each for request in receiver.received for each in request.json]) == [
-        "agent_start", "turn_start", "turn_end", "agent_stop",
-    ]  # fmt: skip
+        "agent_start",
+        "turn_start",
+        "turn_end",
+        "agent_stop",
+    ]
 
 
 def test_a_sink_with_selected_event_types_gets_all_of_them(scripted: MakeScripted) -> None:

@@ -16,7 +16,7 @@ from agentops.base.database_clock import clock
 from runs.engine.leases import LeaseKeeper
 from runs.lifecycle import transitions
 from tests.support.factories import make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

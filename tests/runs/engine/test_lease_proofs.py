@@ -10,14 +10,13 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from agentops.base.database_clock import clock
 from runs.engine.leases import Lease
-from runs.engine.notes import append, note
-from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.engine.safe_commit import append, commit_safely, do_nothing, note
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
-from timeline.errors import LeaseLost
 from timeline.events.notice import ContextTrimmed
 from timeline.log import Entry
+from timeline.models import LeaseLost
 
 EVENT = Entry(ContextTrimmed(turns=1, tokens=1))
 pytestmark = pytest.mark.django_db(transaction=True)

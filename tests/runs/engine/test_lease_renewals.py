@@ -15,12 +15,12 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from agentops.base.database_clock import clock
-from runs.engine import renewals
+from runs.engine import leases
 from runs.engine.leases import Lease, LeaseKeeper
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LEASE_S, RENEW_S = 2.0, 0.2
@@ -34,7 +34,7 @@ def claimed() -> AgentRun:
     return claim.run
 
 
-def held(*runs: AgentRun) -> list[renewals.Held]:
+def held(*runs: AgentRun) -> list[leases.Held]:
     return [(run.pk, run.lease_epoch) for run in runs]
 
 
@@ -80,7 +80,7 @@ def test_leases_are_renewed_together_and_a_taken_or_released_run_is_lost() -> No
     time.sleep(0.01)
 
     with CaptureQueriesContext(connection) as queries:
-        result = renewals.renew_unlocked(held(*runs))
+        result = leases.renew_unlocked(held(*runs))
 
     assert result.renewed == {*held(mine, later)}
     assert result.lost == {*held(taken, released)}
@@ -95,7 +95,7 @@ def test_one_statement_renews_all() -> None:
     runs = [claimed() for _ in range(3)]
 
     with CaptureQueriesContext(connection) as queries:
-        result = renewals.renew_unlocked(held(*runs))
+        result = leases.renew_unlocked(held(*runs))
 
     assert (result.renewed, result.lost) == ({*held(*runs)}, set())
     assert len(queries) == 1
@@ -108,16 +108,16 @@ def test_a_locked_row_is_neither_renewed_nor_lost(locked: Locked) -> None:
     other = locked(busy)
 
     began = time.monotonic()
-    result = renewals.renew_unlocked(held(free, busy))
+    result = leases.renew_unlocked(held(free, busy))
     with pytest.raises(OperationalError):
-        renewals.renew_locked(busy.pk, busy.lease_epoch, wait_s=0.1)
+        leases.renew_locked(busy.pk, busy.lease_epoch, wait_s=0.1)
 
     assert time.monotonic() - began < 8
     assert (result.renewed, result.lost) == ({*held(free)}, set())
     assert AgentRun.objects.get(pk=busy.pk).lease_expires_at == before
     other.rollback()
-    assert renewals.renew_locked(busy.pk, busy.lease_epoch, wait_s=0.1)
-    assert not renewals.renew_locked(busy.pk, busy.lease_epoch - 1, wait_s=0.1)
+    assert leases.renew_locked(busy.pk, busy.lease_epoch, wait_s=0.1)
+    assert not leases.renew_locked(busy.pk, busy.lease_epoch - 1, wait_s=0.1)
 
 
 @pytest.mark.postgres

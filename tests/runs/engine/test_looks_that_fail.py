@@ -14,10 +14,10 @@ from runs.lifecycle import command_outcomes
 from runs.models import AgentRun, AgentRunToolCall, RunError
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,9 +17,8 @@ from agentops.accounts.models import Notification, Project, Role
 from agentops.accounts.notifications import notify
 from runs.statuses import RunStatus
 from runs.worker import upkeep
-from tests.support.accounts import verify_address
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.web.mail_server import mail_server
+from tests.support.factories import drive, make_agent, make_project, make_run, verify_address
+from tests.support.loopback_servers import mail_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE_S = 30.0

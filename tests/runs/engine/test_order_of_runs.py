@@ -19,7 +19,7 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.worker.sweep import end_waits
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,8 +82,10 @@ def test_the_runs_of_a_dead_worker_are_tried_one_at_a_time(
     assert driven == [False, True]
     statuses = dict(AgentRun.objects.values_list("pk", "status"))
     assert statuses == {
-        first.pk: RunStatus.COMPLETED, second.pk: RunStatus.RUNNING, innocent.pk: RunStatus.COMPLETED,
-    }  # fmt: skip
+        first.pk: RunStatus.COMPLETED,
+        second.pk: RunStatus.RUNNING,
+        innocent.pk: RunStatus.COMPLETED,
+    }
     assert worker.drive(second.pk)
     for run in (first, second, innocent):
         check(run)

@@ -16,19 +16,19 @@ from pydantic_ai.messages import ToolCallPart
 
 from runs import chaos
 from runs.conversation import transcript
-from runs.engine import notes, releases, safe_commit
+from runs.engine import releases, safe_commit
+from runs.engine.safe_commit import commit_safely
 from runs.engine.turns import model_turn, tool_turn
 from runs.lifecycle import command_outcomes
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.threads import drive_and_close
+from tests.support.engine import MakeScripted, drive_and_close
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import PIECE, Move
 from tests.support.run_checks import check, events
 from tests.support.run_checks import transcript as transcript_of
+from tests.support.scripted_model import PIECE, Move
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -124,8 +124,8 @@ class Fault:
     def commit_safely(self, write: Write, *, is_committed: Callable[[], bool], **rest: Any) -> Any:
         self.left -= 1
         if self.left:
-            return safe_commit.commit_safely(write, is_committed=is_committed, **rest)
-        return safe_commit.commit_safely(self._fault(write), is_committed=is_committed, **rest)
+            return commit_safely(write, is_committed=is_committed, **rest)
+        return commit_safely(self._fault(write), is_committed=is_committed, **rest)
 
 
 CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
@@ -143,7 +143,7 @@ def test_a_commit_without_an_answer_counts_once(
     while True:
         at += 1
         faulty = Fault(at, fault)
-        for module in (releases, notes, model_turn, tool_turn):
+        for module in (releases, safe_commit, model_turn, tool_turn):
             monkeypatch.setattr(module, "commit_safely", faulty.commit_safely)
         run = drive(scripted(calls=CALLS))
         assert run.status == RunStatus.COMPLETED, (at, run.error_message)
@@ -196,7 +196,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def always_losing(write: Write, **rest: Any) -> Any:
-    return safe_commit.commit_safely(losing_the_answer(write), **rest)
+    return commit_safely(losing_the_answer(write), **rest)
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_text_deltas_are_logged_once(scripted: MakeScripted, monkeypatch: pytest
         for number in range(8):
             yield from [f"{number} {PIECE * 4}", 0.15]
 
-    for module in (releases, notes, model_turn, tool_turn):
+    for module in (releases, safe_commit, model_turn, tool_turn):
         monkeypatch.setattr(module, "commit_safely", always_losing)
     run = drive(scripted(play))
 

@@ -16,15 +16,15 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Project
 from agentops.base.database_clock import Now
-from runs.lifecycle import places, transitions, worker_rows
+from runs.lifecycle import places, transitions
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from runs.worker import worker as rows
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.engine.child_agents import children_of, spawns, task, work
-from tests.support.engine.fixture_types import MakeHelper, MakeScripted
+from tests.support.engine import MakeHelper, MakeScripted, children_of, spawns, task, work
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -181,7 +181,7 @@ def test_a_free_place_skips_runs_in_a_queue_without_workers(woken: list[UUID]) -
     served = make_run(make_agent(project))
     Project.objects.update(max_running=1)
     assert claimed(running) == [True]
-    worker_rows.announce("host:1:a", ["default"], 4)
+    rows.announce("host:1:a", ["default"], 4)
 
     leave_place(running)
 

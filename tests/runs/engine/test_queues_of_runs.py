@@ -17,7 +17,7 @@ from runs.actions.resume import resume
 from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun
 from tests.support.factories import make_agent, make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,8 +62,10 @@ def test_live_runs_follow_their_agent_into_another_queue(woken: list[UUID]) -> N
     apply(agent, queue="gpu", priority=0)
 
     assert list(AgentRun.objects.order_by("pk").values_list("queue", "priority")) == [
-        ("gpu", 0), ("gpu", 0), ("default", 5),
-    ]  # fmt: skip
+        ("gpu", 0),
+        ("gpu", 0),
+        ("default", 5),
+    ]
     assert woken == [queued.pk]
     assert other.queue == "default"
     woken.clear()

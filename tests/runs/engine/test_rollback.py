@@ -13,14 +13,14 @@ import pytest
 from runs import chaos
 from runs.conversation import tool_results, tool_starts, transcript, writes
 from runs.conversation.tool_results import CallResult
-from runs.engine.shutdown import ShutdownDue
+from runs.engine.results import ShutdownDue
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep.invariants import check as violations
 from runs.upkeep.replay_check import differences
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 
@@ -178,7 +178,7 @@ def test_a_message_sent_before_the_rollback_is_kept(rolling: MakeScripted, die_a
     """It is delivered once, after the rollback."""
     run = rolling(calls=CALLS)
     assert die_at(run, "turn.committed")
-    inbox.send(run.pk, "And hurry.", by="ada")
+    inbox.send(run.pk, "And hurry.", by="oscar")
 
     run = drive(run)
 

@@ -20,8 +20,7 @@ from runs import chaos
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.threads import drive_and_close
+from tests.support.engine import MakeScripted, drive_and_close
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 from tests.support.run_checks import transcript as transcript_of

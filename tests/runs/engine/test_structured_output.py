@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from agentops.base.limits import schema_work
+from agentops.base import schema_work
 from runs.actions.resume import resume
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
-from tests.support.processes.scripted_model import Move
+from tests.support.flows import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -17,9 +17,8 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, Approval, Attempt, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.crash_points import OUTSIDE_TRANSACTIONS
-from tests.support.engine.fixture_types import Died, MakeScripted
-from tests.support.engine.hook_samples import with_hooks
+from tests.support.child_processes import OUTSIDE_TRANSACTIONS
+from tests.support.engine import Died, MakeScripted, with_hooks
 from tests.support.factories import drive
 from tests.support.run_checks import check, events, transcript
 
@@ -70,7 +69,6 @@ def test_a_worker_that_lost_its_run_writes_nothing_more(
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
-    """S-115."""
     _, other = pair
     script = {"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
@@ -89,8 +87,9 @@ def test_a_worker_that_lost_its_run_writes_nothing_more(
     epochs = [int(line.split(" ")[4]) for line in ledger.read_text().splitlines()]
     assert epochs == sorted(epochs), "a tool was run for the worker that was taken over"
     assert list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True)) == [
-        "fenced", "completed",
-    ]  # fmt: skip
+        "fenced",
+        "completed",
+    ]
     assert "outside of any rule" not in caplog.text
 
 

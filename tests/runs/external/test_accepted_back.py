@@ -21,7 +21,7 @@ from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline import events, log
-from timeline.dialects.agent_output import WholeTexts, agent_events
+from timeline.agent_dialect_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES, REGISTRY, InvalidPayload
 from timeline.models import Event, Phase, RunKind, Source
 
@@ -30,18 +30,24 @@ FIRST = datetime(1, 1, 2)  # noqa: DTZ001 - a bound of naive times
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=4,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=4,
+)
 #: A field gets the first of these that it accepts: an example, and the strategy to use if the example is valid.
 VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     *((value, st.just(value)) for value in ("user", "llm", "partial", "project", "here", True)),
     *((value, st.just(value)) for value in ([{"id": "c", "name": "n"}],)),
-    ("", TEXT), ("a", st.text("abc/. ", min_size=1, max_size=8)), (0, st.integers(0, 2**40)),
-    ([""], st.lists(TEXT, max_size=2)), (["a"], st.lists(st.text("ab", min_size=1), max_size=2)),
-    ([0], st.lists(st.integers(0, 9), max_size=2)), ({"a": 1}, st.dictionaries(TEXT, JSON, max_size=2)),
-    ("2031-05-06T07:08:09Z", st.just("2031-05-06T07:08:09Z")), ([[None]], st.lists(JSON, max_size=3)),
+    ("", TEXT),
+    ("a", st.text("abc/. ", min_size=1, max_size=8)),
+    (0, st.integers(0, 2**40)),
+    ([""], st.lists(TEXT, max_size=2)),
+    (["a"], st.lists(st.text("ab", min_size=1), max_size=2)),
+    ([0], st.lists(st.integers(0, 9), max_size=2)),
+    ({"a": 1}, st.dictionaries(TEXT, JSON, max_size=2)),
+    ("2031-05-06T07:08:09Z", st.just("2031-05-06T07:08:09Z")),
+    ([[None]], st.lists(JSON, max_size=3)),
     ([{"a": [None]}], st.lists(st.dictionaries(TEXT, JSON, max_size=2), max_size=3)),
-]  # fmt: skip
+]
 LINES = ("run.phase", "tool.output", "error", "run.completed")
 
 
@@ -72,12 +78,20 @@ def stored_events(draw: st.DrawFn, type_: str) -> Event:
     if type_ in ("tool.start", "tool.end"):
         payload |= {"call_id": "c1", "tool_name": "Read"}
     return Event(
-        log_id=uuid4(), seq=draw(st.integers(1, 2**40)), ref_id=uuid4(), run_kind=draw(st.sampled_from(RunKind)),
-        phase=draw(st.sampled_from(Phase)), type=type_, payload=events.validate(type_, payload),
-        ts=draw(st.datetimes(FIRST, timezones=st.just(UTC))), step=draw(st.none() | st.integers(0, 99)),
-        node_id=draw(st.sampled_from(["", "verifier", "node[3]"])), source=draw(st.sampled_from(Source)),
-        event_id=draw(st.none() | st.text("ab.:-_9", min_size=1, max_size=128)), late=draw(st.booleans()),
-    )  # fmt: skip
+        log_id=uuid4(),
+        seq=draw(st.integers(1, 2**40)),
+        ref_id=uuid4(),
+        run_kind=draw(st.sampled_from(RunKind)),
+        phase=draw(st.sampled_from(Phase)),
+        type=type_,
+        payload=events.validate(type_, payload),
+        ts=draw(st.datetimes(FIRST, timezones=st.just(UTC))),
+        step=draw(st.none() | st.integers(0, 99)),
+        node_id=draw(st.sampled_from(["", "verifier", "node[3]"])),
+        source=draw(st.sampled_from(Source)),
+        event_id=draw(st.none() | st.text("ab.:-_9", min_size=1, max_size=128)),
+        late=draw(st.booleans()),
+    )
 
 
 @pytest.fixture

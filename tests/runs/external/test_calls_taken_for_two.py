@@ -14,17 +14,16 @@ from django.db import transaction
 
 from agentops.accounts.models import Project
 from runs.external import model_calls
-from runs.external.import_runs import ImportReport, again_if_opened, import_file
+from runs.external.import_runs import ImportReport, import_file, retry_conflicts
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
 from runs.external.model_calls import CallsChanged
 from runs.models import AgentRun, ReportedCall, TurnUsage
-from runs.upkeep.group_removal import Removing, hide_group
+from runs.upkeep.group_removal import RemovalRule, hide_group
 from runs.upkeep.run_groups import run_groups_of
-from tests.support.copied_sessions import FIRST, SECOND, run_of, session, used, used_by
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, import_path
-from tests.support.threads import at_once
+from tests.support.recordings import FIRST, SECOND, check_run, import_path, run_of, session, used, used_by
+from tests.support.timing import at_once
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -89,9 +88,11 @@ def test_a_call_joined_by_another_run_of_the_file(project: Project, tmp_path: Pa
     import_answers(project, tmp_path, "first", ("c", "c"))
     import_answers(project, tmp_path, "second", ("a", "a"))
     report = import_lines(
-        project, tmp_path, "none",
+        project,
+        tmp_path,
+        "none",
         [*answers(("a", "new"), owner="third"), *answers(("a", "c"), owner="fourth")],
-    )  # fmt: skip
+    )
 
     assert len(report.runs) == 2
     assert used(project) == (*CALL, 1)
@@ -123,7 +124,7 @@ def test_the_note_says_how_many_calls_are_counted_elsewhere(project: Project, tm
 def hide(run: AgentRun) -> None:
     """Hide the run, which is the first step of retention."""
     [group] = run_groups_of([run.pk])
-    assert hide_group(group, Removing(reason="age", by="test", may_remove=lambda group, runs: True), Counter())
+    assert hide_group(group, RemovalRule(reason="age", by="test", may_remove=lambda group, runs: True), Counter())
 
 
 @pytest.mark.postgres
@@ -143,7 +144,7 @@ def test_calls_of_a_run_deleted_during_an_import_are_counted_by_the_new_run(proj
         with transaction.atomic():
             return import_file(project, file, formats.find(file), by="test", progress=progress)
 
-    [second] = again_if_opened(attempt).runs
+    [second] = retry_conflicts(attempt).runs
 
     assert attempts
     second.refresh_from_db()

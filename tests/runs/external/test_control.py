@@ -16,15 +16,14 @@ from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.actions.fork import fork
 from runs.external.ingest import Sender, record
-from runs.external.silence import notice_silence
+from runs.external.recorded_ends import notice_silence
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person, with_key
-from tests.support.expected_refusals import refuses
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.threads import at_once
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.run_checks import refuses
+from tests.support.timing import at_once
 from timeline.events import describe
 from timeline.models import Event, Log
 
@@ -173,8 +172,11 @@ def test_a_program_creates_a_run_and_then_sends_its_events(program: Client) -> N
     answer = opened(program, external_id="r1", prompt="Fix it\nnow", run_kind="job", labels=["a"])
 
     assert (answer["status_code"], answer["source"], answer["status"], answer["external_id"]) == (
-        201, "external", "queued", "r1",
-    )  # fmt: skip
+        201,
+        "external",
+        "queued",
+        "r1",
+    )
     run = AgentRun.objects.get(pk=answer["id"])
     record(
         Sender(run.project, "key:test"), [{"runId": "r1", "type": "run.started", "payload": {"prompt": "Fix it\nnow"}}]
@@ -213,5 +215,7 @@ def test_the_log_of_the_parent_has_an_event_for_its_child(program: Client) -> No
 
     [event] = Event.objects.filter(log=parent["id"], type="child_run.started")
     assert (event.payload["run_id"], str(event.ref_id), child["parent_run_id"]) == (
-        child["id"], child["id"], parent["id"],
-    )  # fmt: skip
+        child["id"],
+        child["id"],
+        parent["id"],
+    )

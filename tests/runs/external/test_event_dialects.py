@@ -52,9 +52,15 @@ def test_a_run_in_the_agent_dialect_becomes_rows(sender: Sender) -> None:
         {"type": "agent:tool", "toolName": "Edit", "toolInput": {}, "error": "no such file"},
         {"type": "agent:text", "content": "Done."},
         {"type": "agent:error", "errorType": "network_error", "message": "reset"},
-        {"type": "agent:complete", "result": "Done.", "structuredOutput": {"ok": True}, "totalCostUsd": 0.25,
-         "usage": {"inputTokens": 10, "outputTokens": 3, "cacheReadInputTokens": 5}, "numTurns": 3},
-    )  # fmt: skip
+        {
+            "type": "agent:complete",
+            "result": "Done.",
+            "structuredOutput": {"ok": True},
+            "totalCostUsd": 0.25,
+            "usage": {"inputTokens": 10, "outputTokens": 3, "cacheReadInputTokens": 5},
+            "numTurns": 3,
+        },
+    )
 
     assert [result.error for result in results] == [None] * 9
     run = the_run()

@@ -11,8 +11,8 @@ from agentops.accounts.models import Project
 from runs.external.event_input import MAX_EXTRA_BYTES
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
-from tests.support.every_row import rows_with
-from tests.support.imported_runs import check_run
+from tests.support.recordings import check_run
+from tests.support.run_checks import rows_with
 from timeline import log
 from timeline.models import Event
 
@@ -50,12 +50,13 @@ def last_payload(run: AgentRun, type_: str) -> dict[str, Any]:
 
 def test_unknown_keys_are_stored_as_extra_and_masked(sender: Sender) -> None:
     run = accepted(
-        sender, event("run.started"),
+        sender,
+        event("run.started"),
         event("run.paused", reason="operator", why={"token": SECRET}, **{SECRET: 1}),
         event("llm.text.delta", text="a", trace=f"key {SECRET}"),
         event("tool.end", tool="Read", toolUseId="c1", result="text", cost=2, callId=None),
         event("llm.turn.end", toolCalls=[{"id": "c2", "name": "Bash", "index": 0}], finish="stop"),
-    )  # fmt: skip
+    )
 
     assert rows_with(SECRET) == []
     assert last_payload(run, "run.paused")["extra"]["why"]["token"].startswith("[REDACTED:")
@@ -108,21 +109,23 @@ def test_errors_use_the_names_as_sent(sender: Sender, payload: Any, code: str, p
 
 def test_calls_without_ids_are_matched_by_name_and_order(sender: Sender) -> None:
     run = accepted(
-        sender, event("run.started"),
+        sender,
+        event("run.started"),
         event("tool.start", tool="Read", args={"n": 1}),
         event("tool.start", tool="Read", args={"n": 2}),
         event("tool.start", tool="Bash", args={"n": 3}),
         event("tool.output", tool="Bash", text="..."),
         event("tool.end", tool="Bash", result="three"),
         event("tool.end", tool="Read", result="one"),
-    )  # fmt: skip
+    )
     run = accepted(sender, event("tool.end", result="two"))  # in another request, without a name
 
     calls = list(run.tool_calls.order_by("step_number").values_list("tool_name", "input", "status", "output"))
     assert calls == [
-        ("Read", {"n": 1}, "completed", "one"), ("Read", {"n": 2}, "completed", "two"),
+        ("Read", {"n": 1}, "completed", "one"),
+        ("Read", {"n": 2}, "completed", "two"),
         ("Bash", {"n": 3}, "completed", "three"),
-    ]  # fmt: skip
+    ]
     events = log.events_of(run.pk).filter(type__in=["tool.start", "tool.output", "tool.end"])
     assert {(each.payload["inferred"], bool(each.payload["call_id"])) for each in events} == {(True, True)}
     assert [each.ref_id is not None for each in events] == [True] * 7
@@ -131,12 +134,14 @@ def test_calls_without_ids_are_matched_by_name_and_order(sender: Sender) -> None
 def test_requested_calls_are_matched_first(sender: Sender) -> None:
     calls = [{"id": "c1", "name": "Read"}, {"id": "c2", "name": "Read"}]
     run = accepted(
-        sender, event("run.started"), event("llm.turn.end", toolCalls=calls),
+        sender,
+        event("run.started"),
+        event("llm.turn.end", toolCalls=calls),
         {"type": "agent:tool", "toolName": "Read", "toolInput": {}, "toolOutput": "one", "event_id": "e1"},
         event("tool.start", toolName="Read"),
         {"type": "agent:tool", "toolName": "Read", "toolOutput": "two"},
         {"type": "agent:tool", "toolName": "Read", "toolOutput": "three"},
-    )  # fmt: skip
+    )
 
     calls = list(run.tool_calls.order_by("step_number", "call_id").values_list("call_id", "output", "starts"))
     assert calls[:2] == [("c1", "one", 1), ("c2", "two", 1)]
@@ -155,9 +160,12 @@ def test_a_call_without_an_id_after_the_end_of_its_run_is_stored(sender: Sender)
 
 def test_a_run_whose_child_has_no_name_ends(sender: Sender) -> None:
     run = accepted(
-        sender, event("run.started"), event("tool.start", callId="c", toolName="Task"),
-        event("child_run.started", callId="c"), event("run.stopped"),
-    )  # fmt: skip
+        sender,
+        event("run.started"),
+        event("tool.start", callId="c", toolName="Task"),
+        event("child_run.started", callId="c"),
+        event("run.stopped"),
+    )
 
     assert run.status == "stopped"
 
@@ -177,9 +185,11 @@ def test_a_numbered_decision_of_another_site_is_a_custom_event(sender: Sender) -
 def test_a_child_is_linked_by_any_of_its_events(sender: Sender) -> None:
     record(sender, [{"runId": "c1", "type": "run.started"}])
     run = accepted(
-        sender, event("run.started"), event("tool.start", callId="c", toolName="Task"),
+        sender,
+        event("run.started"),
+        event("tool.start", callId="c", toolName="Task"),
         event("child_job.completed", childJobId="c1", callId="c", links=["/jobs/c1"]),
-    )  # fmt: skip
+    )
 
     child = AgentRun.objects.get(external_id="c1")
     assert run.tool_calls.get().child_run_id == child.pk

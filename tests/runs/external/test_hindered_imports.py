@@ -9,17 +9,14 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.accounts.models import Project
-from runs.external import session_items
+from runs.external import import_execution, session_items
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.uploads import execution
-from runs.external.watching.watch_sinks import LocalSink, SinkUnavailable
+from runs.external.watch_sinks import LocalSink, SinkUnavailable
 from runs.models import AgentRun, FileImport, ImportState
-from tests.support.accounts import with_key
-from tests.support.copied_sessions import FIRST, SECOND, run_of, session
-from tests.support.factories import make_project
-from tests.support.imported_runs import import_path
+from tests.support.factories import make_project, with_key
+from tests.support.recordings import FIRST, SECOND, import_path, run_of, session
 
 pytestmark = pytest.mark.django_db
 SENTENCE = "other imports report the same calls at the same time: import the file again"
@@ -49,7 +46,7 @@ def test_an_upload_is_refused(project: Project) -> None:
     answer = Client().post(f"/api/projects/{project.slug}/imports", {"file": file}, headers=with_key(project, "ingest"))
     assert answer.status_code == 202
 
-    assert execution.import_next()
+    assert import_execution.import_next()
 
     stored = FileImport.objects.get(project=project)
     assert (stored.state, stored.error) == (ImportState.REFUSED, f"{SECOND}.jsonl: {SENTENCE}")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agentops.accounts.models import Project
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.every_row import rows_with
+from tests.support.run_checks import rows_with
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -71,8 +71,11 @@ def test_a_turn_with_a_tool_becomes_rows(sender: Sender) -> None:
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens) == (120, 7, 90)
     assert run.cost_usd is not None
     assert list(run.messages.order_by("position").values_list("role", "step_number")) == [
-        ("user", 1), ("assistant", 1), ("tool_result", 1), ("assistant", 2),
-    ]  # fmt: skip
+        ("user", 1),
+        ("assistant", 1),
+        ("tool_result", 1),
+        ("assistant", 2),
+    ]
     [call] = run.tool_calls.all()
     assert (call.status, call.output, call.input, call.duration_ms) == ("completed", "three", {"path": "a"}, 12)
 
@@ -91,9 +94,11 @@ def test_texts_without_turns_become_one_answer_at_the_next_event(sender: Sender)
     run = the_run()
     check(run)
     assert transcript(run) == [
-        ("user", "Add two numbers"), ("assistant", "I look now"), ("tool_result", "no such directory"),
+        ("user", "Add two numbers"),
+        ("assistant", "I look now"),
+        ("tool_result", "no such directory"),
         ("assistant", "Over."),
-    ]  # fmt: skip
+    ]
     thinking, text, call = run.messages.get(position=2).content["parts"]
     assert (thinking["content"], text["content"], call["tool_name"]) == ("hm ", "I look now", "ls")
     assert (run.status, run.status_reason, run.tool_calls.get().status) == ("stopped", "user", "error")
@@ -111,9 +116,11 @@ def test_deltas_are_the_text_of_a_turn_that_ends_without_text(sender: Sender) ->
 
 def test_a_call_with_only_an_end_is_recorded_with_its_name(sender: Sender) -> None:
     results = send(
-        sender, STARTED, event("tool.end", {"callId": "a", "toolName": "ls", "output": ["x", "y"]}),
+        sender,
+        STARTED,
+        event("tool.end", {"callId": "a", "toolName": "ls", "output": ["x", "y"]}),
         event("tool.end", {"callId": "b", "output": "?"}),
-    )  # fmt: skip
+    )
 
     check(the_run())
     assert transcript(the_run())[1:] == [("assistant", ""), ("tool_result", "x\ny")]
@@ -129,11 +136,13 @@ def test_contents_keep_their_blocks_and_images(sender: Sender) -> None:
         {"type": "tool_use", "id": "c1", "name": "draw", "input": {"n": 1}},
     ]
     send(
-        sender, STARTED, event("message.added", {"role": "system", "content": "Be brief."}),
+        sender,
+        STARTED,
+        event("message.added", {"role": "system", "content": "Be brief."}),
         event("message.added", {"role": "user", "content": ["Look", image]}),
         event("message.added", {"role": "assistant", "content": blocks}),
         event("message.added", {"role": "tool_result", "content": {"call_id": "c1", "output": "drawn"}}),
-    )  # fmt: skip
+    )
 
     run = the_run()
     check(run)
@@ -141,8 +150,10 @@ def test_contents_keep_their_blocks_and_images(sender: Sender) -> None:
     picture = run.messages.get(position=3).content["parts"][0]["content"][1]
     assert (picture["kind"], picture["media_type"], picture["data"]) == ("binary", "image/png", "iVBORw0KGgo=")
     assert [part["part_kind"] for part in run.messages.get(position=4).content["parts"]] == [
-        "thinking", "text", "tool-call",
-    ]  # fmt: skip
+        "thinking",
+        "text",
+        "tool-call",
+    ]
     assert (run.tool_calls.get().output, run.tool_calls.get().status) == ("drawn", "completed")
 
 
@@ -185,8 +196,11 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
     check(run)
     assert list(run.tool_calls.order_by("call_id").values_list("status", flat=True)) == ["unknown", "denied"]
     assert (run.input_tokens, run.cache_write_tokens, str(run.cost_usd), run.cost_source) == (
-        15, 10, "0.25000000", "reported",
-    )  # fmt: skip
+        15,
+        10,
+        "0.25000000",
+        "reported",
+    )
     assert run.structured_output == {"n": 1}
     assert run.unpriced_calls == 0  # the reported cost covers all calls
 
@@ -194,8 +208,15 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
 @pytest.mark.parametrize(
     ("turn", "cost"),
     [
-        ({"usage": {"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 40_000}}},
-         "0.46500000"),
+        (
+            {
+                "usage": {
+                    "cache_creation_input_tokens": 100_000,
+                    "cache_creation": {"ephemeral_1h_input_tokens": 40_000},
+                }
+            },
+            "0.46500000",
+        ),
         ({"cacheWriteTokens": 100_000, "cacheWrite1HTokens": 40_000, "inputTokens": 100_000}, "0.46500000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "standard"}}, "0.00300000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "priority"}}, "None"),
@@ -203,7 +224,7 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
         ({"inputTokens": 1000, "tier": "fast", "model": "claude-opus-5"}, "0.01000000"),
         ({"inputTokens": 1000, "tier": "fast+us-only", "model": "claude-opus-5"}, "0.01100000"),
     ],
-)  # fmt: skip
+)
 def test_the_buckets_and_the_tier_of_a_turn_are_priced(sender: Sender, turn: dict[str, Any], cost: str) -> None:
     send(sender, STARTED, event("llm.turn.end", {"model": "claude-sonnet-4-5", "text": "x", **turn}))
 
@@ -220,27 +241,34 @@ def test_no_secret_is_stored(sender: Sender) -> None:
         "toolCalls": [{"id": "c", "name": "x", "arguments": {"k": secret}}],
     }
     send(
-        sender, event("run.started", {"prompt": secret, "title": secret, "agent": "coder"}),
-        event("llm.turn.end", turn), event("tool.end", {"callId": "c", "output": secret}),
-        event("error", {"error": secret, "details": {"a": secret}}), event("run.completed", {"result": secret}),
-    )  # fmt: skip
+        sender,
+        event("run.started", {"prompt": secret, "title": secret, "agent": "coder"}),
+        event("llm.turn.end", turn),
+        event("tool.end", {"callId": "c", "output": secret}),
+        event("error", {"error": secret, "details": {"a": secret}}),
+        event("run.completed", {"result": secret}),
+    )
 
     run = the_run()
     check(run)
     stored = [
-        *AgentRun.objects.values(), *run.messages.values(), *run.tool_calls.values(), *run.errors.values(),
+        *AgentRun.objects.values(),
+        *run.messages.values(),
+        *run.tool_calls.values(),
+        *run.errors.values(),
         *Event.objects.values(),
-    ]  # fmt: skip
+    ]
     assert "sk-ant-api03-Zx9" not in str(stored)
 
 
 def test_errors_and_children_are_linked(sender: Sender) -> None:
     send(sender, STARTED, {**STARTED, "runId": "child"})
     send(
-        sender, event("llm.turn.end", {"toolCalls": [{"id": "c", "name": "task"}]}),
+        sender,
+        event("llm.turn.end", {"toolCalls": [{"id": "c", "name": "task"}]}),
         event("child_run.started", {"runId": "child", "callId": "c", "agent": "helper"}),
         event("error", {"errorType": "network_error", "error": "no route", "context": "llm"}),
-    )  # fmt: skip
+    )
 
     run, child = the_run(), AgentRun.objects.get(external_id="child")
     check(run)
@@ -273,9 +301,12 @@ def test_repeated_and_long_call_ids_are_made_unique(sender: Sender) -> None:
     use = {"type": "tool_use", "name": "x", "input": {}}
     long = "c" * 300
     send(
-        sender, STARTED, event("message.added", {"role": "assistant", "content": [{**use, "id": "a"}] * 3}),
-        event("tool.start", {"callId": long, "toolName": "y"}), event("tool.end", {"callId": long, "output": "done"}),
-    )  # fmt: skip
+        sender,
+        STARTED,
+        event("message.added", {"role": "assistant", "content": [{**use, "id": "a"}] * 3}),
+        event("tool.start", {"callId": long, "toolName": "y"}),
+        event("tool.end", {"callId": long, "output": "done"}),
+    )
 
     run = the_run()
     check(run)
@@ -306,8 +337,10 @@ def test_characters_that_no_column_can_store_are_replaced_everywhere(sender: Sen
     odd = "a\x00b\ud800"
     calls = [{"id": odd, "name": odd, "arguments": {odd: odd}}]
     results = send(
-        sender, event("run.started", dict.fromkeys(("agent", "model", "prompt", "title", "sessionId"), odd)),
-        event("run.waiting", {"reason": odd}), event("run.started", {"sessionId": odd, "model": odd}),
+        sender,
+        event("run.started", dict.fromkeys(("agent", "model", "prompt", "title", "sessionId"), odd)),
+        event("run.waiting", {"reason": odd}),
+        event("run.started", {"sessionId": odd, "model": odd}),
         event("llm.turn.end", {"text": odd, "thinking": odd, "toolCalls": calls, "model": odd, "finishReason": odd}),
         event("tool.start", {"callId": odd, "toolName": odd, "arguments": odd}),
         event("tool.end", {"callId": odd, "output": odd}),
@@ -316,7 +349,7 @@ def test_characters_that_no_column_can_store_are_replaced_everywhere(sender: Sen
         event("message.added", {"role": "user", "content": [odd]}),
         event("error", {"error": odd, "errorType": odd, "context": odd, "details": odd}),
         event("run.failed", {"errorType": odd, "error": odd}),
-    )  # fmt: skip
+    )
 
     assert [result.error for result in results if result.error] == []
     run = the_run()
@@ -367,12 +400,14 @@ def test_no_secret_is_stored_in_the_name_of_a_tool(sender: Sender) -> None:
     secret = "sk-ant-api03-" + "Zx9Qw7Er5Ty3Ui1Op0As2Df4" * 4
     name = f"curl -H 'x-api-key: {secret}'"
     send(
-        sender, STARTED, event("tool.end", {"callId": "a", "toolName": name, "output": "x"}),
+        sender,
+        STARTED,
+        event("tool.end", {"callId": "a", "toolName": name, "output": "x"}),
         event("tool.start", {"callId": "b", "toolName": name}),
         event("llm.turn.end", {"toolCalls": [{"id": "c", "name": name}]}),
         event("message.added", {"role": "tool_result", "content": {"call_id": "c", "output": "x"}}),
         event("run.completed"),
-    )  # fmt: skip
+    )
 
     run = the_run()
     check(run)

@@ -10,7 +10,7 @@ from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.factories import make_project
-from tests.support.threads import at_once
+from tests.support.timing import at_once
 from timeline.models import Event
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]

@@ -18,10 +18,9 @@ from runs.external.ingest import EventResult, Sender, record
 from runs.external.recorded_ends import end_abandoned, stop
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.upkeep import invariants, replay_check
-from tests.support.accounts import make_person, with_key
-from tests.support.expected_refusals import refuses
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.imported_runs import check_run, import_content, lines_of
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.recordings import check_run, import_content, lines_of
+from tests.support.run_checks import refuses
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db
@@ -120,7 +119,7 @@ def test_api_and_command_stop_a_recording(project: Project, capsys: pytest.Captu
 
 def test_events_after_a_stopped_recording_are_late(project: Project) -> None:
     run = reported(project)
-    stop("user:ada", run)
+    stop("user:oscar", run)
 
     [result, _] = send(project, ("llm.text", {"text": "more"}), ("run.completed", {}))
 
@@ -145,7 +144,7 @@ def test_recorded_child_runs_are_stopped_with_their_parent(
     listed = {row["id"] for row in json.loads(capsys.readouterr().out)}
     assert listed == {str(run.pk) for run in (parent, child, grandchild)}
 
-    stop("user:ada", parent)
+    stop("user:oscar", parent)
 
     assert {state_of(run)[0] for run in (parent, child, grandchild)} == {"stopped"}
     assert state_of(native)[0] == "queued"
@@ -155,7 +154,7 @@ def test_an_ended_run_is_not_stopped_again(project: Project) -> None:
     run = reported(project, ("run.completed", {}))
 
     with refuses("run_terminal", match="the recording has ended: the run is completed"):
-        stop("user:ada", run)
+        stop("user:oscar", run)
 
 
 def test_a_sub_agent_of_a_session_ends_with_its_session(project: Project) -> None:
@@ -165,7 +164,7 @@ def test_a_sub_agent_of_a_session_ends_with_its_session(project: Project) -> Non
     run.refresh_from_db()
 
     with refuses("run_is_external", match="stop its parent run"):
-        stop("user:ada", run)
+        stop("user:oscar", run)
     assert end_abandoned() == 0
 
 
@@ -288,7 +287,7 @@ def test_a_repeated_event_does_not_reopen_a_run(project: Project) -> None:
 
 def test_a_stream_of_a_reopened_run_continues(project: Project) -> None:
     """The end of the abandoned run is in the log, but ends no stream."""
-    from timeline.live.rendering import JSON
+    from timeline.live.streams import JSON
 
     run = silent_for(reported(project), days=8)
     end_abandoned()
@@ -305,7 +304,7 @@ def test_an_abandoned_run_needs_no_attention(project: Project) -> None:
     run.refresh_from_db()
 
     with pytest.raises(NotDismissable):
-        dismiss("user:ada", run)
+        dismiss("user:oscar", run)
 
 
 def session(*texts: str, call: str = "") -> bytes:

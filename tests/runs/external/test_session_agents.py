@@ -9,8 +9,8 @@ from django.db import DatabaseError
 
 from runs.external.session_agents import SessionAgents
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from tests.support.databases import refusing
 from tests.support.factories import drive, make_run
-from tests.support.refusals import refusing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

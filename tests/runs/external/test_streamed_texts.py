@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from agentops.accounts import redaction_changes
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project
-from agentops.accounts.redaction_rules import rule_changes
-from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_cache import CACHE
 from agentops.base.redaction.redact import DEFAULT
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun, ExternalRun
 from runs.upkeep import invariants, replay_check
 from tests.support.factories import make_project
-from tests.support.redact_samples import TRUE
+from tests.support.secret_samples import TRUE
 from timeline import log
 from timeline.models import Event
 
@@ -88,7 +88,7 @@ def test_joined_deltas_are_the_masked_text_for_every_kind_of_secret(sender: Send
 
 
 def test_a_secret_of_the_project_is_masked_across_requests(sender: Sender) -> None:
-    rule_changes.add_secret(sender.project, "billing", "correct horse battery", actor=SYSTEM)
+    redaction_changes.add_secret(sender.project, "billing", "correct horse battery", actor=SYSTEM)
     CACHE.expire()
     send(sender, event("run.started"), *deltas("say correct", " hor", kind="thinking"))
     assert streamed("thinking") == ["say ", ""]
@@ -124,9 +124,12 @@ def test_events_between_two_deltas_never_make_a_secret_readable(sender: Sender) 
     """Other events, the other text, a change of block, a runner that counts its deltas in `index`, a pause."""
     send(sender, event("run.started"))
     between = [
-        event("x.progress"), *deltas("Hm.", kind="thinking"), event("run.waiting", {"reason": "input"}),
-        event("run.phase", {"status": "running"}), event("tool.output", {"text": "a line"}),
-    ]  # fmt: skip
+        event("x.progress"),
+        *deltas("Hm.", kind="thinking"),
+        event("run.waiting", {"reason": "input"}),
+        event("run.phase", {"status": "running"}),
+        event("tool.output", {"text": "a line"}),
+    ]
     documents = []
     for index, text in enumerate(pieces_of(f"token: {SECRET} ends.", 6, random.Random(1))):
         documents.append(event("llm.text.delta", {"text": text, "index": index}, nodeId=f"n{index % 2}"))

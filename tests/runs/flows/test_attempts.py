@@ -10,13 +10,12 @@ from django.db import OperationalError
 
 from agentops.accounts.models import Project
 from runs.flows import runner
-from runs.flows.kernel import expression_work
+from runs.flows.kernel import expressions
 from runs.flows.runner import MAX_ATTEMPTS, attempt
 from runs.models import FlowRun
 from runs.statuses import RunStatus
 from tests.support.factories import make_project
-from tests.support.flows.expensive_expressions import EXPENSIVE, SCOPE
-from tests.support.flows.flow_runs import make_flow_run, types_of
+from tests.support.flows import EXPENSIVE, SCOPE, make_flow_run, types_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -90,13 +89,13 @@ def test_an_outage_of_the_database_is_not_counted(project: Project) -> None:
 
 def test_other_projects_advance_while_one_computes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each condition has less than 200 characters and would take hours."""
-    monkeypatch.setattr(expression_work, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(expressions, "MAX_STEPS", 100_000)
     attacks = [
         make_flow_run(
             {"flow_id": f"attack-{n}", "nodes": [constant("a", when=expensive)]}, project, inputs=SCOPE["inputs"]
         )
         for n, expensive in enumerate(EXPENSIVE[:3])
-    ]  # fmt: skip
+    ]
     other = make_flow_run({"nodes": [constant("a")]}, make_project("other"))
     runner.advance_due()
 

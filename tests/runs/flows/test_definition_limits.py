@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from runs.flows.definition.definition_problems import DefinitionProblem, examine
-from runs.flows.definition.shapes import MAX_EDGES, MAX_NODES
+from runs.flows.definition import DefinitionProblem, examine
+from runs.flows.shapes import MAX_EDGES, MAX_NODES
 
 #: Limit in seconds of CPU time. Each check takes about one, and would take minutes if it were quadratic.
 BOUND_S = 10.0

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from runs.flows.kernel import expression_work, work
+from runs.flows.kernel import expressions, work
 from runs.flows.kernel.bindings import BindingTooExpensive, resolve
-from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive
-from runs.flows.kernel.expressions import compiled, evaluate
-from tests.support.flows.expensive_expressions import EXPENSIVE, MANY, SCOPE
-from tests.support.flows.kernel_runs import KernelRun
+from runs.flows.kernel.expressions import ExpressionFailed, ExpressionTooExpensive, compiled, evaluate
+from tests.support.flows import EXPENSIVE, MANY, SCOPE, KernelRun
 
 
 def test_the_work_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression_work, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(expressions, "MAX_STEPS", 100_000)
     for expression in EXPENSIVE:
         assert len(expression) <= 200
         compiled(expression)
@@ -36,8 +34,12 @@ def test_ordinary_expressions_are_within_the_limit() -> None:
     assert evaluate("length(sort_by(inputs.rows, &name)[].{a: id, b: name})", SCOPE) == 2_000
     assert evaluate("inputs.same[0] == inputs.same[1]", SCOPE) is True
     assert evaluate("[`1` == `true`, `1` == `1.0`, contains(`[1]`, `1`), `2` < `1`, 'a' < 'b']", {}) == [
-        False, True, True, False, True,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def constant(name: str, **fields: Any) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def constant(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_an_expensive_expression_fails_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression_work, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(expressions, "MAX_STEPS", 20_000)
     expensive = EXPENSIVE[0]
     edge: dict[str, Any] = {"from": "a", "to": "b"}
     each = {**edge, "forEach": {"in": "inputs.rows[:3]"}}
@@ -66,7 +68,7 @@ def test_an_expensive_expression_fails_its_node(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_node_that_continues_on_error_does_not_stop_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression_work, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(expressions, "MAX_STEPS", 20_000)
     tolerant = constant("b", when=EXPENSIVE[0], policy={"continueOnError": True})
     edge = {"from": "a", "to": "b", "forEach": {"in": "inputs.rows[:3]"}}
     nodes = [constant("a"), tolerant]

@@ -1,4 +1,4 @@
-"""Decisions of the kernel. Covers scenarios S-014 to S-021, by name."""
+"""Decisions of the kernel."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runs.flows.definition.definition_problems import examine
-from runs.flows.kernel import advance, patches, snapshot
+from runs.flows.definition import examine
+from runs.flows.kernel import advance, json_values, snapshot
 from runs.flows.kernel.bindings import BindingFailed, expressions_in, resolve
 from runs.flows.kernel.expressions import ExpressionFailed, InvalidExpression, compiled, evaluate, is_true
 from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
-from tests.support.flows.kernel_runs import KernelRun
+from tests.support.flows import KernelRun
 
 
 def agent(name: str, **fields: Any) -> dict[str, Any]:
@@ -278,10 +278,10 @@ def test_s_020_a_binding_without_a_value_in_a_text_is_an_error(text: str) -> Non
 def test_s_021_set_replaces_and_merge_combines_objects() -> None:
     state: Any = {"a": {"b": {"x": 1}}, "text": "t"}
 
-    assert patches.merged(state, "a.b", {"y": 2}) == {"x": 1, "y": 2}
-    assert patches.merged(state, "text", {"y": 2}) == {"y": 2}
-    assert patches.merged(state, "a.b", 5) == 5
-    patches.put(state, {"a.b": 7, "text.deep.er": 1, "new.path": []})
+    assert json_values.merged(state, "a.b", {"y": 2}) == {"x": 1, "y": 2}
+    assert json_values.merged(state, "text", {"y": 2}) == {"y": 2}
+    assert json_values.merged(state, "a.b", 5) == 5
+    json_values.put(state, {"a.b": 7, "text.deep.er": 1, "new.path": []})
     assert state == {"a": {"b": 7}, "text": {"deep": {"er": 1}}, "new": {"path": []}}
 
 

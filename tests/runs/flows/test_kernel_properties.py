@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.flows.definition.definition_problems import examine
+from runs.flows.definition import examine
 from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
-from tests.support.flows.kernel_runs import KernelRun
+from tests.support.flows import KernelRun
 
 CONDITIONS = [None, None, "outputs.{source}.n > `1`", "outputs.{source}.n == `0`", "`false`"]
 

@@ -11,18 +11,18 @@ from agentops.accounts.models import Project
 from runs import chaos
 from runs.actions import flow_commands, flow_run_actions, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.engine.shutdown import ShutdownDue
+from runs.engine.results import ShutdownDue
 from runs.flows import runner
 from runs.models import AgentRunToolCall, FlowRun
 from runs.queries.flow_states import snapshot_at
-from runs.queries.overview.needs import count_of
+from runs.queries.needs import count_of
 from runs.statuses import Effect
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_flow_run, make_writer, play, run_of, types_of
+from tests.support.flows import make_flow_run, make_writer, play, run_of, types_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 calls: list[int] = []
@@ -90,7 +90,7 @@ def test_a_lost_call_runs_again_or_waits_for_a_person(
     node_run = run_of(after, "count")
     assert (after.status, node_run.status, node_run.status_reason) == ("running", "waiting", "unknown_tool")
     call = AgentRunToolCall.objects.get(run=node_run)
-    run_actions.resolve_call("user:ada", node_run, call.pk, OutcomeChoice.DONE, text='{"total": 40}')
+    run_actions.resolve_call("user:oscar", node_run, call.pk, OutcomeChoice.DONE, text='{"total": 40}')
 
     ended = play(after, worker)
 
@@ -120,7 +120,7 @@ def test_a_question_waits_in_the_inbox_and_its_answer_is_the_output(project: Pro
     question = run_of(waiting, "ask")
 
     assert (waiting.status, count_of(project.pk).total) == ("waiting", 1)
-    flow_commands.command("user:ada", waiting, {"type": "reply", "runId": str(question.pk), "message": "yes"})
+    flow_commands.command("user:oscar", waiting, {"type": "reply", "runId": str(question.pk), "message": "yes"})
     ended = play(waiting, worker)
 
     assert (ended.status, ended.snapshot["outputs"]) == ("completed", {"ask": "yes", "after": "yes"})
@@ -129,15 +129,15 @@ def test_a_question_waits_in_the_inbox_and_its_answer_is_the_output(project: Pro
 
 def test_a_question_can_be_answered_while_its_flow_is_paused(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(QUESTION, project, {"what": "it"}), worker)
-    paused = flow_run_actions.pause("user:ada", waiting)
+    paused = flow_run_actions.pause("user:oscar", waiting)
     question = run_of(paused, "ask")
 
     assert question.status == "waiting"
-    run_actions.reply("user:ada", question, "no")
+    run_actions.reply("user:oscar", question, "no")
     assert play(paused, worker).status == "paused"
     advance_ready(worker)
     assert run_of(paused, "ask").status == "completed"
-    ended = play(flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=paused.pk)), worker)
+    ended = play(flow_run_actions.resume("user:oscar", FlowRun.objects.get(pk=paused.pk)), worker)
 
     assert (ended.status, ended.snapshot["outputs"]["after"]) == ("completed", "no")
     assert types_of(ended).count("flow.resumed") == 1
@@ -146,12 +146,12 @@ def test_a_question_can_be_answered_while_its_flow_is_paused(project: Project, w
 
 def test_a_question_is_repeated_after_its_run_was_paused(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(QUESTION, project, {"what": "it"}), worker)
-    run_actions.pause("user:ada", run_of(waiting, "ask"))
-    run_actions.resume("user:ada", run_of(waiting, "ask"))
+    run_actions.pause("user:oscar", run_of(waiting, "ask"))
+    run_actions.resume("user:oscar", run_of(waiting, "ask"))
 
     again = play(waiting, worker)
 
     question = run_of(again, "ask")
     assert (question.status, question.status_reason) == ("waiting", "input")
-    run_actions.reply("user:ada", question, "yes")
+    run_actions.reply("user:oscar", question, "yes")
     assert play(again, worker).snapshot["outputs"]["after"] == "yes"

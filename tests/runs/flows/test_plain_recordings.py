@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.models import AgentRunMessage
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project
-from tests.support.flows.flow_runs import make_flow_run, play, run_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.flows import make_flow_run, play, run_of
+from tests.support.recordings import recording
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 Role = AgentRunMessage.Role
@@ -19,7 +19,7 @@ Role = AgentRunMessage.Role
 def test_a_plain_call_is_a_visit_of_its_node(transactional_db: None, worker: Worker, settings: Settings) -> None:
     """Reads the workflow folder of a user: later calls are for later iterations."""
     settings.AGENTOPS_FIXTURES = [str(recording("fixtures-format"))]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     project = make_project()
     for name in ("task-agent", "verifier-agent"):
         make_agent(project, slug=name, fixture="workflow-abc")

@@ -12,19 +12,18 @@ from uuid_utils.compat import uuid7
 from agentops.accounts.models import Project
 from runs.actions import flow_commands, flow_run_actions, run_actions
 from runs.errors import FlowRunNotFound, MoveRefused
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.flows import runner
 from runs.flows.kernel.flow_decisions import Decisions
 from runs.lifecycle import flow_transitions, inbox
 from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.providers import base as providers
-from runs.queries.flow_graphs import graph_of_definition, graph_of_run
-from runs.queries.flow_states import snapshot_at
+from runs.queries.flow_states import graph_of_run, snapshot_at
 from runs.worker.worker import Worker
-from tests.support.expected_refusals import refuses
+from tests.support.databases import refusing
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
-from tests.support.refusals import refusing
+from tests.support.flows import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
+from tests.support.run_checks import refuses
 from timeline.models import Event, Source
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -33,7 +32,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture
 def project(transactional_db: None, settings: Settings, tmp_path: Path) -> Project:
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     record_answers(tmp_path, "writer", [f"text {n}" for n in range(12)])
     record_answers(tmp_path, "critic", ["again", "again", "good", "good"])
     project = make_project()
@@ -76,11 +75,11 @@ def test_a_flow_with_loop_question_and_for_each_completes(project: Project, work
     question = run_of(waiting, "gate")
     assert (question.status, question.status_reason, question.flow_run_id) == ("waiting", "input", waiting.pk)
 
-    inbox.reply(question.pk, "yes", by="user:ada")
+    inbox.reply(question.pk, "yes", by="user:oscar")
     ended = play(waiting, worker)
 
     assert ended.status == "completed"
-    # S-024: a recording continues after the calls of the node's earlier runs.
+    # A recording continues after the calls of the node's earlier runs.
     assert ended.snapshot["outputs"] == {
         "topics": ["a", "b"],
         "draft": "text 2",
@@ -90,7 +89,7 @@ def test_a_flow_with_loop_question_and_for_each_completes(project: Project, work
     }
     assert snapshot_at(ended) == ended.snapshot
     assert types_of(ended)[-2:] == ["flow.completed", "run.completed"]
-    # S-022: seq has no gap, and reading after any event returns the rest.
+    # Seq has no gap, and reading after any event returns the rest.
     assert [event.seq for event in events_of(ended)] == list(range(1, len(events_of(ended)) + 1))
     # Runs of nodes refer to their flow run and node.
     drafts = AgentRun.objects.filter(flow_run=ended, log__node_id="draft")
@@ -110,7 +109,6 @@ def test_s_024_an_exhausted_recording_is_reported_with_node_and_call(project: Pr
 
 
 def test_a_paused_flow_continues_with_one_resume_and_enters_open_nodes_once(project: Project, worker: Worker) -> None:
-    """S-001, S-004, S-005, S-006."""
     definition = {
         "nodes": [agent("a"), agent("b", prompt="Continue {{ outputs.a }}"), agent("c")],
         "edges": [edge("a", "b"), edge("a", "c")],
@@ -118,16 +116,16 @@ def test_a_paused_flow_continues_with_one_resume_and_enters_open_nodes_once(proj
     started = play(
         make_flow_run(definition, project), worker, until=lambda run: run.snapshot["nodeStatus"]["a"] == "done"
     )
-    paused = flow_run_actions.pause("user:ada", started)
+    paused = flow_run_actions.pause("user:oscar", started)
     assert paused.status == "paused"
-    assert flow_run_actions.pause("user:ada", started).version == paused.version
+    assert flow_run_actions.pause("user:oscar", started).version == paused.version
     assert {run_of(paused, name).status for name in "bc"} == {"paused"}
     before = len(events_of(paused))
 
     assert play(paused, worker).status == "paused"
-    resumed = flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=paused.pk), message="Be brief")
+    resumed = flow_run_actions.resume("user:oscar", FlowRun.objects.get(pk=paused.pk), message="Be brief")
     with refuses("flow_run_not_paused"):
-        flow_run_actions.resume("user:ada", paused)
+        flow_run_actions.resume("user:oscar", paused)
     ended = play(resumed, worker)
 
     assert ended.status == "completed"
@@ -150,12 +148,12 @@ def test_s_003_an_ended_flow_run_cannot_be_resumed(project: Project, worker: Wor
     before = len(events_of(ended))
 
     with refuses("flow_run_not_paused"):
-        flow_run_actions.resume("user:ada", ended)
+        flow_run_actions.resume("user:oscar", ended)
     for act in (flow_run_actions.pause, flow_run_actions.stop):
         with refuses("run_terminal"):
-            act("user:ada", ended)
+            act("user:oscar", ended)
     with refuses("run_terminal"):
-        flow_commands.command("user:ada", ended, {"type": "send", "message": "hi"})
+        flow_commands.command("user:oscar", ended, {"type": "send", "message": "hi"})
     assert len(events_of(ended)) == before
 
 
@@ -164,19 +162,18 @@ def test_a_stop_also_stops_the_runs_of_all_nodes(project: Project, worker: Worke
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
     affected = flow_run_actions.affected_runs(started)
 
-    stopped = flow_run_actions.stop("user:ada", started)
+    stopped = flow_run_actions.stop("user:oscar", started)
 
     assert {run.log.node_id for run in affected} == {"a", "b"}
     assert set(AgentRun.objects.filter(flow_run=started).values_list("status", flat=True)) == {"stopped"}
     assert stopped.snapshot["nodeStatus"] == {"a": "failed", "b": "failed", "c": "pending"}
     assert types_of(stopped)[-2:] == ["flow.completed", "run.stopped"]
-    assert flow_run_actions.stop("user:ada", stopped).version == stopped.version
+    assert flow_run_actions.stop("user:oscar", stopped).version == stopped.version
     assert not FlowVisit.objects.open().exists()
     assert snapshot_at(stopped) == FlowRun.objects.get(pk=stopped.pk).snapshot
 
 
 def test_a_message_reaches_only_the_named_run(project: Project, worker: Worker) -> None:
-    """S-007, S-008."""
     definition = {"nodes": [agent("a"), agent("b")]}
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
     other = play(
@@ -184,18 +181,18 @@ def test_a_message_reaches_only_the_named_run(project: Project, worker: Worker) 
     )
     one, two, foreign = run_of(started, "a"), run_of(started, "b"), run_of(other, "a")
 
-    flow_commands.command("user:ada", started, {"type": "send", "runId": str(one.pk), "message": "now"})
+    flow_commands.command("user:oscar", started, {"type": "send", "runId": str(one.pk), "message": "now"})
     assert [command.payload for command in one.commands.all()] == [{"message": "now"}]
-    paused = flow_run_actions.pause("user:ada", started)
-    flow_commands.command("user:ada", paused, {"type": "send", "runId": str(two.pk), "message": "later"})
+    paused = flow_run_actions.pause("user:oscar", started)
+    flow_commands.command("user:oscar", paused, {"type": "send", "runId": str(two.pk), "message": "later"})
     for body, code in (
         ({"type": "send", "message": "to whom"}, "run_id_required"),
         ({"type": "reply", "runId": str(foreign.pk), "message": "leak"}, "run_not_in_flow"),
     ):
         with refuses(code):
-            flow_commands.command("user:ada", paused, body)
+            flow_commands.command("user:oscar", paused, body)
     waiting = FlowRun.objects.get(pk=started.pk)
-    assert waiting.snapshot["inbox"] == {str(two.pk): [{"type": "send", "message": "later", "by": "user:ada"}]}
+    assert waiting.snapshot["inbox"] == {str(two.pk): [{"type": "send", "message": "later", "by": "user:oscar"}]}
     assert snapshot_at(waiting) == waiting.snapshot
     refused = [(e.payload["refused"], e.payload["payload"]) for e in events_of(waiting, "command.received")[2:]]
     assert refused == [
@@ -203,7 +200,7 @@ def test_a_message_reaches_only_the_named_run(project: Project, worker: Worker) 
         ("run_not_in_flow", {"type": "reply", "runId": str(foreign.pk), "message": "leak"}),
     ]
 
-    flow_run_actions.resume("user:ada", waiting)
+    flow_run_actions.resume("user:oscar", waiting)
     ended = play(waiting, worker)
 
     assert ended.status == "completed"
@@ -227,7 +224,7 @@ def _user_turns(run: AgentRun) -> list[str]:
 def test_a_stopped_agent_fails_its_node(project: Project, worker: Worker) -> None:
     definition = {"nodes": [agent("a"), agent("b")], "edges": [edge("a", "b")]}
     started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
-    run_actions.stop("user:ada", run_of(started, "a"))
+    run_actions.stop("user:oscar", run_of(started, "a"))
 
     failed = play(started, worker)
 
@@ -283,7 +280,6 @@ def test_the_graph_of_a_flow_run_shows_statuses_counters_and_runs(project: Proje
     assert nodes["gate"].visits[0].run_id == run_of(waiting, "gate").pk
     loop = next(edge for edge in graph.edges if edge.iterations is not None)
     assert (loop.key, loop.iterations, loop.max_iterations, loop.status) == ("review->draft", 2, 5, "skipped")
-    assert len(graph_of_definition(waiting.definition).edges) == len(graph.edges)
 
 
 def test_s_023_an_earlier_state_is_read_without_running_or_changing_anything(
@@ -306,16 +302,16 @@ def test_s_023_an_earlier_state_is_read_without_running_or_changing_anything(
 
 def test_s_002_a_refused_resume_gives_a_reason(project: Project, worker: Worker) -> None:
     waiting = play(make_flow_run(LOOP, project), worker)
-    paused = flow_run_actions.pause("user:ada", waiting)
+    paused = flow_run_actions.pause("user:oscar", waiting)
 
     with pytest.raises(FlowRunNotFound):
-        flow_run_actions.resume("user:ada", FlowRun(pk=uuid7()))
+        flow_run_actions.resume("user:oscar", FlowRun(pk=uuid7()))
     FlowRun.objects.filter(pk=paused.pk).update(snapshot={**paused.snapshot, "runId": ""})
     with refuses("snapshot_unusable", match="no runId"):
-        flow_run_actions.resume("user:ada", paused)
+        flow_run_actions.resume("user:oscar", paused)
     FlowRun.objects.filter(pk=paused.pk).update(snapshot={"runId": str(paused.pk)})
     with refuses("snapshot_unusable", match="has the keys"):
-        flow_run_actions.resume("user:ada", paused)
+        flow_run_actions.resume("user:oscar", paused)
     FlowRun.objects.filter(pk=paused.pk).update(snapshot=paused.snapshot)
     assert types_of(paused).count("flow.resumed") == 0
 
@@ -352,11 +348,11 @@ def test_a_message_to_a_paused_flow_run_is_kept_without_its_secrets(project: Pro
     project.masks_model_input = False
     project.save(update_fields=["masks_model_input"])
     started = play(make_flow_run({"nodes": [agent("a")]}, project), worker, until=lambda run: run.status == "running")
-    paused = flow_run_actions.pause("user:ada", started)
+    paused = flow_run_actions.pause("user:oscar", started)
     secret = f"ghp_{'a1B2' * 9}"
     body = {"type": "send", "runId": str(run_of(paused, "a").pk), "message": f"use {secret}"}
 
-    waiting = flow_commands.command("user:ada", paused, body)
+    waiting = flow_commands.command("user:oscar", paused, body)
 
     assert secret not in str(FlowRun.objects.get(pk=waiting.pk).snapshot)
     assert secret not in str([event.payload for event in events_of(waiting)])

@@ -9,26 +9,49 @@ import pytest
 
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, InvalidHook, Verdict
-from runs.hooks.guards.path_guard import fault_of
+from runs.hooks.guards import fault_of
 
 
 def verdict(name: str, given: Any, /, *, cost: str = "0", effect: str = "at_most_once", **options: Any) -> Any:
     context = HookContext(
-        event=HookEvent.PRE_TOOL_USE, run_id="r", agent_id="a", step=1, tool_name="tool", effect=effect,
-        arguments=given, cost_usd=Decimal(cost),
-    )  # fmt: skip
+        event=HookEvent.PRE_TOOL_USE,
+        run_id="r",
+        agent_id="a",
+        step=1,
+        tool_name="tool",
+        effect=effect,
+        arguments=given,
+        cost_usd=Decimal(cost),
+    )
     return hook_catalogue.make(name, options).decide(context)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "../../etc/passwd", "a/../../b", "..", "a\\..\\..\\b", "/etc/passwd", "//host/share", "\\\\host\\share", "~",
-        "~root/x", "C:\\Windows", "c:boot.ini", "file:///etc/passwd", "/proc/self/environ", "a\0b", "x" * 4_097,
-        ".git/hooks/pre-commit", "sub/.GIT/Hooks/pre-commit", ".git//hooks", "./.git/./hooks", ".ssh/id_rsa",
+        "../../etc/passwd",
+        "a/../../b",
+        "..",
+        "a\\..\\..\\b",
+        "/etc/passwd",
+        "//host/share",
+        "\\\\host\\share",
+        "~",
+        "~root/x",
+        "C:\\Windows",
+        "c:boot.ini",
+        "file:///etc/passwd",
+        "/proc/self/environ",
+        "a\0b",
+        "x" * 4_097,
+        ".git/hooks/pre-commit",
+        "sub/.GIT/Hooks/pre-commit",
+        ".git//hooks",
+        "./.git/./hooks",
+        ".ssh/id_rsa",
         ".git/config",
     ],
-)  # fmt: skip
+)
 def test_the_path_guard_denies(path: str) -> None:
     assert verdict("path_guard", {"path": path}).kind == "deny"
     assert verdict("path_guard", {"options": {"files": [{"name": path}]}}).kind == "deny"
@@ -49,10 +72,27 @@ def test_the_path_guard_accepts_argument_names_and_patterns() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf /", "ls; rm x", "ls | sh", "ls && rm x", "ls > x", "ls $(rm x)", "ls `rm x`", "ls\nrm x", "ls $HOME",
-        "ls 'unclosed", "/bin/ls", "", ["rm", "x"], [], 7, None, "ls *", "git push --force", "ls ~",
+        "rm -rf /",
+        "ls; rm x",
+        "ls | sh",
+        "ls && rm x",
+        "ls > x",
+        "ls $(rm x)",
+        "ls `rm x`",
+        "ls\nrm x",
+        "ls $HOME",
+        "ls 'unclosed",
+        "/bin/ls",
+        "",
+        ["rm", "x"],
+        [],
+        7,
+        None,
+        "ls *",
+        "git push --force",
+        "ls ~",
     ],
-)  # fmt: skip
+)
 def test_the_command_guard_denies(command: Any) -> None:
     assert verdict("command_guard", {"command": command}, allow=["ls", "git"], deny=["--force"]).kind == "deny"
 

@@ -13,8 +13,8 @@ from pytest_django import Settings
 from agentops.checks import hooks_can_be_loaded
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, InvalidHook, Verdict
-from tests.support.extensions import added_parts
-from tests.support.paths import ROOT
+from tests.support.engine import added_parts
+from tests.support.machine import ROOT
 
 GUIDE = (ROOT / "docs/guides/hooks.md").read_text(encoding="utf-8")
 

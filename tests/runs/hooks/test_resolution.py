@@ -11,10 +11,10 @@ import pytest
 from pytest_django import Settings
 
 from agentops.base.http import deadline
-from agentops.base.limits.patterns import Pattern
+from agentops.base.patterns import Pattern
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 Decide = Callable[[HookContext], Any]
 ARGUMENTS = {"path": "a.txt"}
@@ -128,7 +128,7 @@ CALL_HOOKS: dict[str, Decide] = {
     ],
 )
 def test_the_order_of_the_hooks_does_not_matter(names: tuple[str, ...], expected: VerdictKind) -> None:
-    """S-412: deny, then ask, then changes, then allow."""
+    """Deny, then ask, then changes, then allow."""
     for order in itertools.permutations(names):
         decision = call_with(*(hook(CALL_HOOKS[name], name=name) for name in order))
         assert (decision.kind, decision.arguments) == (expected, {"path": "b.txt"}), order
@@ -146,7 +146,7 @@ def test_the_order_of_the_hooks_does_not_matter(names: tuple[str, ...], expected
 def test_a_failed_hook_is_resolved_like_others(
     *, is_guard: bool, others: tuple[str, ...], expected: VerdictKind
 ) -> None:
-    """S-412: in any position, a failed guard denies, and a failed observer leaves the verdicts of the others."""
+    """In any position, a failed guard denies, and a failed observer leaves the verdicts of the others."""
     failing = hook(raises, guard=is_guard, name="failing")
     for order in itertools.permutations([failing, *(hook(CALL_HOOKS[name], name=name) for name in others)]):
         assert call_with(*order).kind is expected, order
@@ -209,7 +209,7 @@ TURN_HOOKS: dict[VerdictKind, Decide] = {
 
 @pytest.mark.parametrize("left_out", range(4))
 def test_the_strongest_verdict_of_a_turn_counts(left_out: int) -> None:
-    """S-412: stop, then a system message, then context, then continue."""
+    """Stop, then a system message, then context, then continue."""
     kinds = list(TURN_HOOKS)[left_out:]
     for order in itertools.permutations(kinds):
         hooks = [hook(TURN_HOOKS[kind], name=kind, event=HookEvent.TURN_START) for kind in order]
@@ -225,9 +225,9 @@ def test_messages_of_several_observers_are_joined() -> None:
 
 def test_a_pattern_selects_the_tools_of_a_hook() -> None:
     denies = ActiveHook(hook(CALL_HOOKS["deny"]), Pattern("write_.*|delete"))
-    assert denies.is_about(HookEvent.PRE_TOOL_USE, "write_file")
-    assert not denies.is_about(HookEvent.PRE_TOOL_USE, "overwrite_file")
-    assert not denies.is_about(HookEvent.POST_TOOL_USE, "write_file")
+    assert denies.applies_to(HookEvent.PRE_TOOL_USE, "write_file")
+    assert not denies.applies_to(HookEvent.PRE_TOOL_USE, "overwrite_file")
+    assert not denies.applies_to(HookEvent.POST_TOOL_USE, "write_file")
 
 
 @pytest.mark.parametrize("text", ["(", "a)|(b", "(?=x)", r"\1", "", "a" * 201])

@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from runs.lifecycle import debounce
-from runs.lifecycle.debounce import Debounce
-from tests.support.threads import at_once
-from tests.support.waiting import eventually
+from runs.lifecycle import wake
+from runs.lifecycle.wake import Debounce
+from tests.support.timing import at_once, eventually
 
 INTERVAL_S = 0.05
 
@@ -33,7 +32,7 @@ class Receiver:
 
 @pytest.fixture(autouse=True)
 def _short_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debounce, "INTERVAL_S", INTERVAL_S)
+    monkeypatch.setattr(wake, "INTERVAL_S", INTERVAL_S)
 
 
 def test_a_thousand_requests_cause_few_messages_and_the_last_is_handled() -> None:

@@ -20,7 +20,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunError
 from runs.statuses import RunStatus
 from tests.support.factories import make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline import log
 from timeline.events.run import RunFailed
 

@@ -12,9 +12,8 @@ from django.test import Client
 from agentops.accounts.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
-from tests.support.accounts import make_person
-from tests.support.api.write_requests import program
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.api import program
+from tests.support.factories import make_agent, make_person, make_project, make_run
 from tests.support.run_checks import events
 
 MESSAGE = "Go on, but read the file first."

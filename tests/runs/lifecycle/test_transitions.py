@@ -14,9 +14,8 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import MOVES, TERMINAL, RunStatus
 from tests.support.factories import make_run
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.events.run import RunPhase
-from timeline.models import Event, Source
+from timeline.models import Event, LeaseLost, Source
 
 pytestmark = pytest.mark.django_db
 S = RunStatus

@@ -15,9 +15,8 @@ from django.urls import reverse
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.pages.parsed_page import parse
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.pages import parse
 
 ACTIONS = ["resume", "pause", "stop", "send"]
 
@@ -111,7 +110,7 @@ def test_send(run: AgentRun, operator: Client) -> None:
     assert told(answer) == ("success", "Message sent. The agent receives it before its next model call.")
     [command] = RunCommand.objects.filter(run=run)
     assert (command.type, command.payload) == ("send", {"message": "Look\nagain"})
-    assert command.created_by.startswith("user:person-")
+    assert command.created_by.startswith("user:oscar-")
     inbox.pause(run.pk, by="test")
     assert "after the run is resumed" in told(act(operator, "send", run, message="And again"))[1]
 
@@ -147,7 +146,7 @@ def test_every_message_field_has_the_limit_of_the_server() -> None:
                     found.append(field)
 
     # The message of a fork is a field of ForkForm.
-    assert len(fields["message"]) == 8
+    assert len(fields["message"]) == 9
     assert [field for field in fields["message"] if " maxlength=" not in field] == []
     # Definitions of agents and flows have no limit on characters.
     unlimited = [field for field in fields["text"] if " maxlength=" not in field]
@@ -306,7 +305,7 @@ def test_resume_and_stop_are_audited(run: AgentRun, operator: Client) -> None:
     act(operator, "stop", new)
 
     actor = trail()[0][1]
-    assert actor.startswith("user:person-")
+    assert actor.startswith("user:oscar-")
     assert trail() == [
         ("run.resumed", actor, str(run.pk), {"status": "paused"}, {"status": "resumed", "resumed_as": str(new.pk)}),
         ("run.stopped", actor, str(new.pk), {"status": "queued"}, {"status": "stopped", "asked": "stop"}),

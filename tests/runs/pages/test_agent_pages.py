@@ -21,14 +21,17 @@ from runs.actions import agent_definitions
 from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, AgentVersion
 from runs.pages.agents import agents_page
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.pages.form_values import form_values
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.pages import form_values
 
 KEY = "sk-ant-api03-" + "A" * 60
 DEFINITION: dict[str, Any] = {
-    "agent_id": "reviewer", "provider": "fixture", "model": "claude-code-5c", "instructions": "Review.\nBe brief.",
-    "tools": ["recorded", "ask_user"], "max_steps": 20,
+    "agent_id": "reviewer",
+    "provider": "fixture",
+    "model": "claude-code-5c",
+    "instructions": "Review.\nBe brief.",
+    "tools": ["recorded", "ask_user"],
+    "max_steps": 20,
     "settings": {"budgets": {"tokens": 1000, "cost_usd": "1.50"}, "pace": 1.5, "note": KEY},
     "policies": {
         "on_error": [{"match": "rate_limited", "action": "resume", "attempts": "forever"}, "escalate"],
@@ -37,7 +40,7 @@ DEFINITION: dict[str, Any] = {
         "hooks": [{"hook": "command_guard", "tools": "shell", "options": {"allow": ["git"]}}],
         "approvals": [{"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask", "expires": "2h"}],
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def admin(project: Project) -> Client:
 
 @pytest.fixture
 def agent(project: Project) -> Agent:
-    return agent_definitions.apply(project, DEFINITION, by="cli:ada")[0]
+    return agent_definitions.apply(project, DEFINITION, by="cli:oscar")[0]
 
 
 def client_of(project: Project, role: Role) -> Client:
@@ -136,10 +139,18 @@ def test_an_agent_is_described(agent: Agent, admin: Client) -> None:
     page = text_of(admin.get("/p/alpha/agents/reviewer"))
 
     for text in (
-        "Review.\nBe brief.", "at most 20", "ask_user", "claude-code-5c",
-        "resume, any number of attempts, for rate_limited", "roll_back", "command_guard", "environment: ^prod",
-        "2h, then deny", "[REDACTED:", "cli:ada",
-    ):  # fmt: skip
+        "Review.\nBe brief.",
+        "at most 20",
+        "ask_user",
+        "claude-code-5c",
+        "resume, any number of attempts, for rate_limited",
+        "roll_back",
+        "command_guard",
+        "environment: ^prod",
+        "2h, then deny",
+        "[REDACTED:",
+        "cli:oscar",
+    ):
         assert text in page, text
     assert KEY not in page
 
@@ -161,8 +172,9 @@ def test_each_change_is_a_version_that_can_be_compared(project: Project, agent: 
 
     stored = AgentVersion.objects.filter(agent=agent).order_by("number")
     assert [(each.number, each.created_by, sorted(each.changed)) for each in stored] == [
-        (1, "cli:ada", []), (2, "user:bob", ["instructions", "max_steps"]),
-    ]  # fmt: skip
+        (1, "cli:oscar", []),
+        (2, "user:bob", ["instructions", "max_steps"]),
+    ]
     page = text_of(admin.get("/p/alpha/agents/reviewer/versions?a=1&b=2"))
     assert re.search(r"only-a.*brief.*only-b.*precise", page, re.DOTALL)
     assert "user:bob" in page
@@ -206,24 +218,32 @@ def test_one_change_keeps_everything_else(agent: Agent, admin: Client) -> None:
     values = fields_of(admin)
 
     sent = send(
-        admin, values, instructions="Review.\r\nBe kind.", tools=["done"], **{
-            "setting-max_tokens": "500", "on_error-1-action": "fail", "approvals-0-reason": "Careful.",
+        admin,
+        values,
+        instructions="Review.\r\nBe kind.",
+        tools=["done"],
+        **{
+            "setting-max_tokens": "500",
+            "on_error-1-action": "fail",
+            "approvals-0-reason": "Careful.",
         },
-    )  # fmt: skip
+    )
 
     assert sent.status_code == 303
     expected = {
-        **DEFINITION, "instructions": "Review.\nBe kind.", "tools": ["recorded", "done"],
+        **DEFINITION,
+        "instructions": "Review.\nBe kind.",
+        "tools": ["recorded", "done"],
         "settings": {**DEFINITION["settings"], "max_tokens": 500},
         "policies": {
             **DEFINITION["policies"],
             "on_error": [DEFINITION["policies"]["on_error"][0], {"action": "fail"}],
             "approvals": [{**DEFINITION["policies"]["approvals"][0], "reason": "Careful."}],
         },
-    }  # fmt: skip
+    }
     assert definition_of(agent) == expected
     [created, changed] = AuditEntry.objects.filter(object_id=str(agent.pk)).order_by("created_at", "pk")
-    assert changed.actor.startswith("user:person-")
+    assert changed.actor.startswith("user:alice-")
     assert KEY not in str([created.after, changed.before, changed.after])
     newest = AgentVersion.objects.get(agent=agent, number=2)
     assert newest.definition == agent.frozen()
@@ -237,9 +257,10 @@ def test_rules_are_added_and_removed_without_scripts(agent: Agent, admin: Client
     assert values["on_dead-TOTAL_FORMS"] == "1"
 
     sent = send(
-        admin, values, **{"on_dead-0-action": "resume", "on_dead-0-cooldown": "5m", "on_error-0-DELETE": "on",
-                          "hooks-0-DELETE": "on"},
-    )  # fmt: skip
+        admin,
+        values,
+        **{"on_dead-0-action": "resume", "on_dead-0-cooldown": "5m", "on_error-0-DELETE": "on", "hooks-0-DELETE": "on"},
+    )
 
     assert sent.status_code == 303
     policies = definition_of(agent)["policies"]
@@ -252,10 +273,21 @@ def test_each_error_is_at_its_field(agent: Agent, admin: Client) -> None:
     values = fields_of(admin)
 
     answer = send(
-        admin, values, max_steps="many", model="no-such-recording", more_tools="no_such_tool", settings="{",
-        **{"on_error-0-attempts": "some", "on_error-1-action": "", "on_error-1-message": "x",
-           "approvals-0-tools": "(", "setting-budgets.tokens": "-5", "hooks-0-options": '{"alow": []}'},
-    )  # fmt: skip
+        admin,
+        values,
+        max_steps="many",
+        model="no-such-recording",
+        more_tools="no_such_tool",
+        settings="{",
+        **{
+            "on_error-0-attempts": "some",
+            "on_error-1-action": "",
+            "on_error-1-message": "x",
+            "approvals-0-tools": "(",
+            "setting-budgets.tokens": "-5",
+            "hooks-0-options": '{"alow": []}',
+        },
+    )
 
     assert answer.status_code == 422
     form = answer.context["form"]
@@ -333,6 +365,51 @@ def test_a_concurrent_save_is_a_conflict_and_keeps_the_input(project: Project, a
     assert agent.version == 3
 
 
+PLACEMENT = {"queue": "gpu", "priority": 2, "max_running": 3}
+
+
+@pytest.mark.parametrize("mode", ["form", "text"])
+@pytest.mark.parametrize("name", PLACEMENT)
+def test_a_stale_form_does_not_write_back_the_placement(
+    project: Project, agent: Agent, admin: Client, mode: str, name: str
+) -> None:
+    """The placement has no versions."""
+    values = fields_of(admin, f"/p/alpha/agents/reviewer/edit?as={mode}")
+    agent_definitions.apply(project, {**DEFINITION, name: PLACEMENT[name]}, by="user:bob")
+
+    if mode == "form":
+        answer = send(admin, values, instructions="My own words")
+    else:
+        answer = send(admin, values, text=values["text"].replace("Be brief.", "My own words"))
+
+    assert answer.status_code == 409
+    assert "Another user has changed this agent" in text_of(answer)
+    assert "saved version" not in re.sub(r"<[^>]+>", "", text_of(answer))
+    assert [each.title for each in answer.context["draft"].conflict] == [name]
+    assert {each.title for each in answer.context["draft"].preview} == {name, "instructions"}
+    agent.refresh_from_db()
+    assert (getattr(agent, name), agent.version) == (PLACEMENT[name], 1)
+
+    assert send(admin, form_values(answer.content.decode(), "agent-form")).status_code == 303
+    agent.refresh_from_db()
+    assert "My own words" in agent.instructions
+    assert getattr(agent, name) != PLACEMENT[name]
+
+
+def test_a_text_without_a_placement_does_not_change_it(project: Project, agent: Agent, admin: Client) -> None:
+    values = fields_of(admin, "/p/alpha/agents/reviewer/edit?as=text")
+    agent_definitions.apply(project, {**DEFINITION, **PLACEMENT}, by="user:bob")
+
+    assert send(admin, values, text=json.dumps({**DEFINITION, "max_steps": 9})).status_code == 303
+    agent.refresh_from_db()
+    assert (agent.max_steps, agent.placement) == (9, PLACEMENT)
+
+
+@pytest.mark.parametrize("seen", [None, "", "{", "[]", "{}", '{"queue": "default"}'])
+def test_a_form_without_its_placement_is_refused(agent: Agent, admin: Client, seen: str | None) -> None:
+    assert send(admin, fields_of(admin), seen=seen).status_code == 400
+
+
 def test_a_form_submitted_twice_saves_once(agent: Agent, admin: Client) -> None:
     values = fields_of(admin) | {"instructions": "Once"}
 
@@ -392,9 +469,11 @@ HOSTILE = "</textarea><script>alert(1)</script>{{ 7 }}\u202e"
 
 def test_hostile_text_stays_text(project: Project, admin: Client) -> None:
     definition = {
-        **DEFINITION, "instructions": HOSTILE, "settings": {"note": HOSTILE},
+        **DEFINITION,
+        "instructions": HOSTILE,
+        "settings": {"note": HOSTILE},
         "policies": {"on_idle": {"action": "nudge", "message": HOSTILE}},
-    }  # fmt: skip
+    }
     agent, _ = agent_definitions.apply(project, definition, by=SYSTEM)
 
     for path in ("", "/edit", "/edit?as=text", "/versions/1"):

@@ -18,16 +18,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.accounts import memberships
+from agentops.accounts import memberships, redaction_cache, redaction_changes
 from agentops.accounts.models import AuditEntry, Project, Role
-from agentops.accounts.redaction_rules import rule_cache, rule_changes
-from runs.actions.annotations import labels, share_links
+from runs.actions import run_annotations
 from runs.exports import report_cache
 from runs.models import AgentRun, AgentRunMessage, RunNote, SavedView, ShareLink
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, with_key
 
 pytestmark = pytest.mark.django_db
 
@@ -99,7 +97,7 @@ def test_the_api_changes_labels(project: Project, run: AgentRun) -> None:
     assert patch(add_labels=["c"], remove_labels=["a"]).json()["labels"] == ["b", "c"]
     assert patch(labels=["x"], add_labels=["y"]).status_code == 422
     assert patch().status_code == 422
-    labels.change_labels(run.pk, by="test", replace=[str(n) for n in range(32)])
+    run_annotations.change_labels(run.pk, by="test", replace=[str(n) for n in range(32)])
     assert patch(add_labels=["one too many"]).json()["code"] == "invalid_annotation"
 
 
@@ -233,7 +231,7 @@ def test_a_share_link_opens_the_report_until_it_expires_or_is_revoked(project: P
         assert client_of(project, role).post(f"/runs/{run.pk}/share", {"days": "1"}).status_code == 403
     admin.post(f"/runs/{run.pk}/share", {"days": "2"})
     link = ShareLink.objects.get()
-    url = f"/shared/{share_links.token_of(link)}"
+    url = f"/shared/{run_annotations.token_of(link)}"
     assert url in admin.get(f"/runs/{run.pk}").content.decode()
     assert url not in client_of(project, Role.OPERATOR).get(f"/runs/{run.pk}").content.decode()
 
@@ -265,7 +263,7 @@ def test_a_shared_report_is_rendered_once(project: Project, run: AgentRun) -> No
     """
     admin = client_of(project, Role.ADMIN)
     admin.post(f"/runs/{run.pk}/share", {"days": "2"})
-    url = f"/shared/{share_links.token_of(ShareLink.objects.get())}"
+    url = f"/shared/{run_annotations.token_of(ShareLink.objects.get())}"
     first = text_of(Client().get(url))
     with CaptureQueriesContext(connection) as queries:
         plain, packed = Client().get(url), Client(headers={"Accept-Encoding": "gzip"}).get(url)
@@ -278,8 +276,8 @@ def test_a_shared_report_is_rendered_once(project: Project, run: AgentRun) -> No
 
     AgentRun.objects.filter(pk=run.pk).update(title="Another title")
     assert "Another title" in text_of(Client().get(url))
-    rule_changes.add_secret(project, "title", "Another title", actor="test")
-    rule_cache.CACHE.expire()  # otherwise it expires within seconds
+    redaction_changes.add_secret(project, "title", "Another title", actor="test")
+    redaction_cache.CACHE.expire()  # otherwise it expires within seconds
     assert "Another title" not in text_of(Client().get(url))
     admin.post(f"/runs/{run.pk}/share/{ShareLink.objects.get().pk}")
     assert Client().get(url).status_code == 404
@@ -303,7 +301,7 @@ def test_retention_deletes_notes_and_links_with_their_run(project: Project, run:
     admin = client_of(project, Role.ADMIN)
     admin.post(f"/runs/{run.pk}/notes", {"text": "Gone soon."})
     admin.post(f"/runs/{run.pk}/share", {"days": "90"})
-    url = f"/shared/{share_links.token_of(ShareLink.objects.get())}"
+    url = f"/shared/{run_annotations.token_of(ShareLink.objects.get())}"
     with time_machine.travel(timezone.now() + timedelta(days=31)):
         report = RemovalReport(project, 30)
         list(retention.apply(report, by="test"))

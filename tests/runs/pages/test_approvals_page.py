@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from agentops.accounts import approval_links, mailing
+from agentops.accounts import mailing
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.login.addresses import change_address
 from agentops.accounts.memberships import add_member, remove_member
@@ -21,13 +21,20 @@ from agentops.accounts.models import Role
 from runs.actions import unknown_calls
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
-from runs.pages.approvals import inbox_page
-from tests.support.accounts import make_person, verify_address, with_key
-from tests.support.alerts import external
-from tests.support.engine.policy_occasions import make_asking
-from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.redact_samples import TOKENS
+from runs.pages import inbox_page
+from tests.support.engine import make_asking
+from tests.support.factories import (
+    drive,
+    make_awaiting_approval,
+    make_person,
+    make_project,
+    make_waiting,
+    verify_address,
+    with_key,
+)
+from tests.support.pages import Element, parse
+from tests.support.project_rows import external
+from tests.support.secret_samples import TOKENS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -194,14 +201,14 @@ def test_forms_of_a_filtered_inbox_return_to_it(run: AgentRun) -> None:
 def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
     """Both get a form with the same key, which prevents duplicates from a double click of one person."""
     asking = make_asking(run.project)
-    ada, bob = client_of(asking), client_of(asking)
-    [form] = forms_to(page(ada, "/p/alpha/approvals?kind=question"), "/answer")
+    oscar, bob = client_of(asking), client_of(asking)
+    [form] = forms_to(page(oscar, "/p/alpha/approvals?kind=question"), "/answer")
     key = next(each.attributes["value"] for each in form.walk() if each.attributes.get("name") == "key")
 
     def answer(client: Client, text: str) -> tuple[str, str]:
         return told(client.post(f"/runs/{asking.pk}/answer", {"message": text, "key": key, "next": "inbox"}))
 
-    assert answer(ada, "This one.") == ("success", "Answer sent. The run continues.")
+    assert answer(oscar, "This one.") == ("success", "Answer sent. The run continues.")
     as_message = ("info", "The question was already answered. The agent receives your answer as a message.")
     assert answer(bob, "That one.") == as_message
     assert answer(bob, "That one.") == as_message
@@ -210,7 +217,7 @@ def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
         "That one.",
     ]
     problem = "Not answered: this form was sent before, with another text. Reload the page to send a further one."
-    assert answer(ada, "Neither.") == ("error", problem)
+    assert answer(oscar, "Neither.") == ("error", problem)
 
 
 def test_a_long_inbox_is_paginated(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +266,7 @@ def link(run: AgentRun, settings: Settings) -> str:
     """Return the link in the e-mail to an operator."""
     settings.AGENTOPS_EMAIL = True
     person = make_person(run.project, Role.OPERATOR)
-    person.email = "ada@example.com"
+    person.email = "oscar@example.com"
     person.save()
     verify_address(person)
     mailing.send_due()
@@ -292,15 +299,15 @@ def test_a_link_requires_a_valid_token_and_the_right_to_approve(run: AgentRun, l
     notification = Approval.objects.get(run=run).notification_id
     assert notification is not None
     viewer = make_person(run.project, Role.VIEWER)
-    for bad in (link[:-1] + ("a" if link[-1] != "a" else "b"), approval_links.url_path(notification, viewer)):
+    for bad in (link[:-1] + ("a" if link[-1] != "a" else "b"), mailing.approval_path(notification, viewer)):
         assert Client().post(bad, {"decision": "approve"}).status_code == 404
     token = reverse("runs:approval-link", args=["x"])
     assert Client().get(token).status_code == 404
-    read = approval_links.read(link.rpartition("/")[2])
+    read = mailing.read_approval_link(link.rpartition("/")[2])
     assert read is not None
     recipient = read[1]
     # The link works only while its e-mail address is the verified address of the recipient.
-    for email in ("other@example.com", "ada@example.com"):
+    for email in ("other@example.com", "oscar@example.com"):
         change_address(recipient, email, actor="test")
         assert Client().get(link).status_code == 404
     verify_address(recipient)

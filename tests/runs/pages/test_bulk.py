@@ -14,10 +14,9 @@ from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions import run_actions
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.runs import bulk_resume
+from runs.pages.runs import bulk_actions
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.factories import make_agent, make_person, make_project, make_run
 
 URL = "/p/alpha/runs/resume"
 HOSTILE = "<script>alert(1)</script>"
@@ -270,7 +269,7 @@ def test_only_admins_may_resume_all_matching_runs(project: Project) -> None:
 
 
 def test_the_number_of_runs_is_limited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_resume, "MAX_RUNS", 2)
+    monkeypatch.setattr(bulk_actions, "MAX_RUNS", 2)
     runs = [paused(project, str(number)) for number in range(3)]
     client = client_of(project, Role.ADMIN)
     html = client.post(URL, {"every": "1"}).content.decode()

@@ -20,9 +20,8 @@ from runs.pages.timeline.fold import Fold
 from runs.providers.messages import request
 from runs.statuses import ToolStatus
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.conversation_rows import add, answer
-from tests.support.pages.parsed_page import Element, Page, parse
-from tests.support.pages.timelines import RECORDINGS, live, painted, recorded, stored, told
+from tests.support.pages import Element, ParsedPage, parse
+from tests.support.timelines import RECORDINGS, add, answer, live_messages, painted, recorded, stored, told
 from timeline.display import clean
 from timeline.events import CHUNK_TYPES, REGISTRY, EventType
 from timeline.models import Event
@@ -55,7 +54,7 @@ def card(run: AgentRun, id_: str) -> Element:
     return found
 
 
-def shown(run: AgentRun) -> Page:
+def shown(run: AgentRun) -> ParsedPage:
     run.log.refresh_from_db()
     return painted(run)
 
@@ -240,7 +239,7 @@ def test_a_call_that_never_started_has_a_card(run: AgentRun) -> None:
 
     assert "There is no tool." in page.element(f"call-{row.pk}").words
     # Live, it is a new row, not a replacement.
-    assert f'<li id="call-{row.pk}"' in live(run, run.log.last_seq - 1)[0]
+    assert f'<li id="call-{row.pk}"' in live_messages(run, run.log.last_seq - 1)[0]
 
 
 def test_a_retry_shows_its_number_and_time(run: AgentRun) -> None:
@@ -269,7 +268,7 @@ def test_a_second_start_replaces_the_card(run: AgentRun) -> None:
     row.save()
 
     assert "started 2 times" in card(run, f"call-{row.pk}").words
-    assert 'hx-swap-oob="true"' in live(run, seq - 1)[0]
+    assert 'hx-swap-oob="true"' in live_messages(run, seq - 1)[0]
 
 
 # --- Unexpected content ----------------------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ def test_payloads_from_older_versions_do_not_break_the_page(run: AgentRun, paylo
     run.log.refresh_from_db()
 
     assert len(painted(run).rows) > 50
-    assert parse("".join(live(run, 2))).words
+    assert parse("".join(live_messages(run, 2))).words
 
 
 ONE_OF_EACH: list[Any] = ["words", 3, True, ["a"], {"b": 1}, "01a1f93d-90c9-749a-b86c-718148984403"]
@@ -358,7 +357,7 @@ def hostile_events(run: AgentRun, text: str) -> None:
 def test_all_content_is_text(run: AgentRun, text: str) -> None:
     hostile_events(run, text)
     run.log.refresh_from_db()
-    for shown in (painted(run).root, parse("".join(live(run, 0)))):
+    for shown in (painted(run).root, parse("".join(live_messages(run, 0)))):
         assert shown.text.count(text[:12]) > 20
         for element in shown.walk():
             assert element.tag not in {"script", "img", "iframe", "style", "math", "base", "form", "table"}
@@ -415,15 +414,26 @@ def row_texts(run: AgentRun) -> list[tuple[str, set[str], list[str]]]:
 
 
 def test_a_verdict_shows_its_source_reason_and_duration_and_highlights_denials(run: AgentRun) -> None:
-    """S-413: a denied call is recorded, regardless of what denied it."""
+    """A denied call is recorded, regardless of what denied it."""
     call = {"tool_name": "deploy", "call_id": "c"}
     told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "allow", "duration_ms": 0, **call})
-    told(run, "hook.decided", {"hook": "b", "event": "PreToolUse", "verdict": "deny", "reason": "no", "failed": True,
-                               "duration_ms": 2001, **call})  # fmt: skip
+    told(
+        run,
+        "hook.decided",
+        {
+            "hook": "b",
+            "event": "PreToolUse",
+            "verdict": "deny",
+            "reason": "no",
+            "failed": True,
+            "duration_ms": 2001,
+            **call,
+        },
+    )
     told(run, "safety.block", {"code": "b", "reason": "no", **call})
     told(run, "approval.requested", {"by": "hook:b", "reason": "It deploys.", **call})
-    told(run, "approval.resolved", {"decision": "approved", "by": "user:ada", **call})
-    told(run, "approval.resolved", {"decision": "denied", "by": "user:ada", "reason": "Not now.", **call})
+    told(run, "approval.resolved", {"decision": "approved", "by": "user:oscar", **call})
+    told(run, "approval.resolved", {"decision": "denied", "by": "user:oscar", "reason": "Not now.", **call})
     told(run, "approval.resolved", {"decision": "expired", **call})
     told(run, "policy.applied", {"trigger": "on_idle", "action": "nudge"})
     told(run, "policy.applied", {"trigger": "on_idle", "action": "escalate"})
@@ -433,8 +443,8 @@ def test_a_verdict_shows_its_source_reason_and_duration_and_highlights_denials(r
         ("Hook b denied the call (no)", {"is-error"}, ["PreToolUse", "failed", "2.0 s"]),
         ("Blocked deploy (no)", {"is-error"}, ["b"]),
         ("Approval requested for deploy by the hook b (It deploys.)", set(), []),
-        ("deploy approved by user:ada", set(), []),
-        ("deploy denied by user:ada (Not now.)", {"is-warning"}, []),
+        ("deploy approved by user:oscar", set(), []),
+        ("deploy denied by user:oscar (Not now.)", {"is-warning"}, []),
         ("Approval of deploy expired without a decision", {"is-warning"}, []),
         ("The agent answered without reporting completion: the policy asks it to continue", set(), []),
         ("The agent answered without reporting completion: the policy escalates the run", {"is-warning"}, []),
@@ -442,8 +452,12 @@ def test_a_verdict_shows_its_source_reason_and_duration_and_highlights_denials(r
 
 
 def test_changed_arguments_are_displayed_as_a_diff_without_secrets(run: AgentRun) -> None:
-    diff = {"env": {"from": "production", "to": ["staging"]}, "new": {"to": 1}, "old": {"from": None},
-            "password": {"from": "hunter2-hunter2", "to": "correct-horse"}}  # fmt: skip
+    diff = {
+        "env": {"from": "production", "to": ["staging"]},
+        "new": {"to": 1},
+        "old": {"from": None},
+        "password": {"from": "hunter2-hunter2", "to": "correct-horse"},
+    }
     told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "modify_args", "diff": diff})
     [lines] = [each.text for each in shown(run).root.all("payload")]
 

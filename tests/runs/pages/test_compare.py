@@ -16,15 +16,14 @@ from agentops.accounts.models import Project, Role
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.models import AgentRun
-from runs.pages.compare import differences
-from runs.pages.compare.compare_page import PAGE
-from runs.pages.compare.differences import difference
+from runs.pages.content import differences
+from runs.pages.content.differences import difference
+from runs.pages.runs.compare_page import PAGE
 from runs.providers.base import ModelCall
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.processes.scripted_model import PLAYS, Move
-from tests.support.redact_samples import TOKENS
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.pages import Element, parse
+from tests.support.scripted_model import PLAYS, Move
+from tests.support.secret_samples import TOKENS
 
 HOSTILE = '</pre><script>alert("x")</script>\u202e'
 
@@ -47,9 +46,14 @@ def run(project: Project, tmp_path: Path) -> AgentRun:
     PLAYS["compared"] = compared
     settings = {"ledger": str(tmp_path / "ledger"), "play": "compared"}
     agent = make_agent(
-        project, provider="scripted", model="scripted-model", tools=["ledger_read"], settings=settings, max_steps=6,
+        project,
+        provider="scripted",
+        model="scripted-model",
+        tools=["ledger_read"],
+        settings=settings,
+        max_steps=6,
         instructions="Be careful.",
-    )  # fmt: skip
+    )
     return drive(make_run(agent, "Go."))
 
 
@@ -227,8 +231,15 @@ def test_unchanged_lines_far_from_a_difference_are_omitted() -> None:
     changed = [*lines[:10], "new", *lines[11:]]
 
     assert kinds("\n".join(lines), "\n".join(changed)) == [
-        "gap 8", "same", "same", "only-a", "only-b", "same", "same", "gap 17",
-    ]  # fmt: skip
+        "gap 8",
+        "same",
+        "same",
+        "only-a",
+        "only-b",
+        "same",
+        "same",
+        "gap 17",
+    ]
 
 
 @pytest.mark.parametrize(

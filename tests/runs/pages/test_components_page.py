@@ -14,12 +14,11 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Role
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from tests.support.accounts import make_person
-from tests.support.components.components_page import GROUPS
-from tests.support.components.sample_content import ContentKind
-from tests.support.factories import make_project
-from tests.support.pages.parsed_page import parse
-from tests.support.paths import ROOT
+from tests.support.component_page import GROUPS
+from tests.support.component_samples import ContentKind
+from tests.support.factories import make_person, make_project
+from tests.support.machine import ROOT
+from tests.support.pages import parse
 from timeline.reasons import reason_label
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("components")]

@@ -16,8 +16,7 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import archive_project, unarchive_project
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.upkeep import project_removal
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, with_key
 
 PAGE, API = "/p/alpha/settings/delete", "/api/projects/alpha"
 
@@ -113,8 +112,11 @@ def test_the_api_counts_affected_rows_and_deletes(project: Project) -> None:
 
     assert preview["refusal"] is None
     assert {name: counts[name] for name in ("runs", "flow_runs", "agents", "members")} == {
-        "runs": 2, "flow_runs": 0, "agents": 2, "members": 1,
-    }  # fmt: skip
+        "runs": 2,
+        "flow_runs": 0,
+        "agents": 2,
+        "members": 1,
+    }
     assert counts["events"] > 20
     for query in ("", "?confirm=", "?confirm=Alpha", f"?confirm={project.pk}"):
         answer = admin.delete(f"{API}{query}")

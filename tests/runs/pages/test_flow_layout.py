@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runs.flows.definition.definition_problems import examine
+from runs.flows.definition import examine
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.pages.flows.graph_drawing import drawing_of
 from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, MAX_DRAWN, Point, layout

@@ -12,16 +12,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Project, Role
-from agentops.base.limits import schema_work
+from agentops.base import schema_work
 from runs.actions import flow_definitions, flow_run_actions
 from runs.flows import runner
 from runs.models import AgentRunMessage, Flow, FlowRun, FlowVisit
 from runs.pages.flows.flow_run_page import STOP_POLLING
-from runs.queries.flow_graphs import graph_of_run
+from runs.queries.flow_states import graph_of_run
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_flow, make_flow_run, play, run_of
+from tests.support.factories import make_person, make_project
+from tests.support.flows import make_flow, make_flow_run, play, run_of
 
 REVIEW: dict[str, Any] = {
     "flow_id": "review",
@@ -120,8 +119,11 @@ def test_a_version_shows_its_changes(flow: Flow, project: Project, admin: Client
 
 
 def test_the_form_shows_every_error_with_its_path(project: Project, admin: Client) -> None:
-    broken = {"flow_id": "broken", "nodes": [{"id": "a", "type": "human", "question": "{{ inputs. }}"}],
-              "edges": [{"from": "a", "to": "b"}]}  # fmt: skip
+    broken = {
+        "flow_id": "broken",
+        "nodes": [{"id": "a", "type": "human", "question": "{{ inputs. }}"}],
+        "edges": [{"from": "a", "to": "b"}],
+    }
 
     answer = admin.post("/p/alpha/new-flow", {"base": "0", "do": "save", "text": json.dumps(broken)})
 
@@ -205,6 +207,13 @@ def test_the_state_page_shows_the_snapshot_after_each_event(waiting: FlowRun, ad
     assert last.context["graph"].drawing.boxes[0].status == "done"
 
 
+@pytest.mark.parametrize("page", ["?event=99999", "/state?seq=99999", "/state?seq=0", "/replay?seq=99999"])
+def test_a_missing_event_is_named(waiting: FlowRun, admin: Client, page: str) -> None:
+    asked = page.rpartition("=")[2]
+
+    assert f"Event {asked} does not exist" in seen(admin.get(f"/flow-runs/{waiting.pk}{page}"))
+
+
 def test_a_flow_run_can_be_paused_messaged_resumed_and_stopped(waiting: FlowRun, admin: Client) -> None:
     run = run_of(waiting, "gate")
 
@@ -262,10 +271,18 @@ def test_a_node_with_many_visits_shows_the_newest_and_their_number(project: Proj
     runner.advance(flow_run.pk)
     made = flow_run.visits.get()
     copies = [
-        FlowVisit(flow_run=flow_run, key=f"a#{number}", node="a", kind="constant", iteration=number, value=None,
-                  started_at=made.started_at, ended_at=made.started_at)
+        FlowVisit(
+            flow_run=flow_run,
+            key=f"a#{number}",
+            node="a",
+            kind="constant",
+            iteration=number,
+            value=None,
+            started_at=made.started_at,
+            ended_at=made.started_at,
+        )
         for number in range(1, 30)
-    ]  # fmt: skip
+    ]
     FlowVisit.objects.bulk_create(copies)
 
     [node] = graph_of_run(FlowRun.objects.get(pk=flow_run.pk), visits=3).nodes

@@ -9,10 +9,9 @@ from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.models import FlowRun
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_flow_run, play, run_of
-from tests.support.pages.parsed_page import Element, parse
+from tests.support.factories import make_person, make_project
+from tests.support.flows import make_flow_run, play, run_of
+from tests.support.pages import Element, parse
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -42,7 +41,7 @@ def flow_run(project: Project, worker: Worker) -> FlowRun:
     """Create a flow run that completed after one loop."""
     started = make_flow_run(REVIEW, project)
     for key, answer in (("gate", "no"), ("gate#1", "yes")):
-        run_actions.reply("user:ada", run_of(play(started, worker), key), answer)
+        run_actions.reply("user:oscar", run_of(play(started, worker), key), answer)
     ended = play(started, worker)
     assert ended.status == "completed"
     return ended
@@ -89,8 +88,10 @@ def test_later_events_do_not_show(flow_run: FlowRun) -> None:
     """A run is linked once it exists. Its outcome and later iterations appear only at their events."""
     asked = page_of(flow_run, f"?seq={seq_of_nth(flow_run, 'node.started', 1)}")
     assert nodes(asked) == {
-        "begin": ["done", "–", "<i>x</i>"], "gate": ["running", "run", "–"], "end": ["pending", "–", "–"],
-    }  # fmt: skip
+        "begin": ["done", "–", "<i>x</i>"],
+        "gate": ["running", "run", "–"],
+        "end": ["pending", "–", "–"],
+    }
     first = run_of(flow_run, "gate")
     assert f"/runs/{first.pk}" in {each.attributes.get("href") for each in asked.walk()}
 

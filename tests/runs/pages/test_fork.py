@@ -11,9 +11,8 @@ from django.urls import reverse
 
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.pages.parsed_page import parse
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.pages import parse
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,8 +96,10 @@ def test_a_fork_changes_only_the_submitted_fields(operator: Client, run: AgentRu
 
     new = AgentRun.objects.get(forked_from=run)
     assert new.agent_config == run.agent_config | {
-        "instructions": "Be quick.", "max_steps": 3, "settings": {"tool_output_limit": 10},
-    }  # fmt: skip
+        "instructions": "Be quick.",
+        "max_steps": 3,
+        "settings": {"tool_output_limit": 10},
+    }
     assert new.max_steps == 3
     assert "with changed instructions" in page_of(operator, new)
 

@@ -22,10 +22,10 @@ from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import ApiKey, Project, Role
 from runs.external import ingest_counts
 from runs.models import IngestCount
+from runs.pages import ingest_page
 from runs.pages.ingest_page import IngestHealth, health_of
 from runs.upkeep import old_records
-from tests.support.accounts import key_prefix, make_person, with_key
-from tests.support.factories import make_project
+from tests.support.factories import key_prefix, make_person, make_project, with_key
 
 pytestmark = pytest.mark.django_db
 URL = "/api/internal/agent-events"
@@ -91,11 +91,19 @@ def test_each_event_and_each_refused_request_is_counted_once(project: Project, s
     duplicates = counts.pop(("runner", "duplicate"), 0)
     assert limits + duplicates == 3
     assert counts == {
-        (sender, "accepted"): 2, (sender, "duplicate"): 2, (sender, "event_id_conflict"): 1,
-        (sender, "unknown_event_type"): 2, (sender, "event_object_expected"): 1, (sender, "invalid_json"): 1,
-        (sender, "events_empty"): 1, (sender, "body_too_large"): 1, (sender, "auth_revoked"): 1,
-        ("runner", "accepted"): 1, ("runner", "invalid_json"): 1, (other, "scope_required"): 1,
-    }  # fmt: skip
+        (sender, "accepted"): 2,
+        (sender, "duplicate"): 2,
+        (sender, "event_id_conflict"): 1,
+        (sender, "unknown_event_type"): 2,
+        (sender, "event_object_expected"): 1,
+        (sender, "invalid_json"): 1,
+        (sender, "events_empty"): 1,
+        (sender, "body_too_large"): 1,
+        (sender, "auth_revoked"): 1,
+        ("runner", "accepted"): 1,
+        ("runner", "invalid_json"): 1,
+        (other, "scope_required"): 1,
+    }
 
 
 def test_a_request_stores_no_count_and_a_flush_adds_to_stored_counts(project: Project) -> None:
@@ -112,8 +120,9 @@ def test_a_request_stores_no_count_and_a_flush_adds_to_stored_counts(project: Pr
             assert len([query for query in queries if "INSERT" in query["sql"]]) == 1
     rows = IngestCount.objects.filter(sender="runner").order_by("outcome")
     assert [(row.outcome, row.count, row.minute.second, row.last_at.second) for row in rows] == [
-        ("accepted", 6, 0, 30), ("x", 3, 0, 30),
-    ]  # fmt: skip
+        ("accepted", 6, 0, 30),
+        ("x", 3, 0, 30),
+    ]
 
 
 def test_counts_are_kept_while_the_database_is_unavailable(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +211,17 @@ def test_the_page_shows_counts_with_a_fixed_number_of_queries(project: Project) 
     full, page = queries()
     assert full == empty
     assert "1,200 × <code>&lt;b&gt;invalid&lt;/b&gt;</code>" in page
+
+
+def test_an_old_key_that_sends_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_page, "MAX_KEYS", 1)
+    old = with_key(project, "ingest")
+    with_key(project, "ingest")
+    send(old, STARTED)
+    ingest_counts.flush()
+
+    [named] = [health for health in health_of(project, timezone.now()) if health.prefix == key_prefix(old)]
+    assert (named.name, bool(named.state)) == ("a program", True)
 
 
 def test_old_counts_are_deleted(project: Project) -> None:

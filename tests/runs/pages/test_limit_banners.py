@@ -11,9 +11,8 @@ from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.parsed_page import Page
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.pages import ParsedPage
 from timeline import log
 from timeline.events.notice import BudgetWarning
 from timeline.events.run import RunStopped
@@ -33,7 +32,7 @@ def operator_of(run: AgentRun) -> Client:
 def banners(run: AgentRun) -> list[str]:
     answer = operator_of(run).get(f"/runs/{run.pk}")
     assert answer.status_code == 200, answer.content
-    page = Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+    page = ParsedPage(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
     return [banner.words for banner in page.element("live").all("banner")]
 
 

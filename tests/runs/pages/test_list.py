@@ -29,10 +29,9 @@ from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition, ListQuery
 from runs.queries.run_lists.filter_conditions import MAX_PROMPT
 from runs.queries.run_lists.run_filters import Filters
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from timeline.events.moments import FIRST, LAST
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
 from timeline.models import Log
+from timeline.reading import FIRST, LAST
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
 
@@ -147,9 +146,15 @@ def test_a_running_run_counts_up(project: Project, viewer: Client) -> None:
     run = make_run(make_agent(project))
     started = timezone.now() - timedelta(seconds=75)
     AgentRun.objects.filter(pk=run.pk).update(
-        status="running", lease_owner="w", lease_epoch=1, lease_expires_at=timezone.now(), started_at=started,
-        step_count=7, input_tokens=12_345, output_tokens=999,
-    )  # fmt: skip
+        status="running",
+        lease_owner="w",
+        lease_epoch=1,
+        lease_expires_at=timezone.now(),
+        started_at=started,
+        step_count=7,
+        input_tokens=12_345,
+        output_tokens=999,
+    )
 
     page = viewer.get("/p/alpha/runs").content.decode()
 
@@ -476,10 +481,13 @@ def test_runs_that_wait_for_a_person_are_counted(project: Project, viewer: Clien
     old, live = timezone.now() - timedelta(days=3), timezone.now()
     sources = AgentRun.Source
     waits = [
-        (sources.NATIVE, "input", old, True), (sources.NATIVE, "unknown_tool", live, True),
-        (sources.NATIVE, "children", live, False), (sources.IMPORT, "input", live, True),
-        (sources.IMPORT, "input", old, False), (sources.EXTERNAL, "approval", old, True),
-    ]  # fmt: skip
+        (sources.NATIVE, "input", old, True),
+        (sources.NATIVE, "unknown_tool", live, True),
+        (sources.NATIVE, "children", live, False),
+        (sources.IMPORT, "input", live, True),
+        (sources.IMPORT, "input", old, False),
+        (sources.EXTERNAL, "approval", old, True),
+    ]
     for run, (source, reason, at, _) in zip(plant(project, len(waits)), waits, strict=True):
         AgentRun.objects.filter(pk=run.pk).update(source=source, status="waiting", status_reason=reason, created_at=at)
     count = sum(counts for *_, counts in waits)

@@ -17,11 +17,10 @@ from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
-from tests.support.accounts import make_person, signed_in
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.waiting import eventually
-from tests.support.web.server import WebThread
-from tests.support.web.stream_clients import Listeners
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run, signed_in
+from tests.support.stream_clients import Listeners
+from tests.support.timing import eventually
+from tests.support.web_server import WebThread
 
 ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})" class="run" tabindex="-1" hx-swap-oob="true">')
 

@@ -14,10 +14,9 @@ from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, Attempt
 from runs.pages.runs import list_query
 from runs.queries.run_lists import filter_conditions, run_windows
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from timeline.events.moments import FIRST, LAST
+from tests.support.factories import make_person, make_project
 from timeline.models import Log
+from timeline.reading import FIRST, LAST
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_invariants("rows that are made to be listed, without a log")]
 
@@ -45,21 +44,35 @@ def plant(project: Project, count: int) -> list[AgentRun]:
     )
     runs = AgentRun.objects.bulk_create(
         AgentRun(
-            log=ledger, project=project, root_run_id=ledger.pk, title=f"run {n}", prompt=f"prompt {n}",
-            created_at=NOON + timedelta(seconds=n), queued_at=NOON, started_at=NOON if n % 6 else None,
-            cost_usd=Decimal(n % 4) / 3 if n % 5 else None, input_tokens=n % 3, output_tokens=n % 2,
-            labels=["even"] if n % 2 == 0 else [], error_type="Boom" * (n % 9 == 0),
+            log=ledger,
+            project=project,
+            root_run_id=ledger.pk,
+            title=f"run {n}",
+            prompt=f"prompt {n}",
+            created_at=NOON + timedelta(seconds=n),
+            queued_at=NOON,
+            started_at=NOON if n % 6 else None,
+            cost_usd=Decimal(n % 4) / 3 if n % 5 else None,
+            input_tokens=n % 3,
+            output_tokens=n % 2,
+            labels=["even"] if n % 2 == 0 else [],
+            error_type="Boom" * (n % 9 == 0),
         )
         for n, ledger in enumerate(logs)
-    )  # fmt: skip
+    )
     Attempt.objects.bulk_create(
         Attempt(
-            run=run, epoch=1, owner="w", step_number=1, claimed_at=NOON, ended_at=NOON + timedelta(seconds=n % 7),
+            run=run,
+            epoch=1,
+            owner="w",
+            step_number=1,
+            claimed_at=NOON,
+            ended_at=NOON + timedelta(seconds=n % 7),
             end_reason="done",
         )
         for n, run in enumerate(runs)
         if n % 3
-    )  # fmt: skip
+    )
     return runs
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from runs.pages.timeline import live_cards
 from tests.support.factories import drive
-from tests.support.pages.timelines import recorded, told
+from tests.support.timelines import recorded, told
 from timeline import log
-from timeline.live.rendering import ROWS
+from timeline.live.streams import ROWS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,7 +27,7 @@ def test_facts_are_sent_once_per_batch_and_status_changes_reload_the_head() -> N
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_a_command_reloads_the_head() -> None:
     run = recorded("claude-code-5c")
-    told(run, "command.received", {"type": "pause", "by": "ada"})
+    told(run, "command.received", {"type": "pause", "by": "oscar"})
 
     [*_, piece] = live_cards.render(run.pk, log.read(run.pk))
 

@@ -12,10 +12,9 @@ from agentops.accounts.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import Effect
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_waiting
-from tests.support.imported_runs import import_content
-from tests.support.pages.parsed_page import Element, parse
+from tests.support.factories import drive, make_person, make_waiting
+from tests.support.pages import Element, parse
+from tests.support.recordings import import_content
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -179,7 +178,7 @@ def test_a_second_choice_reports_the_first(run: AgentRun, operator: Client) -> N
     assert told(say(operator, run, call, choice="done", text="here")) == ("success", "Outcome already recorded.")
     level, text = told(say(client_of(run), run, call, choice="retry"))
     assert level == "error"
-    assert text.startswith("Outcome not saved: user:person-")
+    assert text.startswith("Outcome not saved: user:oscar-")
     assert text.endswith("already resolved this call as done.")
 
 
@@ -191,7 +190,7 @@ def test_an_unknown_choice_is_refused(run: AgentRun, operator: Client, choice: s
 
 def test_a_paused_run_offers_no_choices(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
-    inbox.pause(run.pk, by="ada")
+    inbox.pause(run.pk, by="oscar")
 
     assert forms_of(body_of(operator, f"/runs/{run.pk}"), call) == {}
     assert (
@@ -204,9 +203,15 @@ def test_a_paused_run_offers_no_choices(run: AgentRun, operator: Client) -> None
 def test_a_recorded_call_without_a_result_does_not_mention_a_lost_worker(level: str) -> None:
     use = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     generation = {
-        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "level": level,
-        "parentObservationId": None, "input": "Go", "output": {"role": "assistant", "tool_calls": [use]},
-    }  # fmt: skip
+        "id": "g",
+        "traceId": "t",
+        "type": "GENERATION",
+        "startTime": "2026-01-05T10:00:00Z",
+        "level": level,
+        "parentObservationId": None,
+        "input": "Go",
+        "output": {"role": "assistant", "tool_calls": [use]},
+    }
     [run] = import_content({"id": f"trace-{level}", "observations": [generation]})
     client = Client()
     client.force_login(make_person(run.project))

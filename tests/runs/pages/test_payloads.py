@@ -14,10 +14,9 @@ from runs.conversation import tool_starts, transcript
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.run.payloads import WHOLE_BYTES
 from runs.providers.messages import ITEMS
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.pages.timelines import painted_html, recorded, told
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.pages import Element, parse
+from tests.support.timelines import painted_html, recorded, told
 
 SECRET = "sk-ant-api03-" + "Ab1" * 30
 

@@ -13,11 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions import agent_definitions
-from runs.lifecycle import transitions, worker_rows
+from runs.lifecycle import transitions
 from runs.models import Agent, WorkerProcess
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.form_values import form_values
+from runs.worker import worker
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.pages import form_values
 
 EDIT = "/p/alpha/agents/reviewer/edit"
 
@@ -67,7 +67,7 @@ def test_a_queued_run_shows_the_place_it_waits_for(
     answer = admin.get(f"/api/projects/alpha/agent-runs/{waiting.pk}").json()
     listed = {row["id"]: row["waiting_for"] for row in admin.get("/api/projects/alpha/agent-runs").json()["results"]}
 
-    assert ("Waiting for a place" in page) == bool(sentence)
+    assert ("Limit of running runs reached" in page) == bool(sentence)
     assert sentence in page
     assert sentence in rows
     assert (answer["waiting_for"], answer["queue"], answer["priority"]) == (kind, "default", 5)
@@ -105,34 +105,34 @@ def test_the_query_count_does_not_grow_with_waiting_runs(project: Project, admin
 def test_pages_report_a_queue_without_a_worker(project: Project, admin: Client) -> None:
     agent = make_agent(project, slug="reviewer", queue="gpu")
     run = make_run(agent)
-    assert "no worker serves gpu" not in text_of(admin.get("/p/alpha/agents"))
+    assert "no worker serves the queue gpu" not in text_of(admin.get("/p/alpha/agents"))
     sentence, pages = "No worker serves the queue gpu", (f"/runs/{run.pk}", "/p/alpha/agents/reviewer")
 
     # Without any worker, the run's page reports this after a few seconds.
     assert all(sentence not in text_of(admin.get(page)) for page in pages)
-    worker_rows.announce("host:1:a", ["default"], 4)
+    worker.announce("host:1:a", ["default"], 4)
     assert all(sentence in text_of(admin.get(page)) for page in pages)
-    assert "no worker serves gpu" in text_of(admin.get("/p/alpha/agents"))
-    worker_rows.announce("host:2:b", ["gpu", "default"], 1)
+    assert "no worker serves the queue gpu" in text_of(admin.get("/p/alpha/agents"))
+    worker.announce("host:2:b", ["gpu", "default"], 1)
     assert all(sentence not in text_of(admin.get(page)) for page in pages)
-    worker_rows.leave("host:2:b")
+    worker.leave("host:2:b")
     assert all(sentence in text_of(admin.get(page)) for page in pages)
 
 
 def test_an_expired_worker_serves_no_queue(db: None) -> None:
-    worker_rows.announce("host:1:a", ["default"], 4)
-    worker_rows.announce("host:2:b", ["gpu"], 2)
+    worker.announce("host:1:a", ["default"], 4)
+    worker.announce("host:2:b", ["gpu"], 2)
     started_at = WorkerProcess.objects.get(pk="host:2:b").started_at
-    worker_rows.announce("host:2:b", ["gpu", "default"], 3)
+    worker.announce("host:2:b", ["gpu", "default"], 3)
     renewed = WorkerProcess.objects.get(pk="host:2:b")
     assert (renewed.started_at, renewed.concurrency) == (started_at, 3)
-    assert [each.name for each in worker_rows.serving("default")] == ["host:1:a", "host:2:b"]
+    assert [each.name for each in worker.serving("default")] == ["host:1:a", "host:2:b"]
 
     WorkerProcess.objects.filter(pk="host:1:a").update(seen_at="2020-01-01T00:00:00Z")
 
-    assert [each.name for each in worker_rows.serving("default")] == ["host:2:b"]
+    assert [each.name for each in worker.serving("default")] == ["host:2:b"]
     assert WorkerProcess.objects.served_queues() == {"default", "gpu"}
-    worker_rows.announce("host:2:b", ["gpu"], 3)
+    worker.announce("host:2:b", ["gpu"], 3)
     assert [each.name for each in WorkerProcess.objects.all()] == ["host:2:b"]
 
 

@@ -13,13 +13,12 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.accounts.models import AuditEntry, Project, Role
-from runs.actions import approvals, model_prices
+from runs.actions import approvals, project_changes
 from runs.agents.prices import prices_of
 from runs.models import AgentRun, TurnUsage
 from runs.upkeep import retention
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.pages.form_values import form_values
+from tests.support.factories import drive, make_agent, make_person, make_project, make_run
+from tests.support.pages import form_values
 
 RULES, PRICES = "/p/alpha/settings/approvals", "/p/alpha/prices"
 STORED: list[dict[str, Any]] = [
@@ -65,26 +64,36 @@ def test_rules_are_added_changed_and_removed(project: Project, admin: Client) ->
     values = form_values(send(admin, fields_of(admin), do="add").content.decode(), "form")
     assert rules_of(project) == []
 
-    sent = send(admin, values, **{
-        "approvals-0-action": "ask", "approvals-0-tools": "deploy", "approvals-0-arguments": '{"environment": "^prod"}',
-        "approvals-0-expires": "2h", "approvals-0-on_expiry": "pause",
-    })  # fmt: skip
+    sent = send(
+        admin,
+        values,
+        **{
+            "approvals-0-action": "ask",
+            "approvals-0-tools": "deploy",
+            "approvals-0-arguments": '{"environment": "^prod"}',
+            "approvals-0-expires": "2h",
+            "approvals-0-on_expiry": "pause",
+        },
+    )
 
     assert (sent.status_code, sent["Location"]) == (303, RULES)
     [rule] = rules_of(project)
     assert rule == {
-        "action": "ask", "tools": "deploy", "arguments": {"environment": "^prod"}, "expires": "2h",
+        "action": "ask",
+        "tools": "deploy",
+        "arguments": {"environment": "^prod"},
+        "expires": "2h",
         "on_expiry": "pause",
-    }  # fmt: skip
+    }
     entry = AuditEntry.objects.get(project=project, action="project.changed")
-    assert entry.actor.startswith("user:person-")
+    assert entry.actor.startswith("user:alice-")
     assert entry.after == {"approvals": [rule]}
     assert send(admin, fields_of(admin), **{"approvals-0-DELETE": "on"}).status_code == 303
     assert rules_of(project) == []
 
 
 def test_unchanged_rules_are_kept(project: Project, admin: Client) -> None:
-    approvals.set_rules("cli:ada", project, STORED)
+    approvals.set_rules("cli:alice", project, STORED)
 
     assert send(admin, fields_of(admin)).status_code == 303
 
@@ -93,11 +102,17 @@ def test_unchanged_rules_are_kept(project: Project, admin: Client) -> None:
 
 
 def test_each_invalid_rule_is_refused_at_its_field(project: Project, admin: Client) -> None:
-    approvals.set_rules("cli:ada", project, STORED)
+    approvals.set_rules("cli:alice", project, STORED)
 
-    answer = send(admin, fields_of(admin), **{
-        "approvals-0-tools": "(", "approvals-1-expires": "soon", "approvals-1-arguments": "[",
-    })  # fmt: skip
+    answer = send(
+        admin,
+        fields_of(admin),
+        **{
+            "approvals-0-tools": "(",
+            "approvals-1-expires": "soon",
+            "approvals-1-arguments": "[",
+        },
+    )
 
     assert answer.status_code == 422
     first, second = answer.context["rows"].forms
@@ -214,7 +229,7 @@ def test_models_of_recent_runs_without_a_price_are_named(project: Project, admin
     assert "local-model-9" in page
     assert "no price" in page
     assert "?model=local-model-9#price" in page
-    model_prices.set_price(project, {"model": "local-*", "input": "0", "output": "0"}, by="test")
+    project_changes.set_price(project, {"model": "local-*", "input": "0", "output": "0"}, by="test")
     assert "of the project" in text_of(admin.get(PRICES))
 
 

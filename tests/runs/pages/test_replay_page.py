@@ -11,12 +11,10 @@ from django.utils import timezone
 
 from agentops.accounts.models import Role
 from runs.models import AgentRun
-from runs.pages.timeline.window import REPLAYED
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_run, make_waiting
-from tests.support.live.growing_logs import grow
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.pages.timelines import stored
+from runs.pages.timeline.window import REPLAY_ROWS
+from tests.support.factories import drive, make_agent, make_person, make_run, make_waiting
+from tests.support.pages import Element, parse
+from tests.support.timelines import grow, stored
 from timeline import log
 from timeline.events import EventType
 
@@ -87,7 +85,7 @@ def test_the_number_of_rows_is_limited_for_long_runs(run: AgentRun) -> None:
     page = page_of(run, f"?seq={last - 5}")
 
     assert row_seqs(page)[-1] == last - 5
-    assert len(row_seqs(page)) == REPLAYED
+    assert len(row_seqs(page)) == REPLAY_ROWS
     assert "Show older events" in page.words
 
 

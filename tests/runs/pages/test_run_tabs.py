@@ -14,14 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, TurnUsage
-from runs.pages.tabs import cost_page
-from runs.pages.tabs.waterfall_drawing import MAX_BARS, waterfall_of
-from runs.queries.run_tabs.run_spans import Span, SpanKind, spans_of
+from runs.pages.run import cost_page
+from runs.pages.run.waterfall_page import MAX_BARS, waterfall_of
+from runs.queries.run_spans import Span, SpanKind, spans_of
 from runs.statuses import PauseReason, RunStatus
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.pages.timelines import told
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_person, make_run, make_waiting
+from tests.support.pages import Element, parse
+from tests.support.timelines import told
 from timeline.events.run import RunPaused
 from timeline.models import Source
 
@@ -251,7 +250,7 @@ def test_the_state_is_the_one_after_the_event(run: AgentRun) -> None:
     assert "Status queued" in first.words
     assert "Status paused step limit reached" in last.words
     assert links(first, "Next") == ["?seq=2"]
-    assert f"Showing the state after event {run.log.last_seq}." in tab(client, run, "state?seq=99999").words
+    assert f"Event 99999 does not exist. Showing event {run.log.last_seq}." in tab(client, run, "state?seq=99999").words
 
 
 def test_events_are_filtered_by_type(run: AgentRun) -> None:
@@ -259,6 +258,7 @@ def test_events_are_filtered_by_type(run: AgentRun) -> None:
     types = [row.split()[1] for row in rows(tab(client, run, "events?type=tool"))]
     assert types
     assert all(each.startswith("tool.") for each in types)
+    assert "No events of this type." in tab(client, run, "events?type=approval").words
     page = tab(client, run, "events?after=2")
     assert rows(page)[0].startswith("3 ")
     assert [each.attributes["hx-get"] for each in page.walk() if "hx-get" in each.attributes][-1].startswith("/runs/")
@@ -376,9 +376,12 @@ def test_the_status_line_and_the_facts_distinguish_waits_from_work(run: AgentRun
     paused = make_run(make_agent(run.project))
     assert transitions.claim(paused.pk, "host:1:abc") is not None
     transitions.move(
-        AgentRun.objects.get(pk=paused.pk), RunStatus.PAUSED, RunPaused(reason=PauseReason.OPERATOR),
-        source=Source.WORKER, reason=PauseReason.OPERATOR,
-    )  # fmt: skip
+        AgentRun.objects.get(pk=paused.pk),
+        RunStatus.PAUSED,
+        RunPaused(reason=PauseReason.OPERATOR),
+        source=Source.WORKER,
+        reason=PauseReason.OPERATOR,
+    )
     AgentRun.objects.filter(pk=paused.pk).update(source="import", created_at=paused.created_at + timedelta(days=1))
     words = tab(client_of(paused), paused, "").find("facts").words  # type: ignore[union-attr]
     assert "Queued" not in words

@@ -13,10 +13,9 @@ from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from runs.pages import search_page
 from runs.queries.searching import search_results, text_index
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.searching import index_all, note
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.pages import Element, parse
+from tests.support.run_checks import index_all, note
 
 URL = "/p/alpha/search"
 
@@ -98,7 +97,7 @@ def test_the_link_that_clears_filters_is_updated_with_the_results(viewer: Client
 
 def test_results_are_paginated(viewer: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_page, "PAGE_SIZE", 2)
-    monkeypatch.setattr(search_results, "RANKED", 4)
+    monkeypatch.setattr(search_results, "MAX_RANKED", 4)
     note(run, *(f"needle {number}" for number in range(5)))
     index_all()
     for order, sizes in (("newest", [2, 2, 1]), ("relevance", [2, 2])):

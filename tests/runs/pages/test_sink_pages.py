@@ -16,16 +16,13 @@ from django.utils import timezone
 
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.models import Delivery, Sink, SinkCursor
-from runs.pages.sinks import sink_page
-from runs.pages.sinks.sink_fields import SinkForm
-from runs.telemetry.kind_catalogue import KINDS, kind_of
-from runs.telemetry.sink_targets import unsealed
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.form_values import form_values
-from tests.support.pages.parsed_page import parse
-from tests.support.sinks import append, export, make_sink, wake
-from tests.support.web.receiver import Receiver
+from runs.pages.settings import sink_page
+from runs.pages.settings.sink_fields import SinkForm
+from runs.telemetry.sink_targets import KINDS, kind_of, unsealed
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.loopback_servers import Receiver
+from tests.support.pages import form_values, parse
+from tests.support.project_rows import append, export, make_sink, wake
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "a-header-that-nobody-may-read-again"
@@ -67,9 +64,13 @@ def test_a_sink_is_created_changed_tested_disabled_and_deleted(
     assert "traces to an OpenTelemetry collector" in text_of(admin.get(NEW))
     values = form_values(admin.get(f"{NEW}?kind=http").content.decode(), "form")
     typed = {
-        "name": "lake", "url": receiver.url, "batch_size": "2", "headers": f"X-Key: {SECRET}\r\nX-Team: shop\r\n",
-        "event_types": "run.*\r\nx.note", "from_start": "yes",
-    }  # fmt: skip
+        "name": "lake",
+        "url": receiver.url,
+        "batch_size": "2",
+        "headers": f"X-Key: {SECRET}\r\nX-Team: shop\r\n",
+        "event_types": "run.*\r\nx.note",
+        "from_start": "yes",
+    }
     created = admin.post(NEW, {**values, **typed})
     sink = Sink.objects.select_related("cursor").get()
     page = f"{SINKS}/{sink.pk}"
@@ -109,9 +110,13 @@ def test_a_sink_is_created_changed_tested_disabled_and_deleted(
 def test_all_errors_are_at_their_fields_and_nothing_is_stored(admin: Client, project: Project) -> None:
     make_sink(project, "jsonl", {}, name="taken")
     typed = {
-        "kind": "http", "name": "taken", "url": "http://127.0.0.1/in", "batch_size": "many",
-        "headers": f"{SECRET}", "event_types": "run.nonsense",
-    }  # fmt: skip
+        "kind": "http",
+        "name": "taken",
+        "url": "http://127.0.0.1/in",
+        "batch_size": "many",
+        "headers": f"{SECRET}",
+        "event_types": "run.nonsense",
+    }
     answer = admin.post(NEW, typed)
     errors = errors_of(answer)
     assert answer.status_code == 422

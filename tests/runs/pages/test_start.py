@@ -14,11 +14,10 @@ from django.test import Client
 from django.urls import reverse
 
 from agentops.accounts.models import Project, Role
-from runs.fixtures.library import load
+from runs.fixtures.fixture_files import load_named
 from runs.models import Agent, AgentRun, AgentRunMessage
-from runs.pages.forms.single_use import MAX_REMEMBERED
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_project
+from runs.pages.forms.start import MAX_REMEMBERED
+from tests.support.factories import drive, make_agent, make_person, make_project
 
 URL = "/p/alpha/runs/new"
 
@@ -81,14 +80,14 @@ def test_the_form_starts_a_run(operator: Client, agent: Agent) -> None:
     assert (run.agent, run.status, run.source) == (agent, "queued", "native")
     created = run.log.events.order_by("seq").first()
     assert created is not None
-    assert created.payload["by"].startswith("user:person-")
+    assert created.payload["by"].startswith("user:oscar-")
 
 
 def test_empty_fields_use_the_values_of_the_agent_and_its_recording(operator: Client, agent: Agent) -> None:
     send(operator, prompt=" \r\n ", title="", labels="", max_steps="")
 
     run = AgentRun.objects.get()
-    assert run.prompt == load(agent.model).answers[0].input.prompt
+    assert run.prompt == load_named(agent.model).answers[0].input.prompt
     assert (run.max_steps, run.labels) == (40, [])
     assert run.title
     assert drive(run).status == "completed"

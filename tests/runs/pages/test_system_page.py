@@ -20,18 +20,18 @@ from agentops.accounts.models import Role
 from agentops.base import database_clock
 from agentops.base.database_clock import Now
 from agentops.base.http import health
-from runs.lifecycle import transitions, worker_rows
+from runs.lifecycle import transitions
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import AgentRun, Attempt, Chore, Sink, SinkCursor
-from runs.pages.system import site_facts, system_page
+from runs.pages import health_facts, system_page
 from runs.telemetry.sink_claims import disable
+from runs.worker import worker
 from runs.worker.sweep import sweep
-from tests.support.accounts import make_person
-from tests.support.celery_messages import empty_broker, send, use_broker
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.parsed_page import parse
-from tests.support.sinks import append, make_sink
-from timeline.settled import newest_event
+from tests.support.engine import empty_broker, send, use_broker
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.pages import parse
+from tests.support.project_rows import append, make_sink
+from timeline.reading import newest_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = "/system"
@@ -149,8 +149,8 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     assert facts_of(answer)["Workers"] == "good none"
     assert "Queue gpu" not in facts_of(answer)
     assert "No worker process has been seen" in answer.content.decode()
-    worker_rows.announce("host:1:a", ["default", "batch"], 4)
-    worker_rows.announce("host.example:2:b", ["default"], 8)
+    worker.announce("host:1:a", ["default", "batch"], 4)
+    worker.announce("host.example:2:b", ["default"], 8)
     other = make_run(make_agent(make_project("beta")))
     # Like a process that tries a run alone: the run belongs to the worker that started it.
     assert transitions.claim(other.pk, f"host.example:2:b{CHILD_SEPARATOR}1")
@@ -263,4 +263,4 @@ def test_a_redis_that_is_down_does_not_break_the_page(
 
 
 def test_every_readiness_check_has_a_title() -> None:
-    assert set(health.readiness.check()) == set(site_facts.READY_TEXTS)
+    assert set(health.readiness.check()) == set(health_facts.READY_TEXTS)

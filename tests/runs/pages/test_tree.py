@@ -14,13 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from agentops.accounts.models import Project, Role
 from runs.lifecycle import children, inbox
 from runs.models import AgentRun
-from runs.pages.tree_page import FIRST_CHILDREN, MAX_OPEN
+from runs.pages.run.tree_page import FIRST_CHILDREN, MAX_OPEN
 from runs.statuses import RunStatus
-from tests.support.accounts import make_person, with_key
-from tests.support.api.many_rows import make_runs
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.pages.parsed_page import Element, parse
-from tests.support.redact_samples import TOKENS
+from tests.support.api import make_runs
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.pages import Element, parse
+from tests.support.secret_samples import TOKENS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -105,7 +104,7 @@ def test_rows_show_their_usage_and_the_total_with_descendants(viewer: Client, to
 
 @pytest.mark.breaks_invariants("runs of others without events")
 def test_the_api_returns_the_same_totals(project: Project, top: AgentRun) -> None:
-    """S-312: the children of a run are listed."""
+    """The children of a run are listed."""
     headers = with_key(project, "read")
     path = f"/api/projects/alpha/agent-runs/{top.pk}"
     two, one = Client().get(f"{path}/children", headers=headers).json()["results"]

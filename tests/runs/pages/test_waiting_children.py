@@ -11,11 +11,10 @@ from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, Approval
 from runs.pages.run.banners import MAX_NAMED
 from runs.queries.waiting_for_people import waiting_below
-from tests.support.accounts import make_person
-from tests.support.api.many_rows import make_runs
-from tests.support.engine.policy_occasions import make_asking
-from tests.support.factories import make_awaiting_approval, make_project, make_waiting
-from tests.support.pages.parsed_page import parse
+from tests.support.api import make_runs
+from tests.support.engine import make_asking
+from tests.support.factories import make_awaiting_approval, make_person, make_project, make_waiting
+from tests.support.pages import parse
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -65,12 +64,14 @@ def test_a_parent_lists_waiting_descendants_at_any_depth(project: Project, viewe
     # Waits of external sessions are resolved in their program, so they are not listed.
     make_runs(project, 1, parent_run=top, source="import", status="waiting", status_reason="input", completed_at=None)
     tool = Approval.objects.get(run=approval).tool_name
-    assert sorted(named(viewer, top)) == sorted([
-        (f"Approve or deny {tool} in edits <b>files</b>", f"/runs/{approval.pk}"),
-        ("Answer question in asks", f"/runs/{question.pk}"),
-        ("Choose outcome of tool call in lost a call", f"/runs/{unknown.pk}"),
-        ("Resume or stop run in paused", f"/runs/{paused.pk}"),
-    ])  # fmt: skip
+    assert sorted(named(viewer, top)) == sorted(
+        [
+            (f"Approve or deny {tool} in edits <b>files</b>", f"/runs/{approval.pk}"),
+            ("Answer question in asks", f"/runs/{question.pk}"),
+            ("Choose outcome of tool call in lost a call", f"/runs/{unknown.pk}"),
+            ("Resume or stop run in paused", f"/runs/{paused.pk}"),
+        ]
+    )
     assert heads(viewer, top)[0] == "4 child runs need you"
     # A run in the middle lists its descendants, in addition to its own wait.
     assert heads(viewer, approval)[:2] == ["1 child run needs you", "A tool call waits for approval"]

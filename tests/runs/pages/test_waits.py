@@ -23,11 +23,10 @@ from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.engine.policy_occasions import TOOLS, asks, http, saying, with_policies
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.parsed_page import Element, Page, parse
-from tests.support.processes.scripted_model import PLAYS, Move, Play
+from tests.support.engine import TOOLS, asks, http, saying, with_policies
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.pages import Element, ParsedPage, parse
+from tests.support.scripted_model import PLAYS, Move, Play
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -48,9 +47,9 @@ def client_of(run: AgentRun, role: Role = Role.OPERATOR) -> Client:
     return client
 
 
-def page_of(answer: Any) -> Page:
+def page_of(answer: Any) -> ParsedPage:
     assert answer.status_code == 200
-    return Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+    return ParsedPage(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
 
 
 def head(client: Client, run: AgentRun) -> Element:

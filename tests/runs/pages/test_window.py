@@ -10,12 +10,12 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from runs.models import AgentRun
-from runs.pages.timeline import window, window_bounds
+from runs.pages.timeline import window
 from runs.pages.timeline.minimap import COLUMNS, minimap_of
 from runs.pages.timeline.window import ROWS
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.parsed_page import Page
-from tests.support.pages.timelines import live, of_window, painted, recorded, told
+from tests.support.pages import ParsedPage
+from tests.support.timelines import live_messages, of_window, painted, recorded, told
 from timeline import log
 from timeline.events import Show
 from timeline.log import Entry
@@ -88,7 +88,7 @@ def test_a_page_of_a_long_log_starts_at_a_step_near_its_end(run: AgentRun) -> No
     assert first.id == f"e{first.seq}"
     assert shown.older == first.seq
     # It is cut between two steps: each answer and each call is complete.
-    assert Page(f'<ol id="timeline">{of_window(shown)}</ol>').timeline.all("is-streaming", "is-running") == []
+    assert ParsedPage(f'<ol id="timeline">{of_window(shown)}</ol>').timeline.all("is-streaming", "is-running") == []
     assert ids[-1].startswith("call-")
 
 
@@ -113,7 +113,7 @@ def test_older_pages_reach_the_start_without_gap_or_repetition(run: AgentRun) ->
 def painted_whole(run: AgentRun) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window, "ROWS", 10**6)
-        patch.setattr(window_bounds, "SCAN", 10**6)
+        patch.setattr(window, "SCAN", 10**6)
         return window.newest(run.pk, run.log.last_seq).items
 
 
@@ -168,7 +168,7 @@ def test_a_card_that_ends_on_a_newer_page_appears_only_there(run: AgentRun) -> N
     assert slow in rows_of(shown)
     assert slow not in rows_of(above)
     # A separate page shows how the call ended, although the end is outside the page.
-    assert "built" in Page(f'<ol id="timeline">{of_window(alone)}</ol>').timeline.words
+    assert "built" in ParsedPage(f'<ol id="timeline">{of_window(alone)}</ol>').timeline.words
     assert last < end
 
 
@@ -249,7 +249,7 @@ def test_the_query_count_is_the_same_for_twenty_and_two_hundred_rows(run: AgentR
             "before": lambda: window.before(run.pk, last - 3, last),
             "after": lambda: window.after(run.pk, last - 9, last),
             "around": lambda: window.around(run.pk, last - 9, last),
-            "live": lambda: live(run, last - 15),
+            "live": lambda: live_messages(run, last - 15),
         }
         return queries(acts[act])
 

@@ -8,7 +8,7 @@ import pydantic_ai.models
 import pytest
 
 from runs.providers import llm
-from tests.support.providers.recorded_vendor import Vendor, vendor_at_work
+from tests.support.recorded_vendor import Vendor, vendor_at_work
 
 
 @pytest.fixture(autouse=True)

@@ -13,21 +13,22 @@ from django.test import Client
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from runs.actions import model_prices
+from runs.actions import project_changes
 from runs.agents.prices import ModelPrice
 from runs.conversation.turn_usage import usage_of
 from runs.models import AgentRun, TurnUsage
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.recorded_vendor import Answer, Vendor
+from tests.support.factories import drive, make_agent, make_person, make_run
+from tests.support.recorded_vendor import Answer, Vendor
 from tests.support.run_checks import check, events
 
 MODEL = "openai-chat:gpt-5"
 USED = {
-    "prompt_tokens": 1000, "completion_tokens": 300,
-    "prompt_tokens_details": {"cached_tokens": 600}, "completion_tokens_details": {"reasoning_tokens": 100},
-}  # fmt: skip
+    "prompt_tokens": 1000,
+    "completion_tokens": 300,
+    "prompt_tokens_details": {"cached_tokens": 600},
+    "completion_tokens_details": {"reasoning_tokens": 100},
+}
 
 
 def says(text: str, **used: Any) -> Answer:
@@ -62,8 +63,10 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
     assert (source, cost, saved) == ("computed", Decimal("0.003575"), Decimal("0.000675"))
     assert priced(answer(model_name="of-nobody")) == ("unknown", None, None)
     assert priced(answer(model_name="of-nobody"), own, model="local:gpt-5") == (
-        "project", Decimal("0.0027"), Decimal("0.0006"),
-    )  # fmt: skip
+        "project",
+        Decimal("0.0027"),
+        Decimal("0.0006"),
+    )
 
 
 @pytest.mark.parametrize("reported", [-1, "many", float("nan"), float("inf"), 10**9, None])
@@ -103,7 +106,7 @@ def test_a_new_price_applies_to_later_calls(vendor: Vendor, worker: Worker) -> N
     agent = make_agent(provider="llm", model=MODEL, tools=[])
     vendor.answers = [says("Done.")]
     before = drive(make_run(agent, "Go."), worker)
-    model_prices.set_price(agent.project, {"model": MODEL, "input": "2", "output": "4"}, by="test")
+    project_changes.set_price(agent.project, {"model": MODEL, "input": "2", "output": "4"}, by="test")
     after = drive(make_run(agent, "Go."), worker)
 
     assert cost_of(before) == ("computed", Decimal("0.003575"))
@@ -115,9 +118,13 @@ def test_a_new_price_applies_to_later_calls(vendor: Vendor, worker: Worker) -> N
     client.force_login(make_person(agent.project))
     usage = client.get(f"/api/projects/{agent.project.slug}/agent-runs/{after.pk}/usage").json()
     buckets = {
-        "fresh_input": 400, "cache_read": 600, "cache_write": 0, "cache_write_1h": 0, "visible_output": 200,
+        "fresh_input": 400,
+        "cache_read": 600,
+        "cache_write": 0,
+        "cache_write_1h": 0,
+        "visible_output": 200,
         "reasoning": 100,
-    }  # fmt: skip
+    }
     for shown in (usage["totals"], usage["results"][0]):
         assert (shown["cost_source"], shown["cost_usd"], shown["buckets"]) == ("project", "0.00320000", buckets)
         assert (shown["input_tokens"], shown["output_tokens"]) == (1000, 300)

@@ -21,10 +21,10 @@ from runs.providers import base, llm
 from runs.providers.base import IncompleteAnswer, ModelCall
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.recorded_vendor import MODELS, Answer, FixtureResult, Framing, Vendor, has_ended, streams
+from tests.support.machine import SHARED
+from tests.support.recorded_vendor import MODELS, Answer, FixtureResult, Framing, Vendor, has_ended, streams
 from tests.support.run_checks import check, events
 from tests.support.second_pass import cases
-from tests.support.services import SHARED
 
 HISTORY: list[ModelMessage] = [ModelRequest([UserPromptPart("How do I cross the street?")])]
 #: Random cuts of each body, and more cuts among its last bytes.

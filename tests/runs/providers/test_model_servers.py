@@ -20,8 +20,8 @@ from runs.providers.base import ModelCall, ProviderUnusable
 from runs.providers.server_rules import check_target, key_for, policy_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.paths import ROOT
-from tests.support.providers.recorded_vendor import Answer, Vendor
+from tests.support.machine import ROOT
+from tests.support.recorded_vendor import Answer, Vendor
 from tests.support.run_checks import check
 
 MODEL, CLAUDE = "openai-chat:llama3", "anthropic:llama3"

@@ -12,8 +12,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, SystemPromptPart, U
 from runs.engine.turns.model_stream import read
 from runs.providers import base
 from runs.providers.base import ModelCall, ProviderUnusable
-from runs.providers.model_settings import passed_settings
-from tests.support.providers.recorded_vendor import Answer, Vendor
+from runs.providers.llm import passed_settings
+from tests.support.recorded_vendor import Answer, Vendor
 
 MODEL = "anthropic:claude-sonnet-4-6"
 
@@ -21,9 +21,15 @@ MODEL = "anthropic:claude-sonnet-4-6"
 def test_settings_passed_to_the_model() -> None:
     ours = {"budgets": {}, "prompt_cache": False, "context_window": 9, "base_url": "https://x.example.com"}
     models = {
-        "max_tokens": 10, "temperature": 0, "top_p": 1.0, "timeout": 30, "parallel_tool_calls": False, "seed": -1,
-        "stop_sequences": ["END"], "thinking": "high",
-    }  # fmt: skip
+        "max_tokens": 10,
+        "temperature": 0,
+        "top_p": 1.0,
+        "timeout": 30,
+        "parallel_tool_calls": False,
+        "seed": -1,
+        "stop_sequences": ["END"],
+        "thinking": "high",
+    }
     assert passed_settings(ours | models | {"unknown": 1}) == models
     assert passed_settings({"thinking": False, "max_tokens": None}) == {"thinking": False}
     base.get("llm").check(MODEL, models)
@@ -32,12 +38,23 @@ def test_settings_passed_to_the_model() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max_tokens", 0), ("max_tokens", "100"), ("max_tokens", True), ("max_tokens", 1.5),
-        ("temperature", -0.1), ("temperature", 2.1), ("temperature", "hot"), ("top_p", 1.01), ("timeout", 0),
-        ("parallel_tool_calls", "yes"), ("seed", 2**63), ("stop_sequences", "END"), ("stop_sequences", [1]),
-        ("thinking", "hard"), ("needs_finish_reason", 1),
+        ("max_tokens", 0),
+        ("max_tokens", "100"),
+        ("max_tokens", True),
+        ("max_tokens", 1.5),
+        ("temperature", -0.1),
+        ("temperature", 2.1),
+        ("temperature", "hot"),
+        ("top_p", 1.01),
+        ("timeout", 0),
+        ("parallel_tool_calls", "yes"),
+        ("seed", 2**63),
+        ("stop_sequences", "END"),
+        ("stop_sequences", [1]),
+        ("thinking", "hard"),
+        ("needs_finish_reason", 1),
     ],
-)  # fmt: skip
+)
 def test_invalid_settings_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ProviderUnusable, match=f"^settings.{name} is "):
         base.get("llm").check(MODEL, {name: value})

@@ -11,15 +11,23 @@ from runs.engine.turns import model_stream, model_turn
 from runs.models import TurnUsage
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.recorded_vendor import MODELS, Answer, Vendor
+from tests.support.recorded_vendor import MODELS, Answer, Vendor
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def anthropic(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
-    message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "claude-sonnet-4-6",
-               "stop_reason": None, "stop_sequence": None, "usage": used}  # fmt: skip
+    message = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "claude-sonnet-4-6",
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": used,
+    }
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -47,10 +55,22 @@ def chat(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
 
 def responses(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
     """Return a stream of a protocol that marks the end by the type of its last event."""
-    counts = used | {"total_tokens": 0, "input_tokens_details": {"cached_tokens": 0},
-                     "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
-    frame = {"id": "r", "object": "response", "created_at": 1, "model": "gpt-4o", "status": "in_progress",
-             "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
+    counts = used | {
+        "total_tokens": 0,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    frame = {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "gpt-4o",
+        "status": "in_progress",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
     item = {"id": "i", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
     place = {"item_id": "i", "output_index": 0, "content_index": 0}
     part = {"type": "output_text", "text": "", "annotations": []}
@@ -72,8 +92,11 @@ def responses(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
 SPEAKERS = {"anthropic": anthropic, "chat": chat, "responses": responses}
 USED = {"input_tokens": 3, "output_tokens": 2}
 #: The first event with content; a stream may stop forever before it.
-CONTENT = {"anthropic": b"event: content_block_start", "chat": b'data: {"id": "c", "object"',
-           "responses": b"event: response.output_item.added"}  # fmt: skip
+CONTENT = {
+    "anthropic": b"event: content_block_start",
+    "chat": b'data: {"id": "c", "object"',
+    "responses": b"event: response.output_item.added",
+}
 #: Keeps a connection alive, without content.
 PING = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
@@ -162,8 +185,10 @@ def test_an_endless_text_is_cut_off(
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
 def test_an_html_page_instead_of_a_stream_is_reported(protocol: str, vendor: Vendor, worker: Worker) -> None:
-    vendor.answers = [Answer(b"<html>Sign in</html>", content_type="text/html"),
-                      SPEAKERS[protocol](b"Done.", stop="stop", used=USED)]  # fmt: skip
+    vendor.answers = [
+        Answer(b"<html>Sign in</html>", content_type="text/html"),
+        SPEAKERS[protocol](b"Done.", stop="stop", used=USED),
+    ]
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
     assert (run.status, run.result) == ("completed", "Done."), run.error_message

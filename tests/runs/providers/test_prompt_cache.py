@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from runs.actions import model_prices
+from runs.actions import project_changes
 from runs.models import AgentRun, TurnUsage
 from runs.providers import base
 from runs.providers.base import ProviderUnusable
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.recorded_vendor import MODELS, Answer, Vendor
+from tests.support.recorded_vendor import MODELS, Answer, Vendor
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,9 +25,15 @@ def says(text: str, *, read: int = 0, written: int = 0, plain: int = 20, **also:
     """Return an answer of Anthropic with these input tokens."""
     counts = {"input_tokens": plain, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
     message = {
-        "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude-sonnet-4-6",
-        "stop_reason": None, "stop_sequence": None, "usage": counts | {"output_tokens": 1} | also,
-    }  # fmt: skip
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "claude-sonnet-4-6",
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": counts | {"output_tokens": 1} | also,
+    }
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -101,13 +107,13 @@ def test_a_price_of_the_project_has_the_same_buckets_and_tiers(vendor: Vendor, w
     split = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
     agent = make_agent(provider="llm", model=MODELS["anthropic"], tools=[])
     price = {"model": "claude-*", "input": "1", "output": "0", "cache_write": "2", "cache_write_1h": "3"}
-    model_prices.set_price(agent.project, price, by="test")
+    project_changes.set_price(agent.project, price, by="test")
     vendor.answers = [says("Done.", written=1_000_000, plain=0, cache_creation=split)]
     written = drive(make_run(agent, "Go."), worker)
     vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
     unpriced = drive(make_run(agent, "Go."), worker)
     fast_price = {"model": "claude-*", "tier": "fast", "input": "7", "output": "0"}
-    model_prices.set_price(agent.project, fast_price, by="test")
+    project_changes.set_price(agent.project, fast_price, by="test")
     vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
     fast = drive(make_run(agent, "Go."), worker)
 

@@ -40,7 +40,7 @@ def test_a_missing_key_is_reported_with_its_variable_and_where_to_set_it(
     monkeypatch.delenv(variable, raising=False)
     failure = failing_to_load(model)
 
-    assert (failure.error_type, failure.retryable, failure.resumable) == ("missing_key", False, True)
+    assert (failure.error_type, failure.retryable) == ("missing_key", False)
     assert failure.message.startswith(f"{who} has no API key: {variable} is not set.")
     assert "in the environment of the workers" in failure.message
     assert not [word for word in JARGON if word in failure.message]

@@ -1,6 +1,6 @@
 """Recorded vendor responses are parsed, stored, and sent again from their rows unchanged.
 
-tests/support/providers/recorded_kinds.py lists which of them an agent can receive, and why not the others.
+tests/support/recorded_vendor.py lists which of them an agent can receive, and why not the others.
 """
 
 from __future__ import annotations
@@ -39,20 +39,24 @@ from runs.providers import base, llm, messages
 from runs.providers.base import ModelCall
 from runs.providers.retries import classify
 from tests.support.factories import make_agent, make_run
-from tests.support.providers.recorded_kinds import (
+from tests.support.machine import SHARED, shared_directory
+from tests.support.recorded_vendor import (
     ALSO_REBUILT,
     FILES,
     MET,
     OTHERS,
+    Answer,
+    Exchange,
+    Vendor,
     buckets_in,
+    exchanges,
     files_there,
     kinds,
+    streams,
     told_by,
 )
-from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
-from tests.support.providers.recorded_vendor import Answer, Exchange, Vendor, exchanges, streams
+from tests.support.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.second_pass import cases
-from tests.support.services import SHARED, shared_directory
 
 Message = TypeVar("Message", ModelRequest, ModelResponse)
 PROTOCOLS = cases(list(MODELS))
@@ -105,8 +109,9 @@ def answers_of(protocol: str) -> list[Exchange]:
     """Return the recorded answers of models in this protocol, streamed or not."""
     are_answers = {name for name, kind in kinds().items() if kind in {*MET, *ALSO_REBUILT} - {"refused"}}
     whole = {each.name: each for each in exchanges() if each.protocol == protocol}
-    whole |= {each.name: Exchange(each.name, protocol, "", 200, each.body) for each in streams()
-              if each.protocol == protocol}  # fmt: skip
+    whole |= {
+        each.name: Exchange(each.name, protocol, "", 200, each.body) for each in streams() if each.protocol == protocol
+    }
     return [each for name, each in whole.items() if name in are_answers]
 
 
@@ -121,8 +126,13 @@ def test_every_recorded_body_has_its_kind() -> None:
     unlike = {name: (kind, told[name]) for name, kind in kinds().items() if kind != told[name]}
     # These differ outside the text: in the finish reason, the status, or the request URL.
     assert {kind for kind, said in unlike.values() if said == "text"} == {
-        "refusal", "refused", "token_count", "conversation", "completion", "no_model"
-    }  # fmt: skip
+        "refusal",
+        "refused",
+        "token_count",
+        "conversation",
+        "completion",
+        "no_model",
+    }
     assert {said for _, said in unlike.values()} == {"text"}
     calls = {each.name for each in exchanges() if each.protocol}
     assert {kinds()[name] for name in bodies.keys() - calls if name in kinds()} >= {"token_count", "conversation"}

@@ -9,8 +9,16 @@ import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelOverloadedError, UserError
 
 from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
-from runs.providers.retries import Failure, RetryDelay, classify, next_attempt, outage_left_s, outage_pause, retry_after
-from runs.providers.retry_limits import RetryLimits
+from runs.providers.retries import (
+    Failure,
+    RetryDelay,
+    RetryLimits,
+    classify,
+    next_attempt,
+    outage_left_s,
+    outage_pause,
+    retry_after,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIMITS = RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)
@@ -47,7 +55,6 @@ def test_classification_of_failures(error: Exception, word: str, retryable: bool
     failure = classify(error, NOW)
     assert (failure.error_type, failure.retryable) == (word, retryable)
     assert failure.message
-    assert failure.resumable is (word != "fixture_exhausted")
 
 
 def failing(word: str = "server_error", *, after_s: float | None = None, retryable: bool = True) -> Failure:
@@ -60,7 +67,7 @@ def at_once(attempt: int, failure: Failure, jitter: float = 0.0) -> float | None
 
 
 def test_the_delay_doubles_until_the_retries_are_used_up() -> None:
-    """S-410: 500, 1000 and 2000 ms, with jitter."""
+    """500, 1000 and 2000 ms, with jitter."""
     assert [at_once(attempt, failing()) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
     assert at_once(0, failing(), jitter=1.0) == 0.625
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runs.providers.claude_cli import transcripts
+from runs.providers.claude_cli import blocks
 
 
 def test_an_unreadable_line_hides_no_message(tmp_path: Path) -> None:
@@ -16,4 +16,4 @@ def test_an_unreadable_line_hides_no_message(tmp_path: Path) -> None:
     lines = [json.dumps(answer), json.dumps(said[0]), deep, json.dumps(said[1]), '{"type": "user", "mess']
     path = tmp_path / "session.jsonl"
     path.write_text("\n".join(lines))
-    assert transcripts.unanswered(path) == ["First.", "Second."]
+    assert blocks.unanswered_pieces(path) == ["First.", "Second."]

@@ -40,17 +40,25 @@ def plant(status: RunStatus, *, ended: float | None = None, seen: float = 104) -
     """Create a run held by three workers for 10, 5.5 and 4 seconds; one worker is lost, the last may still run."""
     run = make_run()
     AgentRun.objects.filter(pk=run.pk).update(
-        status=status, created_at=at(-1), queued_at=at(80), started_at=at(0),
+        status=status,
+        created_at=at(-1),
+        queued_at=at(80),
+        started_at=at(0),
         completed_at=None if ended is None else at(ended),
         lease_owner="w" if status is RunStatus.RUNNING else None,
-    )  # fmt: skip
+    )
     Log.objects.filter(pk=run.pk).update(last_event_at=at(seen))
     for epoch, (begins, ends, reason) in enumerate(HOLDS, start=1):
         open_ = not reason and ended is None and status is RunStatus.RUNNING
         Attempt.objects.create(
-            run=run, epoch=epoch, owner="w", step_number=1, claimed_at=at(begins), ended_at=None if open_ else at(ends),
+            run=run,
+            epoch=epoch,
+            owner="w",
+            step_number=1,
+            claimed_at=at(begins),
+            ended_at=None if open_ else at(ends),
             end_reason=reason,
-        )  # fmt: skip
+        )
     return run
 
 
@@ -146,7 +154,7 @@ def test_a_completed_run_reports_how_long_workers_held_it() -> None:
         created_at=F("created_at") - hour, queued_at=F("queued_at") - hour, started_at=F("started_at") - hour
     )
 
-    resolve(run.pk, call.pk, OutcomeChoice.DONE, by="ada")
+    resolve(run.pk, call.pk, OutcomeChoice.DONE, by="oscar")
     run = drive(run)
 
     [completed] = Event.objects.filter(log=run.pk, type="run.completed")

@@ -13,11 +13,9 @@ from runs.actions import dismissals, flow_run_actions
 from runs.flows import runner
 from runs.lifecycle import inbox
 from runs.models import FlowRun
-from runs.queries.overview.needs import NeedKind, count_of, needs
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.failed_runs import make_failed
-from tests.support.flows.flow_runs import (
+from runs.queries.needs import NeedKind, count_of, needs
+from tests.support.factories import make_failed, make_person, make_project
+from tests.support.flows import (
     CONSTANT,
     make_failed_flow_run,
     make_flow_run,
@@ -62,16 +60,16 @@ def test_a_failed_flow_is_listed_until_it_is_dismissed_or_old(project: Project) 
     run = make_failed(project)
     assert entries(project) == [*(("failed", each.pk) for each in failed), ("failed", run.pk)]
 
-    assert dismissals.dismiss_flow_run("user:ada", failed[0])
+    assert dismissals.dismiss_flow_run("user:oscar", failed[0])
     assert not dismissals.dismiss_flow_run("user:bob", FlowRun.objects.get(pk=failed[0].pk))
     entry = AuditEntry.objects.get(action="flow_run.dismissed")
-    assert (entry.actor, entry.object_id) == ("user:ada", str(failed[0].pk))
+    assert (entry.actor, entry.object_id) == ("user:oscar", str(failed[0].pk))
     FlowRun.objects.filter(pk=failed[1].pk).update(completed_at=timezone.now() - timedelta(days=7, minutes=1))
     assert entries(project) == [("failed", failed[2].pk), ("failed", run.pk)]
-    assert dismissals.dismiss_failed("user:ada", project, timezone.now()) == 2
+    assert dismissals.dismiss_failed("user:oscar", project, timezone.now()) == 2
     assert entries(project) == []
     with pytest.raises(dismissals.NotDismissable, match="this one is queued"):
-        dismissals.dismiss_flow_run("user:ada", make_flow_run(CONSTANT, project))
+        dismissals.dismiss_flow_run("user:oscar", make_flow_run(CONSTANT, project))
 
 
 def test_a_flow_that_failed_with_a_run_is_one_entry(project: Project) -> None:
@@ -82,12 +80,12 @@ def test_a_flow_that_failed_with_a_run_is_one_entry(project: Project) -> None:
 def test_a_paused_flow_is_one_entry_that_includes_its_paused_runs(project: Project) -> None:
     flow_run = running_flow(project)
     node_run = run_of(flow_run, "draft")
-    inbox.pause(node_run.pk, by="user:ada")
+    inbox.pause(node_run.pk, by="user:oscar")
     assert entries(project) == [("paused", node_run.pk)]
 
-    flow_run_actions.pause("user:ada", flow_run)
+    flow_run_actions.pause("user:oscar", flow_run)
     assert entries(project) == [("paused", flow_run.pk)]
-    flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=flow_run.pk))
+    flow_run_actions.resume("user:oscar", FlowRun.objects.get(pk=flow_run.pk))
     runner.advance(flow_run.pk)
     assert entries(project) == []
 
@@ -106,7 +104,7 @@ def test_a_flow_run_whose_node_ended_long_ago_is_stalled(project: Project) -> No
     run = run_of(flow_run, "draft")
     Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(hours=1))
     assert entries(project) == []
-    inbox.stop(run.pk, by="user:ada")
+    inbox.stop(run.pk, by="user:oscar")
     # The run has ended just now: the next check by a worker advances the flow.
     assert entries(project) == []
     type(run).objects.filter(pk=run.pk).update(completed_at=timezone.now() - timedelta(minutes=2))
@@ -115,7 +113,7 @@ def test_a_flow_run_whose_node_ended_long_ago_is_stalled(project: Project) -> No
 
 def test_the_inbox_shows_flows_and_dismisses_and_resumes_them(project: Project, operator: Client) -> None:
     failed, paused = make_failed_flow_run(project), running_flow(project)
-    flow_run_actions.pause("user:ada", paused)
+    flow_run_actions.pause("user:oscar", paused)
 
     page = operator.get("/p/alpha/approvals").content.decode()
     for flow_run, word, target in ((failed, "loop exceeded", "dismiss"), (paused, "by an operator", "resume")):
@@ -136,7 +134,7 @@ def test_the_inbox_shows_flows_and_dismisses_and_resumes_them(project: Project, 
 def test_the_start_page_counts_flow_runs(project: Project, operator: Client) -> None:
     make_failed_flow_run(project)
     make_flow_run({**CONSTANT, "flow_id": "new"}, project)
-    flow_run_actions.pause("user:ada", make_flow_run({**CONSTANT, "flow_id": "other"}, project))
+    flow_run_actions.pause("user:oscar", make_flow_run({**CONSTANT, "flow_id": "other"}, project))
 
     page = " ".join(operator.get("/p/alpha").content.decode().split())
     assert "1 paused, 1 queued" in page

@@ -16,11 +16,10 @@ from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
 from runs.queries.run_columns import RUNS, runs_of, where_of
 from runs.queries.run_lists import filter_values
-from runs.queries.run_lists.filter_table import FILTERS, IN_API, ON_SITE, ListFilter
-from runs.queries.run_lists.run_filters import Filters
-from tests.support.api.many_rows import NOON, make_runs
+from runs.queries.run_lists.run_filters import FILTERS, IN_API, ON_SITE, Filters, ListFilter
+from tests.support.api import NOON, make_runs
 from tests.support.factories import make_project
-from tests.support.schedules import make_schedule
+from tests.support.project_rows import make_schedule
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
 
@@ -28,10 +27,14 @@ pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, wit
 @pytest.mark.postgres
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("name", "value", "index"), [("source", "import", "run_list_by_source"), ("label", "nightly", "run_labels")]
+    ("name", "value", "index"),
+    [
+        ("source", "import", "run_list_by_source"),
+        ("source", "remote", "run_list_remote"),
+        ("label", "nightly", "run_labels"),
+    ],
 )
 def test_a_filter_without_matches_scans_no_table(name: str, value: str, index: str) -> None:
-    """G16"""
     project = make_project()
     where = runs_of(project.pk) & where_of(Filters({name: value}).condition(project.pk))
     with CaptureQueriesContext(connection) as asked:

@@ -12,12 +12,18 @@ from agentops.accounts.models import AuditEntry, Project
 from runs.actions import dismissals
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.queries.overview.needs import NeedKind, NeedPosition, count_of, need_counts, needs
+from runs.queries.needs import NeedKind, NeedPosition, count_of, need_counts, needs
 from runs.queries.waiting_for_people import waiting_for_people
-from tests.support.alerts import external
-from tests.support.engine.policy_occasions import make_asking
-from tests.support.factories import make_agent, make_awaiting_approval, make_project, make_run, make_waiting
-from tests.support.failed_runs import make_failed
+from tests.support.engine import make_asking
+from tests.support.factories import (
+    make_agent,
+    make_awaiting_approval,
+    make_failed,
+    make_project,
+    make_run,
+    make_waiting,
+)
+from tests.support.project_rows import external
 from timeline.models import Log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -40,7 +46,7 @@ def counted(project: Project) -> dict[str, int]:
 def test_each_kind_is_listed_oldest_first_and_counted(project: Project, django_assert_num_queries: Any) -> None:
     made = [make_awaiting_approval(project), make_waiting(project), make_asking(project)]
     paused = make_run(make_agent(project), "Wait for me")
-    inbox.pause(paused.pk, by="user:ada")
+    inbox.pause(paused.pk, by="user:oscar")
     other = make_project("beta")
     make_waiting(other)
 
@@ -55,11 +61,11 @@ def test_each_kind_is_listed_oldest_first_and_counted(project: Project, django_a
     rest = needs([project.pk], limit=50, after=NeedPosition(found[1].since, found[1].id))
     assert [need.id for need in rest] == [need.id for need in found[2:]]
     assert [need.kind for need in needs([project.pk], limit=50, kinds=[NeedKind.PAUSED])] == ["paused"]
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         needs([project.pk], limit=50)
 
-    inbox.stop(paused.pk, by="user:ada")
-    inbox.stop(made[0].pk, by="user:ada")
+    inbox.stop(paused.pk, by="user:oscar")
+    inbox.stop(made[0].pk, by="user:oscar")
     assert kinds(project) == ["unknown_outcome", "question"]
 
 
@@ -77,19 +83,19 @@ def test_a_failed_run_leaves_the_list_when_dismissed_forked_or_old(project: Proj
     failed = [make_failed(project) for _ in range(4)]
     assert kinds(project) == ["failed"] * 4
 
-    assert dismissals.dismiss("user:ada", failed[0])
+    assert dismissals.dismiss("user:oscar", failed[0])
     assert not dismissals.dismiss("user:bob", AgentRun.objects.get(pk=failed[0].pk))
     entry = AuditEntry.objects.get(action="run.dismissed")
-    assert (entry.actor, entry.object_id) == ("user:ada", str(failed[0].pk))
+    assert (entry.actor, entry.object_id) == ("user:oscar", str(failed[0].pk))
     AgentRun.objects.filter(pk=make_run(make_agent(project), "Again").pk).update(forked_from=failed[1].pk)
     assert counted(project) == {"failed": 2}
     AgentRun.objects.filter(pk=failed[2].pk).update(completed_at=timezone.now() - timedelta(days=7, minutes=1))
     assert [need.run.pk for need in needs([project.pk], limit=50)] == [failed[3].pk]
-    assert dismissals.dismiss_failed("user:ada", project, timezone.now() - HOUR) == 0
-    assert dismissals.dismiss_failed("user:ada", project, timezone.now()) == 1
+    assert dismissals.dismiss_failed("user:oscar", project, timezone.now() - HOUR) == 0
+    assert dismissals.dismiss_failed("user:oscar", project, timezone.now()) == 1
     assert counted(project) == {}
     with pytest.raises(dismissals.NotDismissable, match="this one is queued"):
-        dismissals.dismiss("user:ada", make_run(make_agent(project), "New"))
+        dismissals.dismiss("user:oscar", make_run(make_agent(project), "New"))
 
 
 @pytest.mark.parametrize("reason", ["approval", "input"])
@@ -103,7 +109,7 @@ def test_a_waiting_session_is_listed_until_it_continues(project: Project, reason
     external(project, "claude", {"type": "run.phase", "payload": {"status": "running"}})
     assert (counted(project), waiting_for_people(project), kinds(project)) == ({}, 0, [])
     run = external(project, "claude", waits)
-    assert dismissals.dismiss("user:ada", run)
+    assert dismissals.dismiss("user:oscar", run)
     assert (counted(project), waiting_for_people(project)) == ({}, 0)
     # Later events bring it back.
     external(project, "claude", {"type": "llm.text", "payload": {"text": "Done."}}, waits)

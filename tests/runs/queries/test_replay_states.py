@@ -9,8 +9,7 @@ import pytest
 from runs.models import AgentRun
 from runs.queries import replay_states
 from tests.support.factories import drive, make_agent, make_run, make_waiting
-from tests.support.live.growing_logs import grow
-from tests.support.pages.timelines import told
+from tests.support.timelines import grow, told
 from timeline import log
 from timeline.replay import Frame, fold
 
@@ -44,7 +43,7 @@ def test_before_the_first_event_the_state_is_empty() -> None:
     run = played()
 
     assert replay_states.frame_at(run.pk, 0) == Frame()
-    assert replay_states.snapshot_at(run.pk, 0) == (replay_states.state_at(run.pk, 0), [])
+    assert replay_states.snapshot_at(run.pk, 0)[1] == []
 
 
 def test_the_states_of_a_range_equal_the_states_at_its_events() -> None:
@@ -55,7 +54,7 @@ def test_the_states_of_a_range_equal_the_states_at_its_events() -> None:
         frame = replay_states.frame_at(run.pk, events[begin].seq - 1)
         pairs = list(replay_states.continued(frame, events[begin:]))
         assert [event.seq for event, _ in pairs] == [event.seq for event in events[begin:]]
-        assert [state for _, state in pairs] == [replay_states.state_at(run.pk, event.seq) for event, _ in pairs]
+        assert [state for _, state in pairs] == [replay_states.snapshot_at(run.pk, event.seq)[0] for event, _ in pairs]
 
 
 def test_the_last_state_equals_the_rows() -> None:
@@ -80,7 +79,7 @@ def test_a_call_is_open_from_its_start_to_its_end() -> None:
     assert starts
     assert all(calls[-1] == "running" for calls in starts)
     waiting = make_waiting()
-    state = replay_states.state_at(waiting.pk, len(log.read(waiting.pk, limit=1000)))
+    state = replay_states.snapshot_at(waiting.pk, len(log.read(waiting.pk, limit=1000)))[0]
     assert [call.status for call in state.open_calls] == ["unknown"]
 
 

@@ -16,20 +16,22 @@ from runs.actions.resume import resume
 from runs.conversation import transcript
 from runs.external.ingest import Sender
 from runs.external.ingest import record as ingest
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.fixtures.fixture_files import dumps, parse
 from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import ContentEvent
 from runs.models import AgentRun
 from runs.queries.run_fixture import NothingRecorded, RunRecording, record
+from tests.support import remote_samples
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
-from tests.support.imported_runs import import_path
-from tests.support.recordings.recorded_files import recording as recorded_file
+from tests.support.recordings import import_path
+from tests.support.recordings import recording as recorded_file
+from tests.support.remote import Program
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Play = Callable[[RunRecording], AgentRun]
-LIVE = "the run is waiting: recorded is what it has done so far"
-REPEATED = "7 repeated tool calls at which the repeat guard warns or stops a run that plays them"
+LIVE = "the run is waiting: only what it has done so far is recorded"
+REPEATED = "7 repeated tool calls at which the repeat guard warns or stops a run that plays the fixture"
 UNKNOWN = (
     "1 tool call without a known result: a run that plays it waits for a person, unless on_unknown_tool is tell_model"
 )
@@ -62,19 +64,31 @@ CHANGED = {
 def play(tmp_path: Path, settings: Settings) -> Iterator[Play]:
     """Return a function that plays a fixture from its file, as a run of an agent with the fixture provider."""
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
 
     def played(recording: RunRecording, **options: Any) -> AgentRun:
         text = dumps(recording.fixture)
         assert parse(text) == recording.fixture
         (tmp_path / "recorded.json").write_text(text)
-        library.load.cache_clear()
+        fixture_files.load_named.cache_clear()
         start = recording.fixture.answers[0].input
         agent = make_agent(fixture="recorded", instructions=start.system or "", **options)
         return drive(make_run(agent, start.prompt or "Go."))
 
     yield played
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
+
+
+def test_the_steps_of_a_remote_run_are_played_as_calls_of_a_model(play: Play) -> None:
+    program = Program(make_project())
+    program.start_run()
+    remote_samples.complete(program)
+    recording = record(program.run)
+
+    assert "4 steps without a model played as a tool call of a model" in recording.notes
+    played = play(recording)
+    assert played.status == "completed"
+    assert conversation_of(played) == conversation_of(program.run)
 
 
 def conversation_of(run: AgentRun) -> list[str]:
@@ -122,7 +136,7 @@ def test_a_native_run_with_its_resumes_plays_back(play: Play) -> None:
     assert (first.status, run.status, played.status) == ("paused", "completed", "completed")
     assert conversation_of(played) == conversation_of(run)
     assert recording.notes == []
-    calls, original = recording.fixture.answers, library.load("claude-code-5c").answers
+    calls, original = recording.fixture.answers, fixture_files.load_named("claude-code-5c").answers
     assert [call.user for call in calls] == [None, "continue", None, None, None]
     assert [call.output.usage for call in calls] == [call.output.usage for call in original]
     assert all(call.output.duration_ms for call in calls)
@@ -171,13 +185,20 @@ def test_an_external_run_with_streamed_text(play: Play) -> None:
         ("llm.turn.start", {"model": "m"}),
         ("llm.text.delta", {"text": "I lo", "index": 0}),
         ("llm.text.delta", {"text": "ok.", "index": 0}),
-        ("llm.turn.end", {"text": "I look.", "toolCalls": [{"id": "c1", "name": "look", "arguments": {"at": 1}}],
-                          "usage": {"inputTokens": 7, "outputTokens": 5}, "durationMs": 40}),
+        (
+            "llm.turn.end",
+            {
+                "text": "I look.",
+                "toolCalls": [{"id": "c1", "name": "look", "arguments": {"at": 1}}],
+                "usage": {"inputTokens": 7, "outputTokens": 5},
+                "durationMs": 40,
+            },
+        ),
         ("tool.start", {"callId": "c1", "toolName": "look"}),
         ("tool.end", {"callId": "c1", "output": "ghp_" + "a1B2" * 9, "status": "completed", "durationMs": 6}),
         ("llm.turn.end", {"text": "Seen.", "usage": {"inputTokens": 9, "outputTokens": 1}}),
         ("run.completed", {}),
-    ]  # fmt: skip
+    ]
     results = ingest(
         Sender(project, "key:test"), [{"runId": "theirs", "type": kind, "payload": payload} for kind, payload in events]
     )
@@ -196,4 +217,4 @@ def test_an_external_run_with_streamed_text(play: Play) -> None:
 def test_a_run_without_an_answer_cannot_be_recorded() -> None:
     with pytest.raises(NothingRecorded, match="no answer of a model yet"):
         record(make_run())
-    assert record(make_awaiting_approval()).notes[-1] == "the run is waiting: recorded is what it has done so far"
+    assert record(make_awaiting_approval()).notes[-1] == "the run is waiting: only what it has done so far is recorded"

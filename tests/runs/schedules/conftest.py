@@ -8,7 +8,7 @@ import pytest
 
 from agentops.accounts.models import Project
 from tests.support.factories import make_project
-from tests.support.schedules import SetClock
+from tests.support.project_rows import SetClock
 
 
 @pytest.fixture

@@ -13,21 +13,20 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
+from agentops.accounts import redaction_changes
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project, Role
-from agentops.accounts.redaction_rules import rule_changes
-from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_cache import CACHE
 from agentops.base.redaction import project_scope
 from runs.actions.schedules.schedule_changes import MAX_SCHEDULES, remove_schedule, values_of
 from runs.actions.schedules.starting import start_due_schedules
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.upkeep import old_records, project_removal
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_agent, make_run
-from tests.support.flows.flow_runs import CONSTANT, make_flow
-from tests.support.pages.form_values import form_values
-from tests.support.schedules import SetClock, fill_schedule, make_schedule, outcomes, runs_of
-from tests.support.secret_canaries import CANARIES
+from tests.support.factories import make_agent, make_person, make_run, with_key
+from tests.support.flows import CONSTANT, make_flow
+from tests.support.pages import form_values
+from tests.support.project_rows import SetClock, fill_schedule, make_schedule, outcomes, runs_of
+from tests.support.secret_samples import CANARIES
 
 PAGES, API = "/p/alpha/schedules", "/api/projects/alpha"
 
@@ -198,7 +197,7 @@ def test_pages_of_starts_and_the_view_of_viewers(project: Project, player: Agent
     assert "Run now" not in text_of(first)
     older = viewer.get(f"{here}?before={first.context['older']}")
     rows = [*first.context["starts"], *older.context["starts"]]
-    assert [row.start.outcome for row in rows] == ["skipped"] * 58 + ["waiting", "started"]
+    assert [start.outcome for start, _ in rows] == ["skipped"] * 58 + ["waiting", "started"]
     assert viewer.get(f"{here}?before=x").status_code == 400
     assert viewer.get(f"{PAGES}/01a1f86c-1b1a-72f0-b808-0c8f1390c3f4").status_code == 404
     assert viewer.post(f"{here}/run", {"token": "x"}).status_code == 403
@@ -318,7 +317,7 @@ def test_a_stored_secret_is_displayed_masked_and_kept_if_its_mark_is_submitted(
     project: Project, player: Agent, operator: Client
 ) -> None:
     """In a project that does not mask model input."""
-    rule_changes.set_model_input_masking(project, False, actor=SYSTEM)
+    redaction_changes.set_model_input_masking(project, False, actor=SYSTEM)
     CACHE.expire()
     secret = CANARIES["stripe"][0]
     with project_scope.limited_to(project.pk):
@@ -371,7 +370,10 @@ def test_the_command_line(project: Project, player: Agent, clock: SetClock) -> N
     [
         (["add", "alpha", "x", "--agent", "player", "--cron", "x"], "5 fields"),
         (["add", "alpha", "x", "--flow", "sample", "--inputs", "{", "--every", "60"], "--inputs must be a JSON object"),
-        (["add", "alpha", "x", "--flow", "sample", "--inputs", "[]", "--every", "60"], "valid dictionary"),
+        (
+            ["add", "alpha", "x", "--flow", "sample", "--inputs", "[]", "--every", "60"],
+            "--inputs must be a JSON object",
+        ),
         (["run", "alpha", "x"], "the project has no such schedule"),
         (["change", "alpha", "x"], "nothing to change"),
     ],
@@ -397,7 +399,7 @@ def test_a_project_is_deleted_with_its_schedules(project: Project, player: Agent
     start_due_schedules()
     assert outcomes(schedule) == [("09:01", "started")]
     Project.objects.filter(pk=project.pk).update(
-        removed_at=clock.at, removal={"slug": "alpha", "name": "Alpha", "by": "user:ada", "rows": {}}
+        removed_at=clock.at, removal={"slug": "alpha", "name": "Alpha", "by": "user:oscar", "rows": {}}
     )
     clock.move(minutes=1)
     assert start_due_schedules() == 0

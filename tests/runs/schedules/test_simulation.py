@@ -19,7 +19,7 @@ from runs.actions.schedules.schedule_changes import values_of
 from runs.actions.schedules.starting import start_due, start_due_schedules
 from runs.models import AgentRun, Schedule, ScheduleStart
 from tests.support.factories import make_project
-from tests.support.schedules import SetClock, make_schedule
+from tests.support.project_rows import SetClock, make_schedule
 
 BERLIN = "Europe/Berlin"
 LOST, DOUBLED, LATE, KILLED = 0.4, 0.2, 0.3, 0.08

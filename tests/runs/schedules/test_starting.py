@@ -17,20 +17,19 @@ from agentops.accounts.models import AuditEntry, Project
 from runs import tasks
 from runs.actions import flow_definitions, run_actions
 from runs.actions.schedules import schedule_changes
+from runs.actions.schedules.due_times import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now, run_prepared
 from runs.actions.schedules.schedule_definition import ScheduleDefinition
-from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.starting import ScheduleChanged, due_schedules, prepare, start_due, start_due_schedules
 from runs.errors import InvalidAgent
-from runs.lifecycle import flow_creation
+from runs.lifecycle import flow_transitions
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
-from runs.worker import upkeep
-from tests.support.accounts import with_key
-from tests.support.expected_refusals import refuses
-from tests.support.factories import drive, make_agent, make_project
-from tests.support.flows.flow_runs import make_flow
-from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
+from runs.worker import upkeep, upkeep_call
+from tests.support.factories import drive, make_agent, make_project, with_key
+from tests.support.flows import make_flow
+from tests.support.project_rows import SetClock, make_schedule, outcomes, runs_of
+from tests.support.run_checks import refuses
 
 
 def test_a_due_time_starts_one_run(project: Project, clock: SetClock) -> None:
@@ -211,17 +210,17 @@ def test_a_schedule_of_a_flow(project: Project, clock: SetClock) -> None:
 def test_a_run_started_by_a_user(project: Project, clock: SetClock) -> None:
     """Works if the schedule is disabled, and despite active runs. Later due times treat it as active."""
     schedule = make_schedule(project, is_enabled=False)
-    runs = [run_now(project, schedule.pk, by="user:ada") for _ in range(2)]
+    runs = [run_now(project, schedule.pk, by="user:oscar") for _ in range(2)]
     assert [run.pk for run in runs] == [run.pk for run in runs_of(schedule)]
     assert outcomes(schedule) == [("now", "started"), ("now", "started")]
-    assert AuditEntry.objects.filter(action="schedule.started", actor="user:ada").count() == 2
+    assert AuditEntry.objects.filter(action="schedule.started", actor="user:oscar").count() == 2
     change_schedule(project, schedule.pk, {"is_enabled": True}, by=SYSTEM)
     clock.move(minutes=1)
     start_due_schedules()
     assert outcomes(schedule)[-1] == ("09:01", "skipped")
     Agent.objects.update(tools=["no-such-tool"])
     with pytest.raises(InvalidAgent):
-        run_now(project, schedule.pk, by="user:ada")
+        run_now(project, schedule.pk, by="user:oscar")
     assert len(outcomes(schedule)) == 3
 
 
@@ -231,13 +230,13 @@ def test_flow_inputs_are_checked_outside_of_transactions(project: Project, monke
     make_flow({"flow_id": "sample", "nodes": [{"id": "only", "type": "constant", "value": 1}]}, project)
     schedule = make_schedule(project, flow="sample", is_enabled=False)
     in_transaction = []
-    check = flow_creation.check_inputs
+    check = flow_transitions.check_inputs
 
     def note(*given: Any) -> Any:
         in_transaction.append(connection.in_atomic_block)
         return check(*given)
 
-    monkeypatch.setattr(flow_creation, "check_inputs", note)
+    monkeypatch.setattr(flow_transitions, "check_inputs", note)
     run_now(project, schedule.pk, by=SYSTEM)
     path, key = f"/api/projects/{project.slug}/schedules/{schedule.pk}/run", with_key(project, "write")
     headers = {**key, "Idempotency-Key": "once"}
@@ -311,6 +310,17 @@ def test_a_failed_schedule_does_not_block_others(project: Project, clock: SetClo
     assert outcomes(other) == [("09:01", "started")]
 
 
+def test_the_periodic_task_ends_after_its_time_and_the_next_call_continues(
+    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedules = [make_schedule(project, name=name) for name in ("first", "second", "third")]
+    clock.move(minutes=1)
+    monkeypatch.setattr(upkeep_call, "CALL_S", 0.0)
+    for calls in (1, 2, 3):
+        upkeep.start_due()
+        assert [len(outcomes(schedule)) for schedule in schedules] == [1] * calls + [0] * (3 - calls)
+
+
 def test_a_message_of_beat_only_triggers_a_check(project: Project, clock: SetClock) -> None:
     """Its periodic task names the schedule; duplicate, late and foreign messages do nothing."""
     schedule = make_schedule(project)
@@ -373,3 +383,20 @@ def test_removing_a_schedule_clears_it_from_its_runs_in_batches(
     detached = [each for each in queries if each["sql"].startswith("UPDATE") and '"schedule_id" = NULL' in each["sql"]]
     assert len(detached) >= 3
     assert AgentRun.objects.filter(pk__in=[run.pk for run in runs], schedule=None).count() == 5
+
+
+def test_a_removal_that_fails_has_detached_ended_runs_only(project: Project, clock: SetClock) -> None:
+    """Ended runs are detached in transactions of their own, so that many of them do not hold up other writers."""
+    schedule = make_schedule(project, overlap="skip")
+    ended, live = drive(run_now(project, schedule.pk, by=SYSTEM)), run_now(project, schedule.pk, by=SYSTEM)
+    assert ended.completed_at is not None
+    with pytest.raises(AttributeError):
+        schedule_changes.remove_schedule(project, schedule.pk, by=None)  # the audit log has no name for it
+    assert runs_of(schedule) == [live]
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("09:01", "skipped")
+
+    schedule_changes.remove_schedule(project, schedule.pk, by=SYSTEM)
+    assert not Schedule.objects.exists()
+    assert AgentRun.objects.filter(schedule=None).count() == 2

@@ -14,14 +14,13 @@ from agentops.accounts.models import Project, Role
 from runs.flows import runner
 from runs.lifecycle import inbox
 from runs.models import FlowRun, SearchEntry, SearchPosition
-from runs.queries.searching import entry_conditions
+from runs.queries.searching import index_entries
 from runs.upkeep import search_index
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.flows.flow_runs import make_ended_flow_run, make_failed_flow_run, make_flow_run
-from tests.support.searching import found, index_all
-from tests.support.secret_canaries import CANARIES
-from tests.support.upkeep.old_runs import apply
+from tests.support.factories import make_agent, make_person, make_project, make_run, with_key
+from tests.support.flows import make_ended_flow_run, make_failed_flow_run, make_flow_run
+from tests.support.run_checks import found, index_all
+from tests.support.secret_samples import CANARIES
+from tests.support.upkeep import apply
 from timeline.models import Event
 
 HOSTILE = "needle <img src=x> 100% '; --"
@@ -65,7 +64,7 @@ def test_search_returns_events_of_flow_runs_with_their_flow(project: Project) ->
 @pytest.mark.every_database
 @pytest.mark.parametrize("few", [0, 1000])
 def test_filters_apply_to_flow_runs_too(project: Project, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    monkeypatch.setattr(entry_conditions, "FEW_RUNS", few)
+    monkeypatch.setattr(index_entries, "FEW_RUNS", few)
     failed = make_failed_flow_run(project)
     stopped, going = (make_run(make_agent(project), f"a needle {number}") for number in range(2))
     inbox.stop(stopped.pk, by="test")

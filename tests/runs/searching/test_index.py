@@ -15,13 +15,13 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry
 from runs.upkeep import retention, search_index
 from runs.upkeep.retention import RemovalReport
 from runs.worker import upkeep
-from tests.support.api.many_rows import said
+from tests.support.api import said
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.late_event import appended_late
-from tests.support.searching import found, index_all, note, runs_found
-from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
-from tests.support.upkeep.old_runs import aged, apply
-from timeline import settled
+from tests.support.run_checks import found, index_all, note, runs_found
+from tests.support.secret_samples import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
+from tests.support.timelines import appended_late
+from tests.support.upkeep import aged, apply
+from timeline import reading
 from timeline.models import Event
 
 #: With and without punctuation, and with the letter that replaces `_` in PostgreSQL's index.
@@ -281,7 +281,7 @@ def test_postgresql_compiles_no_query() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ID is lower than the ID of an event committed earlier."""
-    monkeypatch.setattr(settled, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(reading, "PATIENCE_S", 0.1)
     project = make_project()
     late, early = make_run(make_agent(project), "late"), make_run(make_agent(project), "early")
     index_all()

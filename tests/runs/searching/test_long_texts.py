@@ -11,18 +11,17 @@ from django.utils import timezone
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry, SearchPosition
 from runs.queries.json_lists import RowSpan
-from runs.queries.searching import text_parts
+from runs.queries.searching import index_entries
+from runs.queries.searching.index_entries import HEAD, LIMIT, PART, TAIL, part_key, part_number, text_key
 from runs.queries.searching.search_results import Search, SearchOrder, search
 from runs.queries.searching.search_terms import MAX_TEXT, parse
-from runs.queries.searching.text_parts import HEAD, LIMIT, PART, TAIL, part_key, part_number, text_key
 from runs.upkeep import search_index
 from runs.upkeep.search_texts import masked_parts
-from tests.support.accounts import make_person
-from tests.support.api.many_rows import said
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.searching import found, index_all, note
-from tests.support.secret_canaries import CANARIES
-from tests.support.upkeep.old_runs import aged, apply
+from tests.support.api import said
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.run_checks import found, index_all, note
+from tests.support.secret_samples import CANARIES
+from tests.support.upkeep import aged, apply
 from timeline.models import Event
 
 
@@ -58,7 +57,7 @@ def test_each_term_is_whole_in_one_part() -> None:
     for length in (PART, PART + 1, PART + MAX_TEXT, 2 * PART, 100_000):
         text = numbered(length).rstrip()
         parts = masked_parts(text)
-        assert max(map(len, parts)) <= PART + len(text_parts.GAP)
+        assert max(map(len, parts)) <= PART + len(index_entries.GAP)
         assert all(any(text[at : at + MAX_TEXT] in part for part in parts) for at in range(0, len(text), 7))
     assert masked_parts("a\n\n b\t c") == ["a b c"]
     assert len(masked_parts("x" * PART)) == 1
@@ -67,8 +66,8 @@ def test_each_term_is_whole_in_one_part() -> None:
 def test_the_beginning_and_the_end_of_a_text_beyond_the_limit_are_indexed() -> None:
     first, *others = masked_parts(f"FIRST {'x y ' * 300_000} LAST")
 
-    assert (first[:9], first[-8:], len(first)) == ("FIRST x y", "x y LAST", HEAD + TAIL + len(text_parts.GAP))
-    assert len(others) < text_parts.MAX_PARTS - 1
+    assert (first[:9], first[-8:], len(first)) == ("FIRST x y", "x y LAST", HEAD + TAIL + len(index_entries.GAP))
+    assert len(others) < index_entries.MAX_PARTS - 1
     text = numbered(2 * LIMIT)
     parts = masked_parts(text)
     assert any(text[LIMIT - 100 : LIMIT - 50] in part for part in parts)
@@ -77,7 +76,7 @@ def test_the_beginning_and_the_end_of_a_text_beyond_the_limit_are_indexed() -> N
 
 def test_keys_of_parts_fit_into_the_column() -> None:
     for key in ("01a21519-2124-71bd-9de5-495b9d9a7182", "7", str(2**63)):
-        for number in (0, 1, text_parts.MAX_PARTS):
+        for number in (0, 1, index_entries.MAX_PARTS):
             part = part_key(key, number)
             assert (text_key(part), part_number(part)) == (key, number)
             assert len(part) <= SearchEntry._meta.get_field("key").max_length
@@ -169,9 +168,14 @@ def test_a_call_that_becomes_longer_and_shorter_leaves_no_part_behind(project: P
     run = run_that_said(project, "hello")
     message = run.messages.earliest("position")
     call = AgentRunToolCall.objects.create(
-        run=run, message=message, call_id="1", tool_name="Read", step_number=1, input={"path": "needle"},
+        run=run,
+        message=message,
+        call_id="1",
+        tool_name="Read",
+        step_number=1,
+        input={"path": "needle"},
         created_at=timezone.now(),
-    )  # fmt: skip
+    )
     index_all()
     sizes = []
     for length in (0, 40_000, 40_000, 20_000, 70_000, 0):
@@ -222,7 +226,7 @@ def test_texts_indexed_by_an_earlier_version_are_reindexed(project: Project, mon
 def test_long_texts_are_stored_whole_in_transactions_of_bounded_size(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_index, "STORED", 10_000)
+    monkeypatch.setattr(search_index, "MAX_STORED", 10_000)
     runs = [run_that_said(project, f"{numbered(50_000)} needle {number}") for number in range(3)]
     index_all()
 

@@ -12,7 +12,7 @@ from django.db import connection
 from agentops.checks import searches_have_trigrams
 from runs.queries.searching import text_index
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.searching import found, index_all
+from tests.support.run_checks import found, index_all
 
 
 @pytest.mark.postgres

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops.base.refusals import InvalidQuery
+from runs.queries.searching.search_results import unveil, veil
 from runs.queries.searching.search_terms import EXCERPT, MAX_TERMS, excerpt, fold, matches, one_line, parse, rank
-from runs.queries.veiled_ids import unveil, veil
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from agentops.accounts.models import Project
-from runs.fixtures import library
+from runs.fixtures import fixture_files
 from runs.models import FlowRun
 from runs.telemetry import metric_counts, metric_exposition
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.factories import drive, make_project, make_run
-from tests.support.flows.flow_runs import (
-    make_failed_flow_run,
-    make_flow_run,
-    make_writer,
-    play,
-    record_answers,
-    run_of,
-)
-from tests.support.sinks import export, make_sink
-from tests.support.web.receiver import Receiver
+from tests.support.factories import drive, make_person, make_project, make_run
+from tests.support.flows import make_failed_flow_run, make_flow_run, make_writer, play, record_answers, run_of
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import export, make_sink
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 SITE = "https://ops.test"
@@ -46,7 +38,7 @@ DRAFT_AND_ASK = {
 @pytest.fixture
 def project(transactional_db: None, settings: Settings, tmp_path: Path) -> Project:
     settings.AGENTOPS_FIXTURES = [str(tmp_path)]
-    library.load.cache_clear()
+    fixture_files.load_named.cache_clear()
     record_answers(tmp_path, "writer", [f"text {n}" for n in range(12)])
     project = make_project()
     make_writer(project)

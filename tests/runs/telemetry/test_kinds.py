@@ -13,20 +13,20 @@ import pytest
 from django.db import transaction
 
 from agentops.accounts.models import Project
+from agentops.base.backing_services import TelemetrySettings
 from agentops.base.http.receivers import new_secret
-from agentops.base.telemetry_settings import TelemetrySettings
 from agentops.sinks import InvalidSink, subscribe
 from runs.external.import_runs import import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
+from runs.telemetry import jsonl_sink
 from runs.telemetry.exporter import Exporter
-from runs.telemetry.kind_catalogue import KINDS
-from runs.telemetry.kinds import jsonl_sink
-from tests.support import installed_package
-from tests.support.extensions import added_parts, search_again
+from runs.telemetry.sink_targets import KINDS
+from tests.support import engine
+from tests.support.engine import added_parts, search_again
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.sinks import append, export, make_sink, wake
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import append, export, make_sink, wake
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source, Tombstone
@@ -100,9 +100,14 @@ def test_files_of_deleted_runs_are_deleted(folder: Path) -> None:
     make_sink(agent.project, "jsonl", {"directory": str(folder)}, from_start=True)
     export()
     Tombstone.objects.create(
-        id=removed.pk, project=agent.project, family=removed.pk, created_at=removed.created_at, reason="too old",
-        removed_by="test", removed_at=removed.created_at,
-    )  # fmt: skip
+        id=removed.pk,
+        project=agent.project,
+        family=removed.pk,
+        created_at=removed.created_at,
+        reason="too old",
+        removed_by="test",
+        removed_at=removed.created_at,
+    )
     assert jsonl_sink.forget_removed_runs() == 1
 
     assert [path.stem for path in folder.glob("*/*.jsonl")] == [str(kept.pk)]
@@ -144,7 +149,7 @@ ACME = """
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    installed_package.install(tmp_path, monkeypatch, "own_acme", ACME, {"sinks": {"acme": "own_acme:Acme"}})
+    engine.install_package(tmp_path, monkeypatch, "own_acme", ACME, {"sinks": {"acme": "own_acme:Acme"}})
     with added_parts():
         yield lambda: __import__("own_acme").sent
 
@@ -235,13 +240,25 @@ def test_a_number_beyond_64_bits_does_not_stop_a_sink(receiver: Receiver, folder
     }[kind]
     project = make_agent().project
     sink = make_sink(project, kind, config, secrets=secrets, event_types=["run.*"])
-    import_document(project, [
-        {"type": "assistant", "session_id": "s", "message": {"id": "m", "content": [
-            {"type": "tool_use", "id": "c", "name": "pay", "input": {"amount": 10**30}}]}},
-        {"type": "user", "session_id": "s", "message": {"content": [
-            {"type": "tool_result", "tool_use_id": "c", "content": "paid"}]}},
-        {"type": "result", "subtype": "success", "session_id": "s", "structured_output": {"paid": 10**30}},
-    ])  # fmt: skip
+    import_document(
+        project,
+        [
+            {
+                "type": "assistant",
+                "session_id": "s",
+                "message": {
+                    "id": "m",
+                    "content": [{"type": "tool_use", "id": "c", "name": "pay", "input": {"amount": 10**30}}],
+                },
+            },
+            {
+                "type": "user",
+                "session_id": "s",
+                "message": {"content": [{"type": "tool_result", "tool_use_id": "c", "content": "paid"}]},
+            },
+            {"type": "result", "subtype": "success", "session_id": "s", "structured_output": {"paid": 10**30}},
+        ],
+    )
     export(5)
 
     cursor = wake(sink)

@@ -19,19 +19,19 @@ from django.conf import settings as site
 from django.utils import timezone
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from agentops.base.backing_services import EnvironmentSink, TelemetrySettings
 from agentops.base.http.guarded_client import HttpAnswer
-from agentops.base.telemetry_settings import EnvironmentSink, TelemetrySettings
 from runs.models import Delivery, Sink, SinkCursor
-from runs.telemetry import environment_sinks, sink_changes
-from runs.telemetry.kinds.langfuse_batch_sink import refused_events
+from runs.telemetry import sink_changes
+from runs.telemetry.langfuse_batch_sink import MAX_EVENTS, batches_of, refused_events
+from runs.telemetry.observation import Observation, ObservationKind, TraceFacts
 from runs.telemetry.sink_claims import PATIENCE
 from runs.telemetry.sink_kind import OutgoingEvent
-from runs.telemetry.traces.langfuse_events import MAX_EVENTS, batches_of
-from runs.telemetry.traces.observation import Observation, ObservationKind, TraceFacts
-from tests.support.api import runner
+from tests.support import api, remote_samples
 from tests.support.factories import drive, make_project, make_run
-from tests.support.sinks import TOOLS, export, make_sink, make_troubled_run, wake
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import TOOLS, export, make_sink, make_troubled_run, wake
+from tests.support.remote import Program
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,6 +100,23 @@ def test_the_tree_of_a_run(receiver: Receiver, schema_errors: Check, ending: str
         assert held["trace"]["output"] == held["agent-run"]["output"] == "Done."
 
 
+def test_a_step_of_a_remote_run_without_a_model_belongs_to_the_run(receiver: Receiver, schema_errors: Check) -> None:
+    program = Program(make_project())
+    make_sink(program.project, "langfuse_batch", options(receiver), **KEYS)
+    program.start_run()
+    remote_samples.complete(program)
+    export()
+
+    assert [schema_errors(request.json) for request in receiver.received] == [[]] * len(receiver.received)
+    held = merged(receiver)
+    run, turn = held["agent-run"]["id"], held["turn-1"]["id"]
+    names = ("turn-1", "read_invoices", "charge", "fetch_key", "render_report", "notify")
+    assert [held[name]["parentObservationId"] for name in names] == [run, run, turn, run, run, run]
+    assert {name for name in held if name.startswith("turn-")} == {"turn-1", "turn-2"}  # of the model calls
+    assert all(body.get("endTime") for name, body in held.items() if name != "trace")
+    assert held["trace"]["metadata"]["source"] == "remote"
+
+
 def test_a_trace_comes_before_its_turns_and_a_turn_before_its_tools(receiver: Receiver, schema_errors: Check) -> None:
     run = make_run()
     make_sink(run.project, "langfuse_batch", options(receiver), from_start=True, **KEYS)
@@ -136,8 +153,8 @@ def test_years_have_four_digits(receiver: Receiver) -> None:
     make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     clock = {"ts": "0999-12-31T23:59:59Z"}
     turn = {"text": "hello", "toolCalls": [{"id": "c", "name": "read"}]}
-    started = runner.event("run.started", {"agent": "coder"}, **clock)
-    assert runner.Runner(project)({"events": [started, runner.event("llm.turn.end", turn, **clock)]}).status_code == 200
+    started = api.event("run.started", {"agent": "coder"}, **clock)
+    assert api.Runner(project)({"events": [started, api.event("llm.turn.end", turn, **clock)]}).status_code == 200
     export()
 
     times = [each["body"].get("startTime") for each in receiver.received[0].json["batch"]]
@@ -163,9 +180,9 @@ def test_individually_refused_events(receiver: Receiver) -> None:
 
 
 def test_a_large_run_is_sent_in_several_requests(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.telemetry.traces import langfuse_events
+    from runs.telemetry import langfuse_batch_sink
 
-    monkeypatch.setattr(langfuse_events, "MAX_BYTES", 2000)
+    monkeypatch.setattr(langfuse_batch_sink, "MAX_BYTES", 2000)
     project = make_project()
     make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     make_troubled_run(project, "completed")
@@ -202,8 +219,8 @@ def test_langfuse_keys_in_the_environment_are_sufficient(receiver: Receiver, set
     run, other = make_run(), make_run()
     configured = EnvironmentSink("langfuse", "langfuse_otlp", options(receiver), {"secret_key": "sk-lf-1"})
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(sinks=(configured,))
-    environment_sinks.sync()
-    environment_sinks.sync()
+    sink_changes.store_environment_sinks()
+    sink_changes.store_environment_sinks()
     drive(run)
     drive(other)
     export()
@@ -214,9 +231,9 @@ def test_langfuse_keys_in_the_environment_are_sufficient(receiver: Receiver, set
     assert (sink.project, sink.sealed, sink.origin) == (None, None, "environment")
 
     settings.AGENTOPS_TELEMETRY = TelemetrySettings()
-    environment_sinks.sync()
+    sink_changes.store_environment_sinks()
     sink.refresh_from_db()
-    assert (sink.is_enabled, sink.disabled_reason) == (False, environment_sinks.ABSENT)
+    assert (sink.is_enabled, sink.disabled_reason) == (False, sink_changes.ABSENT)
 
 
 def spans_in(body: bytes) -> list[Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentops.base.http.log_lines import JsonLine, LogLine
-from agentops.site.logging_config import logging_config
+from agentops.site.computed_settings import logging_config
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.sinks import make_troubled_run
+from tests.support.project_rows import make_troubled_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

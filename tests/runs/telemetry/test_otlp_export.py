@@ -13,11 +13,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from runs.models import AgentRun, Delivery, SinkCursor
 from runs.telemetry import sink_changes
-from tests.support.api.runner import Runner, event
+from tests.support.api import Runner, event
 from tests.support.factories import drive, make_project, make_run
-from tests.support.otlp.sending import Exporter, summary
-from tests.support.sinks import export, make_sink, make_troubled_run
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.otlp import Exporter, summary
+from tests.support.project_rows import export, make_sink, make_troubled_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

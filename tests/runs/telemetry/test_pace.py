@@ -10,9 +10,9 @@ from django.utils import timezone
 from runs.models import AgentRun, Delivery, Sink, SinkCursor
 from runs.telemetry.exporter import Exporter
 from tests.support.factories import make_run
-from tests.support.sinks import append, export, make_sink, wake
-from tests.support.waiting import eventually
-from tests.support.web.receiver import Receiver
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import append, export, make_sink, wake
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -119,8 +119,8 @@ def test_a_slow_receiver_gets_several_at_once(receiver: Receiver) -> None:
     try:
         eventually(
             lambda: exporter.look() and Delivery.objects.filter(state="sent").count() == 300,
-            why="not everything is sent", within_s=60,
-        )  # fmt: skip
+            why="everything is sent",
+        )
     finally:
         exporter.close()
 

@@ -21,16 +21,15 @@ from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from runs.upkeep import old_records
 from runs.worker import upkeep
-from runs.worker.exporting import exporting
-from tests.support.every_row import rows_with
+from runs.worker.upkeep import exporting
 from tests.support.factories import drive, make_agent, make_log, make_project, make_run
-from tests.support.late_event import appended_late
-from tests.support.paths import ROOT
-from tests.support.sinks import append, export, make_sink, wake
-from tests.support.threads import at_once
-from tests.support.waiting import eventually
-from tests.support.web.receiver import Receiver
-from timeline import log, settled
+from tests.support.loopback_servers import Receiver
+from tests.support.machine import ROOT
+from tests.support.project_rows import append, export, make_sink, wake
+from tests.support.run_checks import rows_with
+from tests.support.timelines import appended_late
+from tests.support.timing import at_once, eventually
+from timeline import log, reading
 from timeline.log import Entry
 from timeline.models import Source
 
@@ -163,7 +162,7 @@ def test_refused_credentials_disable_the_sink_until_it_is_changed(receiver: Rece
 
 @pytest.mark.postgres
 def test_events_that_are_committed_late_are_not_missed(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(reading, "PATIENCE_S", 0.1)
     agent = make_agent()
     slow, quick = make_run(agent), make_run(agent)
     make_sink(agent.project, "http", {"url": receiver.url})
@@ -191,8 +190,10 @@ def test_a_worker_killed_after_sending_sends_again_with_the_same_ids(
     env = process_env | {"DJANGO_SETTINGS_MODULE": "agentops.settings", "AGENTOPS_ALLOW_PRIVATE_SINKS": "1"}
     killed = subprocess.run(
         [sys.executable, "-c", f"import django; django.setup(); {look}"],
-        check=False, env=env | {"AGENTOPS_CHAOS": point}, cwd=ROOT,
-    )  # fmt: skip
+        check=False,
+        env=env | {"AGENTOPS_CHAOS": point},
+        cwd=ROOT,
+    )
     assert killed.returncode == -signal.SIGKILL
 
     export()
@@ -256,9 +257,9 @@ def test_a_sink_is_taken_by_a_single_worker() -> None:
     run = make_run()
     sink = make_sink(run.project, "jsonl", {})
     append(run, "for one of them")
-    newest = settled.newest_event()
+    newest = reading.newest_event()
 
-    assert [cursor is not None for cursor in at_once(lambda _: sink_claims.take(sink.pk, newest), 6)].count(True) == 1
+    assert [cursor is not None for cursor in at_once(lambda _: sink_claims.claim(sink.pk, newest), 6)].count(True) == 1
 
 
 def test_events_of_deleted_runs_are_not_sent_and_events_of_logs_without_a_run_are(receiver: Receiver) -> None:

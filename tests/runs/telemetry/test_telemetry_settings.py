@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.base import telemetry_settings
+from agentops.base import backing_services
+from agentops.base.backing_services import TelemetrySettings
 from agentops.base.env import BadSetting, Reader
-from agentops.base.telemetry_settings import TelemetrySettings
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> TelemetrySettings:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return telemetry_settings.read(Reader())
+    return backing_services.read_telemetry(Reader())
 
 
 def test_nothing_is_sent_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,8 +36,11 @@ def test_each_sink_has_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
     sinks = {sink.name: sink for sink in settings.sinks}
     assert {name: sink.kind for name, sink in sinks.items()} == {
-        "langfuse": "langfuse_batch", "otlp": "otlp", "http": "http", "jsonl": "jsonl",
-    }  # fmt: skip
+        "langfuse": "langfuse_batch",
+        "otlp": "otlp",
+        "http": "http",
+        "jsonl": "jsonl",
+    }
     assert sinks["langfuse"].options["base_url"] == "https://langfuse.example.org"
     assert sinks["otlp"].secrets == {"headers": {"Authorization": "Bearer abc=", "X-Team": "ops"}}
     assert (settings.roots, settings.ports) == (("/var/lib/agentops",), (8443, 4318))

@@ -12,15 +12,14 @@ from pytest_django import Settings
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import change_project
 from agentops.accounts.models import AuditEntry, Project, Role
-from agentops.base.telemetry_settings import EnvironmentSink, TelemetrySettings
+from agentops.base.backing_services import EnvironmentSink, TelemetrySettings
 from agentops.sinks import subscribe
 from runs.models import Delivery, Sink, SinkCursor
-from runs.telemetry import environment_sinks
+from runs.telemetry import sink_changes
 from runs.telemetry.exporter import Exporter
-from tests.support.accounts import make_person
-from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import append, export, make_sink
-from tests.support.web.receiver import Receiver
+from tests.support.factories import make_agent, make_person, make_project, make_run
+from tests.support.loopback_servers import Receiver
+from tests.support.project_rows import append, export, make_sink
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +29,7 @@ def site_sink(receiver: Receiver, settings: Settings) -> Sink:
     """A sink configured by the environment, which gets the events of all projects from now on."""
     sink = EnvironmentSink("http", "http", {"url": receiver.url, "dialect": "log"}, {})
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(sinks=(sink,))
-    environment_sinks.sync()
+    sink_changes.store_environment_sinks()
     return Sink.objects.get(project=None)
 
 

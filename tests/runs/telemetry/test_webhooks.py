@@ -21,10 +21,10 @@ from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from tests.support.factories import drive, make_run
-from tests.support.paths import ROOT
-from tests.support.sinks import append, export, make_sink, wake
-from tests.support.waiting import eventually
-from tests.support.web.receiver import Received, Receiver
+from tests.support.loopback_servers import Received, Receiver
+from tests.support.machine import ROOT
+from tests.support.project_rows import append, export, make_sink, wake
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 #: From the specification: the secret, the message and its signature.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agentops.base.redaction.windows import mask
+from agentops.base.redaction.partial_texts import mask
 from runs.tools.base import ToolContext
 
 MakeContext = Callable[..., ToolContext]

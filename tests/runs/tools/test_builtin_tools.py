@@ -13,7 +13,7 @@ import pytest
 
 from runs.tools.base import Effect, ToolDenied, ToolFailed
 from runs.tools.builtin import BUILTIN, http_fetch, http_policy
-from tests.support.web.raw_http_server import Server, answer, serving
+from tests.support.loopback_servers import Server, answer, serving
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from runs.lifecycle.creation import with_front_end_tools
 from runs.tools import front_end_tools
 from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import FrontEndTools, InvalidFrontEndTool, checked, names_in
-from tests.support.expected_refusals import refuses
+from tests.support.run_checks import refuses
 
 COLOUR = {"name": "set_colour", "description": "Colours it.", "parameters": {"properties": {"to": {"type": "string"}}}}
 

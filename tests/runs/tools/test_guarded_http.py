@@ -15,17 +15,17 @@ from dataclasses import replace
 
 import pytest
 
+from agentops.base.http.address_policy import UrlNotAllowed
 from agentops.base.http.guarded_client import (
     HttpAnswer,
     HttpFailed,
     HttpPolicy,
     HttpRequest,
-    UrlNotAllowed,
     locate,
     send,
     system_addresses,
 )
-from tests.support.web.raw_http_server import Server, answer, serving
+from tests.support.loopback_servers import Server, answer, serving
 
 PUBLIC = "93.184.216.34"
 METADATA = "169.254.169.254"

@@ -21,21 +21,19 @@ from mcp.client import Client
 from mcp_types import CallToolResult
 from mcp_types import Tool as ServerTool
 
-from agentops.base.limits import schema_work
+from agentops.base import schema_work
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, ToolFailed
+from runs.tools.call_limits import run_with_deadline
 from runs.tools.catalogue import TOOLS
-from runs.tools.mcp.mcp_toolset import McpToolset, for_agent, refused_result
-from runs.tools.mcp.servers import McpRefused, find
-from runs.tools.mcp.session import McpDisconnected, McpSession
-from runs.tools.timed_call import run_with_deadline
-from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
-from tests.support.free_port import free_port
-from tests.support.node_packages import install
-from tests.support.paths import ROOT
-from tests.support.waiting import eventually
+from runs.tools.mcp_servers import McpRefused, find
+from runs.tools.mcp_session import McpDisconnected, McpSession
+from runs.tools.mcp_toolset import McpToolset, for_agent, mismatch
+from tests.support.flows import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
+from tests.support.machine import ROOT, free_port, install_node_packages
+from tests.support.timing import eventually
 
-SERVER = str(ROOT / "tests" / "support" / "mcp" / "shop_server.py")
+SERVER = str(ROOT / "tests" / "support" / "programs" / "shop_server.py")
 SHOP = {"command": sys.executable, "args": [SERVER], "env": {"SHOP": "1"}}
 
 Configure = Callable[..., None]
@@ -93,8 +91,11 @@ def test_tools_of_a_stdio_server(shop: McpToolset, ctx) -> None:
     assert names == [f"shop__{each}" for each in tools]
     effects = {name: shop.get(f"shop__{name}").effect for name in ("stock", "label", "sell", "nap")}
     assert effects == {
-        "stock": Effect.READ, "label": Effect.IDEMPOTENT, "sell": Effect.AT_MOST_ONCE, "nap": Effect.AT_MOST_ONCE,
-    }  # fmt: skip
+        "stock": Effect.READ,
+        "label": Effect.IDEMPOTENT,
+        "sell": Effect.AT_MOST_ONCE,
+        "nap": Effect.AT_MOST_ONCE,
+    }
     assert shop.get("shop__stock").parameters_schema["required"] == ["item"]
     assert shop.get("stock") is None
 
@@ -182,7 +183,7 @@ def test_a_published_stdio_server(configure: Configure, ctx) -> None:
 def everything() -> list[str]:
     """Return the command of the protocol's reference server, from npm."""
     program = "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-    return ["node", str(install(ROOT / "tests" / "support" / "mcp" / "npm_servers") / program)]
+    return ["node", str(install_node_packages(ROOT / "tests" / "support" / "node" / "npm_servers") / program)]
 
 
 @contextmanager
@@ -207,9 +208,11 @@ def over_stdio(command: list[str]) -> AbstractContextManager[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", [over_stdio, over_http])
 def test_the_reference_server_over_stdio_and_http(
-    transport: Callable[[list[str]], AbstractContextManager[dict[str, Any]]], everything: list[str],
-    configure: Configure, ctx: Any,
-) -> None:  # fmt: skip
+    transport: Callable[[list[str]], AbstractContextManager[dict[str, Any]]],
+    everything: list[str],
+    configure: Configure,
+    ctx: Any,
+) -> None:
     """Texts, images, structured content, invalid arguments, and a call over its time limit."""
     with transport(everything) as server:
         configure(everything={**server, "timeout_s": 5})
@@ -238,7 +241,7 @@ def test_results_are_checked_with_the_schema_of_the_server_within_a_limit(monkey
         (EXPENSIVE_SCHEMA, EXPENSIVE_INPUTS, "too expensive for this value: the check takes more than 20000 steps"),
     ]:
         listed = ServerTool(name="get", input_schema={}, output_schema=schema)
-        refused = refused_result(listed, CallToolResult(content=[], structured_content=value))
+        refused = mismatch(listed, CallToolResult(content=[], structured_content=value))
         assert (refused is None) is (why == "")
         if refused is not None:
             assert refused.is_error
@@ -306,7 +309,7 @@ def test_unknown_and_missing_servers_are_refused(configure: Configure) -> None:
 @pytest.mark.slow
 def test_a_server_that_does_not_answer_is_terminated(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers neither the connection nor the listing of tools."""
-    monkeypatch.setattr("runs.tools.mcp.session.CONNECT_S", 1.0)
+    monkeypatch.setattr("runs.tools.mcp_session.CONNECT_S", 1.0)
     configure(mute={"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]})
     with pytest.raises(McpRefused, match="The MCP server 'mute' cannot be used: no answer in time"):
         TOOLS.resolve(["mcp:mute"], {}).open()

@@ -12,8 +12,8 @@ from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 
 from runs.tools.builtin import BUILTIN
-from runs.tools.registry import Registry, UnknownTool
-from tests.support import installed_package
+from runs.tools.catalogue import Registry, UnknownTool
+from tests.support import engine
 
 Install = Callable[..., None]
 
@@ -35,7 +35,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a module with entry points, like a package."""
 
     def install(module: str, source: str, **groups: dict[str, str]) -> None:
-        installed_package.install(tmp_path, monkeypatch, module, source, groups)
+        engine.install_package(tmp_path, monkeypatch, module, source, groups)
 
     return install
 

@@ -1,39 +1,28 @@
-"""Recorded tools return recorded results, at the configured pace.
-
-May import runs.tools.
-"""
+"""Recorded tools return recorded results, at the configured pace."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 
 import pytest
 
-from runs.fixtures.playing.recorded_tools import RecordedTools
+from runs.fixtures.format import RecordedResult, UnknownResult
+from runs.fixtures.playback import RecordedTools
 from runs.tools.base import Effect, OutcomeUnknown, ToolFailed, ToolResult
-from runs.tools.timed_call import run_with_deadline
+from runs.tools.call_limits import run_with_deadline
 
-
-@dataclass(frozen=True)
-class FixtureResult:
-    output: str | list
-    error: bool = False
-    duration_ms: int | None = None
-    unknown: bool = False
-
-
+IMAGE = {"kind": "image-url", "url": "https://example.org/a.png"}
 RECORDING = {
-    "call-1": FixtureResult("plain", duration_ms=1500),
-    "call-2": FixtureResult(["text", {"kind": "image"}]),
-    "call-3": FixtureResult("it broke", error=True),
-    "call-4": FixtureResult("", unknown=True),
-    "call-5": FixtureResult("long", duration_ms=60_000),
+    "call-1": RecordedResult(output="plain", duration_ms=1500),
+    "call-2": RecordedResult(output=["text", IMAGE]),
+    "call-3": RecordedResult(output="it broke", error=True),
+    "call-4": UnknownResult(unknown=True),
+    "call-5": RecordedResult(output="long", duration_ms=60_000),
 }
 
 
-def recorded(call_id: str, model_call: int) -> FixtureResult | None:
+def recorded(call_id: str, model_call: int) -> RecordedResult | UnknownResult | None:
     return RECORDING.get(call_id)
 
 
@@ -44,8 +33,8 @@ def answer(make_ctx, call_id: str, arguments="{}", **options) -> ToolResult:
 
 def test_results_are_looked_up_by_call_id(make_ctx):
     assert answer(make_ctx, "call-1") == ToolResult("plain", duration_ms=1500)
-    assert answer(make_ctx, "call-2") == ToolResult(["text", {"kind": "image"}])
-    assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True, retryable=False)
+    assert answer(make_ctx, "call-2") == ToolResult(["text", IMAGE], duration_ms=0)
+    assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True, retryable=False, duration_ms=0)
 
 
 def test_arguments_do_not_affect_the_result(make_ctx):
@@ -54,7 +43,7 @@ def test_arguments_do_not_affect_the_result(make_ctx):
 
 
 def test_a_repeated_call_id_is_distinguished_by_the_model_call(make_ctx):
-    tools = RecordedTools(lambda call_id, model_call: FixtureResult(f"{call_id} of {model_call}"))
+    tools = RecordedTools(lambda call_id, model_call: RecordedResult(output=f"{call_id} of {model_call}"))
 
     for number in (1, 2):
         ctx = make_ctx(call_id="same", model_call=number)
@@ -94,7 +83,7 @@ def test_the_pace_determines_the_duration(make_ctx):
 def test_a_paced_call_ends_when_the_run_is_cancelled(make_ctx):
     stopped = threading.Event()
     threading.Timer(0.1, stopped.set).start()
-    tools = RecordedTools(lambda *_: FixtureResult("late", duration_ms=60_000), pace=1)
+    tools = RecordedTools(lambda *_: RecordedResult(output="late", duration_ms=60_000), pace=1)
 
     started = time.monotonic()
     result = run_with_deadline(tools.get("t"), make_ctx(cancelled=stopped.is_set), "{}")

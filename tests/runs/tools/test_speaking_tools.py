@@ -6,15 +6,23 @@ from typing import Any
 
 import pytest
 
-from agentops.base.redaction.windows import mask
+from agentops.base.redaction.partial_texts import mask
+from runs.tools.agent_tools import ASK_USER, DONE, Question, question_of
 from runs.tools.base import BadArguments, ToolContext
 from runs.tools.catalogue import TOOLS
-from runs.tools.conversation_tools import ASK_USER, DONE, Question, question_of
 
 CONTEXT = ToolContext(
-    run_id="r", call_id="c", tool_call_pk="p", idempotency_key="p", attempt=0, epoch=1, model_call=1, settings={},
-    cancelled=lambda: False, mask=mask,
-)  # fmt: skip
+    run_id="r",
+    call_id="c",
+    tool_call_pk="p",
+    idempotency_key="p",
+    attempt=0,
+    epoch=1,
+    model_call=1,
+    settings={},
+    cancelled=lambda: False,
+    mask=mask,
+)
 
 
 def test_agents_can_use_both_tools() -> None:
@@ -45,13 +53,22 @@ def test_choices_are_parsed() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {}, "", "nonsense", "[]", {"question": ""}, {"question": " \n"}, {"question": 5}, {"question": "x" * 20_001},
-        {"question": "Which?", "choices": "a"}, {"question": "Which?", "choices": [" "]},
-        {"question": "Which?", "choices": ["a"] * 21}, {"question": "Which?", "choices": ["a" * 501]},
+        {},
+        "",
+        "nonsense",
+        "[]",
+        {"question": ""},
+        {"question": " \n"},
+        {"question": 5},
+        {"question": "x" * 20_001},
+        {"question": "Which?", "choices": "a"},
+        {"question": "Which?", "choices": [" "]},
+        {"question": "Which?", "choices": ["a"] * 21},
+        {"question": "Which?", "choices": ["a" * 501]},
         {"question": "Which?", "more": 1},
     ],
     ids=range(13),
-)  # fmt: skip
+)
 def test_an_invalid_question_is_refused(given: Any) -> None:
     assert question_of(ASK_USER, CONTEXT, given) is None
     with pytest.raises(BadArguments):

@@ -16,9 +16,9 @@ import pytest
 
 from agentops.base.http.deadline import MAX_OVERDUE, DeadlineExceeded, call_within, too_many
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
+from runs.tools.call_limits import StartedTool, run_with_deadline
 from runs.tools.functions import tool
-from runs.tools.timed_call import StartedTool, run_with_deadline
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 
 def quick(**options) -> Tool:

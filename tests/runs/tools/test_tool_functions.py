@@ -43,11 +43,15 @@ def test_schema_comes_from_the_signature_without_the_context():
         "properties": {
             "city": {"type": "string", "description": "Where."},
             "days": {
-                "type": "integer", "minimum": 1, "maximum": 7, "default": 1, "description": "How many days ahead.",
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 7,
+                "default": 1,
+                "description": "How many days ahead.",
             },
             "unit": {"type": "string", "enum": ["c", "f"], "default": "c"},
         },
-    }  # fmt: skip
+    }
 
 
 def test_the_definition_for_the_provider_has_the_tool_s_name_description_and_schema():

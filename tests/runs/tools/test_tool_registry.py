@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from runs.fixtures.playing.recorded_tools import RecordedTools
+from runs.fixtures.playback import RecordedTools
 from runs.tools.base import Tool
 from runs.tools.builtin import BUILTIN
-from runs.tools.registry import RECORDED, DuplicateTool, Registry, UnknownTool
+from runs.tools.catalogue import RECORDED, DuplicateTool, Registry, UnknownTool
 
 
 def named(name: str) -> Tool:

@@ -108,8 +108,10 @@ def deep() -> list:
         (OrderedDict(a=1), '{"a": 1}'),
         (Point(1, 2), '{"x": 1, "y": 2}'),
         ([Point(1, 2)], '[{"x": 1, "y": 2}]'),
-        (Model(at=datetime(2024, 1, 2, tzinfo=UTC), price=Decimal("1.10")),
-         '{"at": "2024-01-02T00:00:00Z", "price": "1.10"}'),
+        (
+            Model(at=datetime(2024, 1, 2, tzinfo=UTC), price=Decimal("1.10")),
+            '{"at": "2024-01-02T00:00:00Z", "price": "1.10"}',
+        ),
         (Colour.RED, '"red"'),
         (Decimal("1.10"), "1.10"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
@@ -121,7 +123,7 @@ def deep() -> list:
         ({"raw": b"abc"}, '{"raw": "abc"}'),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
-)  # fmt: skip
+)
 def test_any_value_becomes_text(ctx, value, text):
     assert giving(value).run(ctx, {}) == ToolResult(text)
 
@@ -137,10 +139,23 @@ def test_binary_output_becomes_a_note_with_size_and_hash(ctx):
 
 @pytest.mark.parametrize(
     "value",
-    [object(), Hostile(), Hostile, {"a": Hostile()}, {(1, 2): 3}, circle(), deep(), open, ValueError("x"),
-     itertools.count(), {"endless": itertools.count()}, (n for n in [1]), 10**5000],
+    [
+        object(),
+        Hostile(),
+        Hostile,
+        {"a": Hostile()},
+        {(1, 2): 3},
+        circle(),
+        deep(),
+        open,
+        ValueError("x"),
+        itertools.count(),
+        {"endless": itertools.count()},
+        (n for n in [1]),
+        10**5000,
+    ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_a_value_without_a_text_form_becomes_a_note_without_its_memory_address(ctx, value):
     result = giving(value).run(ctx, {})
 
@@ -178,7 +193,7 @@ def test_a_tool_result_is_returned_unchanged(ctx):
     media = ["see:", {"kind": "image-url", "url": "https://example.com/a.png"}]
     given = ToolResult(media, is_error=True, duration_ms=12)
 
-    assert giving(given).run(ctx, {}) is given
+    assert giving(given).run(ctx, {}) == given
     assert giving(ToolResult({"a": 1}, duration_ms=3)).run(ctx, {}) == ToolResult('{"a": 1}', duration_ms=3)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from runs.tools import rooted_files, roots
+from runs.tools import rooted_files
 from runs.tools.base import ToolContext, ToolDenied
 from runs.tools.builtin import list_dir, read_file
 
@@ -60,10 +60,23 @@ def test_every_call_is_denied_without_tool_roots(allowed, make_ctx, settings):
 
 
 KERNEL = (
-    "/proc", "/proc/self", "/proc/thread-self", "/proc/self/root/proc/self", "/proc/self/task", "/proc/1",
-    "/proc/self/fd", "/sys", "/sys/kernel", "/dev", "/dev/fd", "/dev/shm", "//proc//self/",
-    "/tmp/../proc/self", "/proc/self/root", "/",
-)  # fmt: skip
+    "/proc",
+    "/proc/self",
+    "/proc/thread-self",
+    "/proc/self/root/proc/self",
+    "/proc/self/task",
+    "/proc/1",
+    "/proc/self/fd",
+    "/sys",
+    "/sys/kernel",
+    "/dev",
+    "/dev/fd",
+    "/dev/shm",
+    "//proc//self/",
+    "/tmp/../proc/self",
+    "/proc/self/root",
+    "/",
+)
 
 
 @pytest.mark.parametrize("root", KERNEL)
@@ -88,10 +101,15 @@ def test_links_in_the_path_to_a_root_are_not_followed(allowed, read, tmp_path):
     descriptor = os.open("/proc/self", os.O_RDONLY)
     try:
         for root, path in (
-            (allowed / "proc", "environ"), (allowed, "proc/environ"), (allowed / "other", "a.txt"),
-            (allowed, "other/a.txt"), (allowed / "up" / "other", "a.txt"), (f"/proc/self/fd/{descriptor}", "environ"),
-            (f"/dev/fd/{descriptor}", "environ"), (allowed / ".." / "other", "a.txt"),
-        ):  # fmt: skip
+            (allowed / "proc", "environ"),
+            (allowed, "proc/environ"),
+            (allowed / "other", "a.txt"),
+            (allowed, "other/a.txt"),
+            (allowed / "up" / "other", "a.txt"),
+            (f"/proc/self/fd/{descriptor}", "environ"),
+            (f"/dev/fd/{descriptor}", "environ"),
+            (allowed / ".." / "other", "a.txt"),
+        ):
             with pytest.raises(ToolDenied):
                 read(root, path)
     finally:
@@ -108,7 +126,7 @@ def test_a_root_replaced_by_a_link_after_its_check_is_not_followed(allowed, read
             (allowed / "checkout").symlink_to(tmp_path / "other")
         return found
 
-    monkeypatch.setattr("runs.tools.roots.os.path.realpath", resolve_then_swap)
+    monkeypatch.setattr("runs.tools.rooted_files.os.path.realpath", resolve_then_swap)
     with pytest.raises(ToolDenied):
         read(allowed / "checkout")
 
@@ -141,11 +159,15 @@ def site(allowed: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("root", "path"),
     [
-        ("checkout", ".agentops/secret_key"), (".", "checkout/.agentops/secret_key"), ("checkout", "site.db"),
-        ("checkout", "site.db-wal"), ("checkout", "site.db-shm"), ("checkout/.agentops", "secret_key"),
+        ("checkout", ".agentops/secret_key"),
+        (".", "checkout/.agentops/secret_key"),
+        ("checkout", "site.db"),
+        ("checkout", "site.db-wal"),
+        ("checkout", "site.db-shm"),
+        ("checkout/.agentops", "secret_key"),
         ("checkout/.agentops", "."),
     ],
-)  # fmt: skip
+)
 def test_the_home_and_the_database_are_never_read(site, allowed, read, root, path):
     assert read(allowed / "checkout") == "alpha"
     with pytest.raises(ToolDenied):
@@ -211,5 +233,5 @@ def test_a_kernel_without_the_system_call_uses_a_fallback(allowed, read, tmp_pat
 
 
 def test_a_kernel_file_system_is_recognized_by_its_device():
-    assert roots.is_kernel_file_system(os.stat("/proc").st_dev)
-    assert not roots.is_kernel_file_system(os.stat(__file__).st_dev)
+    assert rooted_files.is_kernel_file_system(os.stat("/proc").st_dev)
+    assert not rooted_files.is_kernel_file_system(os.stat(__file__).st_dev)

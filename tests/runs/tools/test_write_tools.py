@@ -106,10 +106,30 @@ def test_edit_replaces_a_text_that_occurs_once(call: Call, root: Path) -> None:
 
 
 ESCAPES = [
-    "../outside/kept.txt", "/etc/passwd", "~/x", "C:\\x", "docs/../../outside/kept.txt", "a\0b", ".git/hooks/update",
-    "docs/.GIT/config", "link/kept.txt", "link/new.txt", "file-link", "hard", "docs", ".", "docs/a.txt/b", "pipe",
-    "binary", "x" * 4097, "x" * 300, "/proc/self/environ", "a/../../b", ".git/hooks", "/dev/null",
-]  # fmt: skip
+    "../outside/kept.txt",
+    "/etc/passwd",
+    "~/x",
+    "C:\\x",
+    "docs/../../outside/kept.txt",
+    "a\0b",
+    ".git/hooks/update",
+    "docs/.GIT/config",
+    "link/kept.txt",
+    "link/new.txt",
+    "file-link",
+    "hard",
+    "docs",
+    ".",
+    "docs/a.txt/b",
+    "pipe",
+    "binary",
+    "x" * 4097,
+    "x" * 300,
+    "/proc/self/environ",
+    "a/../../b",
+    ".git/hooks",
+    "/dev/null",
+]
 
 
 def outcome(call: Call, name: str, **arguments: Any) -> str:
@@ -216,9 +236,12 @@ def test_write_tools_are_off_by_default(call: Call, settings, root: Path) -> Non
     with pytest.raises(ToolDenied, match="tool_off"):
         call("write_file", path="new.txt", content="x")
     definition = {
-        "agent_id": "a", "provider": "fixture", "model": "claude-code-5c", "tools": ["write_file"],
+        "agent_id": "a",
+        "provider": "fixture",
+        "model": "claude-code-5c",
+        "tools": ["write_file"],
         "settings": {"root": str(root)},
-    }  # fmt: skip
+    }
     project = create_project("alpha", "Alpha", actor=SYSTEM)
     with pytest.raises(InvalidAgent, match="The tool 'write_file' is off: AGENTOPS_WRITE_TOOLS is not set"):
         agent_definitions.apply(project, definition, by="system")

@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 
 from runs import chaos
 from runs.actions.resume import resume
-from runs.engine.shutdown import ShutdownDue
+from runs.engine.results import ShutdownDue
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus
@@ -24,7 +24,7 @@ from runs.upkeep import replay_check
 from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.upkeep.contradicting_rows import reported_run
+from tests.support.upkeep import reported_run
 from timeline.models import Event
 from timeline.tombstones import allow_changes
 

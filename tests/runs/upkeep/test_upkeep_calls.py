@@ -10,9 +10,9 @@ from django.db import DatabaseError
 
 from runs.worker import upkeep_call
 from runs.worker.upkeep_call import CallTime, UpkeepCall
-from tests.support.celery_messages import messages, task_names
+from tests.support.engine import queued_messages, task_names
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.redis]
 TASK, QUEUE = "runs.index_texts", "upkeep"
@@ -20,7 +20,7 @@ TASK, QUEUE = "runs.index_texts", "upkeep"
 
 @pytest.fixture(autouse=True)
 def _empty_queue(redis_url: str) -> None:
-    messages(QUEUE)
+    queued_messages(QUEUE)
 
 
 def test_a_call_during_another_one_makes_it_run_again() -> None:
@@ -83,7 +83,7 @@ def test_appended_events_request_tasks_with_expiry_and_priority() -> None:
     taken: dict[str, Any] = {}
 
     def has_both() -> bool:
-        sent = {message.headers["task"]: message for message in messages(QUEUE)}
+        sent = {message.headers["task"]: message for message in queued_messages(QUEUE)}
         taken.update((name, sent[name]) for name in ("runs.index_texts", "runs.export_events") if name in sent)
         return len(taken) == 2
 

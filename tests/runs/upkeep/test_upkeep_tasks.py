@@ -14,25 +14,23 @@ from django.utils import timezone
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import archive_project
 from agentops.accounts.models import Project
-from agentops.base.telemetry_settings import TelemetrySettings
-from runs.actions import project_deletion
+from agentops.base.backing_services import TelemetrySettings
+from runs.actions import project_changes
 from runs.alerts.alert_rule_changes import add_rule, send_test
 from runs.models import AlertDelivery, AlertFinding, Chore, FlowRun, OtlpGroup, SearchEntry, SinkCursor
 from runs.telemetry.exporter import Exporter
 from runs.upkeep import search_index
 from runs.worker import upkeep, upkeep_call, worker
-from runs.worker.exporting import exporting
-from tests.support.alerts import failed
-from tests.support.celery_messages import messages, task_names
+from runs.worker.upkeep import exporting
+from tests.support.engine import queued_messages, task_names
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.flows.flow_runs import CONSTANT, make_flow_run
-from tests.support.otlp.sending import Exporter as OtlpSender
-from tests.support.otlp.spans import Span
-from tests.support.searching import found, note
-from tests.support.sinks import make_sink
-from tests.support.threads import at_once
-from tests.support.upkeep.old_runs import aged, there
-from tests.support.waiting import eventually
+from tests.support.flows import CONSTANT, make_flow_run
+from tests.support.otlp import Exporter as OtlpSender
+from tests.support.otlp import Span
+from tests.support.project_rows import failed, make_sink
+from tests.support.run_checks import found, note
+from tests.support.timing import at_once, eventually
+from tests.support.upkeep import aged, there
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,7 +69,7 @@ def test_traces_are_settled(project: Project) -> None:
 
 @pytest.mark.redis
 def test_the_next_trace_is_processed_when_it_is_due(project: Project, redis_url: str) -> None:
-    messages("upkeep")
+    queued_messages("upkeep")
     OtlpGroup.objects.create(
         project=project, key="t", received_at=timezone.now(), due_at=timezone.now() + timedelta(seconds=0.5)
     )
@@ -106,7 +104,7 @@ def test_alert_rules_are_evaluated_once_a_period(project: Project) -> None:
 @pytest.mark.redis
 def test_an_alert_message_is_requested_and_attempted(project: Project, redis_url: str, settings: Any) -> None:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    messages("upkeep")
+    queued_messages("upkeep")
     rule, _ = add_rule(project, {"name": "a", "kind": "run_failed", "webhook_url": "http://127.0.0.1:9/x"}, by=SYSTEM)
     send_test(project, rule.pk, by=SYSTEM)
     sent_names("runs.send_alerts")
@@ -147,7 +145,7 @@ def test_the_exporter_of_the_process_serves_the_task(project: Project, folder: P
 def test_one_call_indexes_texts_and_the_other_requests_another(project: Project, redis_url: str) -> None:
     run = make_run(make_agent(project))
     note(run, "a needle")
-    messages("upkeep")
+    queued_messages("upkeep")
     assert Chore.objects.take(upkeep.INDEX, every=upkeep.INDEX_HELD)
 
     upkeep.index_texts()
@@ -167,8 +165,8 @@ def test_a_deleted_project_is_requested_and_removed_in_several_calls(
 ) -> None:
     drive(make_run(make_agent(project)))
     archive_project(project, actor=SYSTEM)
-    messages("upkeep")
-    project_deletion.delete_project(project, confirmation=project.slug, by=SYSTEM)
+    queued_messages("upkeep")
+    project_changes.delete_project(project, confirmation=project.slug, by=SYSTEM)
     sent_names("runs.delete_projects")
 
     monkeypatch.setattr(upkeep_call, "CALL_S", 0.0)

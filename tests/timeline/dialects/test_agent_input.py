@@ -1,5 +1,5 @@
 """Conversion of agent-dialect events to events of the log.
-May import: timeline.dialects, timeline.events; no database.
+May import: timeline.ag_ui_state, timeline.events; no database.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timeline import events
-from timeline.dialects.agent_input import AmbiguousEvent, is_agent_event, pointer_into, to_canonical
+from timeline.agent_dialect_input import AmbiguousEvent, is_agent_event, pointer_into, to_canonical
 
 
 def one(document: dict[str, Any]) -> dict[str, Any]:
@@ -52,21 +52,27 @@ def one(document: dict[str, Any]) -> dict[str, Any]:
         ({"type": "loop:iterate", "edgeId": "t->t"}, "loop.iterated", {"edge": "t->t"}),
         ({"type": "loop:iterated", "payload": {"node": "t"}}, "loop.iterated", {"node": "t"}),
         ({"type": "node:error", "nodeId": "n", "message": "m"}, "node.failed", {"node": "n", "error": "m"}),
-        ({"type": "node:error", "node": "n", "errorType": "t", "error": "e", "message": "m"}, "node.failed",
-         {"node": "n", "errorType": "t", "error": "e", "message": "m"}),
+        (
+            {"type": "node:error", "node": "n", "errorType": "t", "error": "e", "message": "m"},
+            "node.failed",
+            {"node": "n", "errorType": "t", "error": "e", "message": "m"},
+        ),
         (
             {"type": "command:received", "command": "send", "payload": {"message": "m"}},
             "command.received",
             {"type": "send", "payload": {"message": "m"}},
         ),
         ({"type": "command:received", "payload": {"type": "send"}}, "command.received", {"type": "send"}),
-        ({"type": "child_job.started", "childRunId": "c", "prompt": "p"}, "child_run.started",
-         {"runId": "c", "prompt": "p"}),
+        (
+            {"type": "child_job.started", "childRunId": "c", "prompt": "p"},
+            "child_run.started",
+            {"runId": "c", "prompt": "p"},
+        ),
         ({"type": "child_job.completed", "payload": {"jobId": "c"}}, "child_run.completed", {"runId": "c"}),
         ({"type": "child_job.cancelled", "jobId": "c"}, "child_run.completed", {"runId": "c", "status": "stopped"}),
         ({"type": "child_job.progress", "child_run_id": "c"}, "child_run.phase", {"runId": "c", "phase": "progress"}),
     ],
-)  # fmt: skip
+)
 def test_each_type_has_its_event(sent: dict[str, Any], type_: str, payload: dict[str, Any]) -> None:
     event = one(sent)
 
@@ -74,9 +80,18 @@ def test_each_type_has_its_event(sent: dict[str, Any], type_: str, payload: dict
 
 
 def test_a_tool_event_becomes_a_start_and_an_end() -> None:
-    sent = {"runId": "r", "type": "agent:tool", "event_id": "e1", "timestamp": 5000, "nodeId": "n",
-            "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "text", "durationMs": 40,
-            "error": None}  # fmt: skip
+    sent = {
+        "runId": "r",
+        "type": "agent:tool",
+        "event_id": "e1",
+        "timestamp": 5000,
+        "nodeId": "n",
+        "toolName": "Read",
+        "toolInput": {"a": 1},
+        "toolOutput": "text",
+        "durationMs": 40,
+        "error": None,
+    }
     start, end = to_canonical(sent)
 
     assert start["payload"] == {"toolName": "Read", "arguments": {"a": 1}}

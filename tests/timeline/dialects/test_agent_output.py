@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timeline import events
-from timeline.dialects.agent_input import to_canonical
-from timeline.dialects.agent_output import WholeTexts, agent_events
+from timeline.agent_dialect_input import to_canonical
+from timeline.agent_dialect_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES
 from timeline.models import Event, Phase, RunKind, Source
 
@@ -25,9 +25,18 @@ EMPTY = WholeTexts()
 
 def event(type_: str, payload: dict[str, Any], *, node_id: str = "n", source: str = Source.WORKER) -> Event:
     return Event(
-        log_id=LOG, seq=3, ref_id=REF, run_kind=RunKind.JOB, phase=Phase.RUNNING, type=type_, ts=AT, step=2,
-        node_id=node_id, payload=payload, source=source,
-    )  # fmt: skip
+        log_id=LOG,
+        seq=3,
+        ref_id=REF,
+        run_kind=RunKind.JOB,
+        phase=Phase.RUNNING,
+        type=type_,
+        ts=AT,
+        step=2,
+        node_id=node_id,
+        payload=payload,
+        source=source,
+    )
 
 
 def agent_event(sent: Event, whole: WholeTexts) -> dict[str, Any]:
@@ -37,10 +46,19 @@ def agent_event(sent: Event, whole: WholeTexts) -> dict[str, Any]:
 
 def test_the_envelope_is_in_camel_case_with_milliseconds() -> None:
     assert agent_event(event("llm.text.delta", {"text": "a", "token_count": 2}), EMPTY) == {
-        "seq": 3, "eventId": "~3", "runId": str(LOG), "runKind": "job", "phase": "running", "type": "agent:text:delta",
-        "timestamp": 1_795_413_600_250, "ts": 1_795_413_600_250, "step": 2, "nodeId": "n",
-        "content": "a", "tokenCount": 2,
-    }  # fmt: skip
+        "seq": 3,
+        "eventId": "~3",
+        "runId": str(LOG),
+        "runKind": "job",
+        "phase": "running",
+        "type": "agent:text:delta",
+        "timestamp": 1_795_413_600_250,
+        "ts": 1_795_413_600_250,
+        "step": 2,
+        "nodeId": "n",
+        "content": "a",
+        "tokenCount": 2,
+    }
 
 
 @pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
@@ -55,8 +73,12 @@ def test_a_call_is_complete_and_ignores_its_preview() -> None:
 
     told = agent_event(event("tool.end", end), whole)
     assert {name: value for name, value in told.items() if name.startswith(("tool", "duration", "error"))} == {
-        "toolCallId": "c", "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "all of it", "durationMs": 4,
-    }  # fmt: skip
+        "toolCallId": "c",
+        "toolName": "Read",
+        "toolInput": {"a": 1},
+        "toolOutput": "all of it",
+        "durationMs": 4,
+    }
     failed, _ = agent_events(event("tool.end", {"call_id": "c", "error": "all"}), whole)
     assert (failed["error"], failed["toolOutput"]) == ("all of it", None)
     start = agent_event(event("tool.start", {"call_id": "c", "tool_name": "Read", "arguments": "{"}), whole)
@@ -74,10 +96,10 @@ def test_a_call_is_complete_and_ignores_its_preview() -> None:
         ("run.failed", {"error_type": "rate_limited", "error": "slow"}, "rate_limit", "slow"),
         ("run.failed", {"error_type": "max_turns"}, "error_max_turns", "Run failed: step limit reached"),
         ("run.paused", {"reason": "max_steps", "detail": "2 of 2"}, "error_max_turns", None),
-        ("run.stopped", {"reason": "operator", "by": "user:ada"}, "error_user", "Run stopped by user:ada"),
+        ("run.stopped", {"reason": "operator", "by": "user:oscar"}, "error_user", "Run stopped by user:oscar"),
         ("tool.end", {"call_id": "c", "tool_name": "Read", "error": "gone"}, "error_tool_use", "gone"),
         ("tool.end", {"call_id": "c", "tool_name": "Read", "status": "error"}, "error_tool_use", "Read error"),
-        ("approval.resolved", {"decision": "denied", "by": "user:ada", "tool_name": "Read"}, "error_user", None),
+        ("approval.resolved", {"decision": "denied", "by": "user:oscar", "tool_name": "Read"}, "error_user", None),
     ],
 )
 def test_each_failure_becomes_one_error(
@@ -98,7 +120,7 @@ def test_each_failure_becomes_one_error(
     [
         ("run.stopped", {"reason": "operator", "by": "key:ci"}, "worker"),
         ("run.stopped", {"reason": "repeated_calls"}, "worker"),
-        ("approval.resolved", {"decision": "approved", "by": "user:ada"}, "web"),
+        ("approval.resolved", {"decision": "approved", "by": "user:oscar"}, "web"),
         ("approval.resolved", {"decision": "expired"}, "worker"),
         ("tool.end", {"call_id": "c", "status": "denied", "error": "denied by a hook"}, "worker"),
         ("tool.end", {"call_id": "c", "status": "completed"}, "worker"),
@@ -126,7 +148,7 @@ def test_a_failure_already_reported_in_the_log_becomes_no_second_error() -> None
         ("run.started", {"message": "Flow run started"}),
         ("run.completed", {}),
         ("run.failed", {"error_type": "node_failed"}),
-        ("run.stopped", {"by": "user:ada"}),
+        ("run.stopped", {"by": "user:oscar"}),
     ],
 )
 def test_flow_events_keep_their_type(type_: str, payload: dict[str, Any]) -> None:
@@ -179,10 +201,21 @@ SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "llm.text.delta": {"text": TEXT, "token_count": COUNT, "index": COUNT},
     "llm.thinking": {"text": TEXT, "token_count": COUNT, "index": COUNT},
     "llm.thinking.delta": {"text": TEXT, "token_count": COUNT, "index": COUNT},
-    "error": {"error_type": st.sampled_from(["tool_error", "max_turns", "invalid_request", "no_internet",
-                                             "rate_limited", "mine"]), "error": NAME, "details": JSON},
-    "run.completed": {"result": TEXT, "structured_output": JSON, "usage": st.dictionaries(NAME, COUNT),
-                      "model_usage": st.dictionaries(NAME, JSON, min_size=1), "steps": COUNT, "duration_ms": COUNT},
+    "error": {
+        "error_type": st.sampled_from(
+            ["tool_error", "max_turns", "invalid_request", "no_internet", "rate_limited", "mine"]
+        ),
+        "error": NAME,
+        "details": JSON,
+    },
+    "run.completed": {
+        "result": TEXT,
+        "structured_output": JSON,
+        "usage": st.dictionaries(NAME, COUNT),
+        "model_usage": st.dictionaries(NAME, JSON, min_size=1),
+        "steps": COUNT,
+        "duration_ms": COUNT,
+    },
     "flow.started": {"flow": NAME, "nodes": COUNT, "inputs": JSON, "by": NAME},
     "flow.resumed": {"nodes": st.lists(NAME), "by": NAME},
     "flow.completed": {"status": NAME, "outputs": JSON, "duration_ms": COUNT},
@@ -195,7 +228,7 @@ SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "loop.iterated": {"edge": NAME, "node": NAME, "iteration": COUNT, "max_iterations": COUNT},
     "command.received": {"type": NAME, "by": NAME, "key": NAME, "payload": JSON},
     "child_run.started": {"run_id": NAME, "agent": NAME, "call_id": NAME, "index": COUNT, "prompt": NAME},
-}  # fmt: skip
+}
 REQUIRED = {"text", "type"}
 
 

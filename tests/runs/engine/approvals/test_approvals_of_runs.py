@@ -25,11 +25,9 @@ from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.engine.hook_samples import use, with_hooks
-from tests.support.expected_refusals import refuses
+from tests.support.engine import DieAt, MakeScripted, use, with_hooks
 from tests.support.factories import drive
-from tests.support.run_checks import check, events
+from tests.support.run_checks import check, events, refuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -45,7 +43,7 @@ def waiting(scripted: MakeScripted, *, calls: Any = (("ledger_once",),), rules: 
     return run
 
 
-def decide(run: AgentRun, decision: Decision, by: str = "user:ada") -> approval_decisions.DecisionResult:
+def decide(run: AgentRun, decision: Decision, by: str = "user:oscar") -> approval_decisions.DecisionResult:
     call = Approval.objects.filter(run=run).order_by("-pk").values_list("call", flat=True)[0]
     return approvals.decide(by, AgentRun.objects.get(pk=run.pk), call, decision)
 
@@ -74,9 +72,9 @@ def test_a_run_waits_and_continues_with_the_approved_call(scripted: MakeScripted
 
     assert (run.status, effects(), outputs(run)) == (RunStatus.COMPLETED, ["call-1-0"], ["did 10"])
     resolved = next(event for event in events(run) if event.type == "approval.resolved")
-    assert (resolved.payload["decision"], resolved.payload["by"]) == ("approved", "user:ada")
+    assert (resolved.payload["decision"], resolved.payload["by"]) == ("approved", "user:oscar")
     entry = AuditEntry.objects.get(action="run.approval_decided")
-    assert entry.actor == "user:ada"
+    assert entry.actor == "user:oscar"
     assert_sound(run)
 
 
@@ -115,7 +113,7 @@ def test_an_approval_for_the_whole_run_covers_the_tool_and_no_other(scripted: Ma
     assert (run.status, effects()) == (RunStatus.WAITING, ["call-1-0", "call-2-0"])
     assert Approval.objects.get(run=run, state="pending").tool_name == "ledger_read"
     standing = [event for event in events(run) if event.type == "approval.resolved" and event.step == 2]
-    assert [(event.payload["by"], event.payload["always"]) for event in standing] == [("user:ada", True)]
+    assert [(event.payload["by"], event.payload["always"]) for event in standing] == [("user:oscar", True)]
     assert_sound(run)
 
 
@@ -169,7 +167,7 @@ def test_two_concurrent_decisions_store_the_first_and_the_second_sees_who_decide
             connections.close_all()
 
     with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(go, ["user:ada", "user:bob"], [APPROVE, DENY]))
+        answers = list(pool.map(go, ["user:oscar", "user:bob"], [APPROVE, DENY]))
     [refusal] = [answer for answer in answers if isinstance(answer, Refusal)]
     assert refusal.code == "approval_decided"
     [winner] = [answer for answer in answers if not isinstance(answer, Refusal)]
@@ -211,20 +209,20 @@ def test_a_run_that_is_paused_or_stopped_cancels_its_approval(
     scripted: MakeScripted, effects: Words, command: str
 ) -> None:
     run = waiting(scripted)
-    getattr(run_actions, command)("user:ada", run)
+    getattr(run_actions, command)("user:oscar", run)
     approval = Approval.objects.get(run=run)
     assert approval.state == "cancelled"
     with refuses("approval_decided", match="the run is"):
         decide(run, APPROVE)
     if command == "pause":
-        drive(resume(run.pk, by="user:ada").run)
+        drive(resume(run.pk, by="user:oscar").run)
     assert effects() == []
     assert_sound(AgentRun.objects.get(pk=run.pk))
 
 
 def test_a_message_waits_for_the_decision(scripted: MakeScripted) -> None:
     run = waiting(scripted)
-    run_actions.send("user:ada", run, "Hurry up.")
+    run_actions.send("user:oscar", run, "Hurry up.")
     assert AgentRun.objects.get(pk=run.pk).status == RunStatus.WAITING
     decide(run, APPROVE)
     run = drive(run)
@@ -248,7 +246,7 @@ def test_the_first_match_of_each_list_applies_and_the_stricter_list_wins(
     scripted: MakeScripted, effects: Words, of_project: Any, of_agent: Any, expected: str
 ) -> None:
     run = with_hooks(scripted(calls=[["ledger_once"]]), approvals=of_agent)
-    approvals.set_rules("user:ada", run.project, of_project)
+    approvals.set_rules("user:oscar", run.project, of_project)
     run = drive(run)
     happened = "run" if effects() else "asked" if run.status == RunStatus.WAITING else "denied"
     assert happened == expected
@@ -350,4 +348,4 @@ def test_a_call_without_an_approval_cannot_be_decided(scripted: MakeScripted) ->
     run = drive(scripted(calls=[["ledger_once"]]))
     call = AgentRunToolCall.objects.get(run=run)
     with refuses("approval_not_requested"):
-        approvals.decide("user:ada", run, call.pk, APPROVE)
+        approvals.decide("user:oscar", run, call.pk, APPROVE)

@@ -13,11 +13,10 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.engine.hook_samples import use, with_hooks
+from tests.support.engine import DieAt, MakeScripted, use, with_hooks
 from tests.support.factories import drive
-from tests.support.redact_samples import TOKENS
 from tests.support.run_checks import check, events
+from tests.support.secret_samples import TOKENS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -44,7 +43,6 @@ def assert_sound(run: AgentRun) -> None:
 def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(
     scripted: MakeScripted, told: Told, effects: Words, tool: str
 ) -> None:
-    """S-413."""
     told(no=lambda _: Verdict.deny("not today"))
     run = drive(with_hooks(scripted(calls=[[tool]]), use("no", PRE)))
 
@@ -61,7 +59,6 @@ def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(
 
 
 def test_the_reason_of_a_block_has_a_code_and_no_secret(scripted: MakeScripted, told: Told) -> None:
-    """S-213."""
     secret = TOKENS["github"]()
     told(no=lambda _: Verdict.deny(f"{secret} is a secret"))
     run = drive(with_hooks(scripted(calls=[["ledger_read"]]), use("no", PRE)))
@@ -125,7 +122,7 @@ def test_post_tool_hooks_run_after_a_success_and_after_the_last_failure(scripted
 
 
 def test_a_failed_call_is_reported_once(scripted: MakeScripted, told: Told, ledger: Any) -> None:
-    """S-411: only the last attempt is reported."""
+    """Only the last attempt is reported."""
     ledger.mkdir()  # makes every attempt of the tool fail
     seen: list[Any] = []
     told(note=lambda context: seen.append((context.event, str(context.output)[:17])))
@@ -213,8 +210,13 @@ def test_a_failing_observer_changes_nothing_and_a_failing_guard_denies(
     settings.AGENTOPS_HOOK_TIMEOUT_S = 0.1 if case == "hangs" else 20
     told(broken=decide)
     at = [PRE, HookEvent.POST_TOOL_USE, HookEvent.AGENT_STOP]
-    run = drive(with_hooks(scripted(calls=[["ledger_once"], ["ledger_read"]]), use("broken", *at, guard=False),
-                           use("broken", PRE, tools="ledger_read")))  # fmt: skip
+    run = drive(
+        with_hooks(
+            scripted(calls=[["ledger_once"], ["ledger_read"]]),
+            use("broken", *at, guard=False),
+            use("broken", PRE, tools="ledger_read"),
+        )
+    )
     assert (run.status, effects()) == (RunStatus.COMPLETED, ["call-1-0"])
     failed = [event.payload for event in events(run) if event.type == "hook.decided" and event.payload.get("failed")]
     assert {payload["reason"] for payload in failed} == {reason}

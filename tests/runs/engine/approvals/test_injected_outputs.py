@@ -15,11 +15,10 @@ from runs.statuses import Effect, RunStatus, ToolStatus
 from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.hook_samples import with_hooks
+from tests.support.engine import MakeScripted, with_hooks
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]

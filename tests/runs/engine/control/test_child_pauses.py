@@ -20,11 +20,21 @@ from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.engine.child_agents import children_of, spawns, task, work
-from tests.support.engine.fixture_types import DieAt, MakeHelper, MakeScripted
-from tests.support.engine.policy_occasions import asks, in_order, of_type, saying
+from tests.support.engine import (
+    DieAt,
+    MakeHelper,
+    MakeScripted,
+    asks,
+    children_of,
+    in_order,
+    of_type,
+    saying,
+    spawns,
+    task,
+    work,
+)
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move, Play
+from tests.support.scripted_model import Move, Play
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORK = ToolCallPart("ledger_read", {}, "call-work")
@@ -86,8 +96,11 @@ def test_a_coordinator_resumes_its_paused_child_without_a_person(
     child, successor = children_of(run)
     told, ended = outcomes_of(run)[0], outcomes_of(run, 1)[0]
     assert (told["agent"], told["run_id"], told["status"], told["reason"]) == (
-        "helper", str(child.pk), "paused", "max_steps",
-    )  # fmt: skip
+        "helper",
+        str(child.pk),
+        "paused",
+        "max_steps",
+    )
     assert f'"resume_run_id": "{child.pk}"' in told["to_continue"]
     assert ended == {"agent": "helper", "run_id": str(successor.pk), "status": "completed", "result": "Found it."}
     assert [call.status for call in calls_of(run)] == ["completed", "completed"]
@@ -109,8 +122,9 @@ def test_the_parent_receives_the_messages_in_order(lead: Lead, helper: MakeHelpe
     rows = run.messages.exclude(role="system").order_by("position")
     assert [row.role for row in rows] == ["user", "assistant", "tool_result", "assistant", "tool_result", "assistant"]
     assert [row.content["parts"][0]["tool_call_id"] for row in rows if row.role == "tool_result"] == [
-        "call-spawn", "call-2",
-    ]  # fmt: skip
+        "call-spawn",
+        "call-2",
+    ]
 
 
 def test_a_call_with_one_paused_child_waits_for_the_others(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
@@ -164,7 +178,7 @@ def test_a_child_that_waits_for_a_person_does_not_count_as_paused(
     assert [state_of(each) for each in (asking, approved)] == [("waiting", "input"), ("waiting", "approval")]
     assert state_of(run) == ("waiting", "children")
     run_actions.send(SYSTEM, asking, "That one.")
-    approvals.decide("user:ada", approved, calls_of(approved)[0].pk, Decision(approves=True))
+    approvals.decide("user:oscar", approved, calls_of(approved)[0].pk, Decision(approves=True))
     work(worker)
 
     assert state_of(run) == ("completed", "")
@@ -331,7 +345,7 @@ def test_a_call_that_an_older_version_opened_still_waits_for_its_child(
 
     assert state_of(run) == ("waiting", "children")
     assert len(of_type(run, "run.waiting")) == 2, "it is not queued again and again"
-    resume(child.pk, by="user:ada")
+    resume(child.pk, by="user:oscar")
     work(worker)
     assert state_of(run) == ("completed", "")
     assert outcomes_of(run)[0]["result"] == "Found it."

@@ -14,11 +14,10 @@ from runs.models import AgentRun, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.policy_occasions import elsewhere, http, time_has_come, with_policies
+from tests.support.engine import MakeScripted, elsewhere, http, time_has_come, with_policies
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_read"]]
@@ -66,8 +65,11 @@ def test_the_first_of_several_pauses_is_applied_and_the_others_are_superseded(sc
 
     assert (run.status, run.status_reason) == (RunStatus.PAUSED, "operator")
     assert outcomes(run) == [
-        ("pause", "applied"), ("pause", "superseded"), ("pause", "superseded"), ("send", None),
-    ]  # fmt: skip
+        ("pause", "applied"),
+        ("pause", "superseded"),
+        ("pause", "superseded"),
+        ("send", None),
+    ]
     check(run)
     new = drive(resume(run.pk, by="ann").run)
     assert outcomes(run)[-1] == ("send", "applied")
@@ -81,8 +83,11 @@ def test_a_stop_supersedes_pauses_and_refuses_messages(scripted: MakeScripted) -
 
     assert run.status == RunStatus.STOPPED
     assert outcomes(run) == [
-        ("pause", "superseded"), ("send", "refused"), ("stop", "applied"), ("stop", "superseded"),
-    ]  # fmt: skip
+        ("pause", "superseded"),
+        ("send", "refused"),
+        ("stop", "applied"),
+        ("stop", "superseded"),
+    ]
     check(run)
 
 
@@ -158,7 +163,7 @@ def test_a_run_that_cannot_be_loaded_obeys_commands(
 
 
 def test_a_message_to_a_run_that_its_policy_resumes_is_delivered(scripted: MakeScripted, worker: Worker) -> None:
-    from runs.engine import due_resumes
+    from runs.worker import sweep
 
     left = [http(401)]
 
@@ -169,7 +174,7 @@ def test_a_message_to_a_run_that_its_policy_resumes_is_delivered(scripted: MakeS
     assert (run.status, run.status_reason) == (RunStatus.WAITING, "on_error")
     send(run)
     time_has_come(run)
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
 
     assert outcomes(run) == [("send", "applied")]
     new = drive(AgentRun.objects.get(resumed_from=run), worker)

@@ -16,11 +16,10 @@ from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.expected_refusals import refuses
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
-from tests.support.run_checks import check, events
+from tests.support.run_checks import check, events, refuses
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -103,8 +102,15 @@ def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeSc
     seen: list[list[str]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
-        seen.append([str(p.content) for m in call.history if isinstance(m, ModelRequest) for p in m.parts
-                     if isinstance(p, UserPromptPart)])  # fmt: skip
+        seen.append(
+            [
+                str(p.content)
+                for m in call.history
+                if isinstance(m, ModelRequest)
+                for p in m.parts
+                if isinstance(p, UserPromptPart)
+            ]
+        )
         yield ToolCallPart("ledger_read", {"n": 1}, "a") if call.number == 1 else "Done."
 
     run = scripted(play)

@@ -11,17 +11,15 @@ from pytest_django import Settings
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.conversation import transcript
-from runs.conversation.message_text import text_of
+from runs.conversation.transcript import text_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import differences
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.model_messages import endless, plain, texts
-from tests.support.expected_refusals import refuses
+from tests.support.engine import MakeScripted, endless, plain, texts
 from tests.support.factories import drive
-from tests.support.run_checks import check, events
+from tests.support.run_checks import check, events, refuses
 from timeline.events import describe
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -145,11 +143,15 @@ def test_changed_instructions_replace_the_earlier_ones(scripted: MakeScripted) -
     assert texts(requests[4][1]) == ["> Be long.", PROMPT, *step(1), *step(2), "> On.", *step(3)]
     said = AgentRunMessage.objects.filter(role="system").order_by("created_at")
     assert [(m.run_id, text_of(m.content)) for m in said] == [
-        (run.pk, "Follow the script."), (forked.pk, "Be brief."), (third.pk, "Be long."),
-    ]  # fmt: skip
+        (run.pk, "Follow the script."),
+        (forked.pk, "Be brief."),
+        (third.pk, "Be long."),
+    ]
     assert (forked.max_steps, forked.agent_config["max_steps"], forked.agent_config["instructions"]) == (
-        1, 1, "Be brief.",
-    )  # fmt: skip
+        1,
+        1,
+        "Be brief.",
+    )
     created = events(forked)[0].payload
     assert (created["forked_from"], created["forked_at_step"]) == (str(run.pk), 1)
     assert created["changed"] == ["instructions", "max_steps"]

@@ -12,8 +12,8 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.crash_points import OUTSIDE_TRANSACTIONS
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.child_processes import OUTSIDE_TRANSACTIONS
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 
@@ -31,7 +31,7 @@ def test_a_worker_whose_run_was_killed_writes_nothing_more(
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
-    """S-115: one transaction fences (epoch + 1), pauses and resumes, whichever crash point the worker is at."""
+    """One transaction fences (epoch + 1), pauses and resumes, whichever crash point the worker is at."""
     run = scripted(calls=CALLS, **({"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}))
     ledger = Path(run.agent_config["settings"]["ledger"])
     done: list[ResumeResult] = []

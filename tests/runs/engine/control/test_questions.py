@@ -17,10 +17,11 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.api.write_requests import program
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.engine.policy_occasions import (
+from tests.support.api import program
+from tests.support.engine import (
     TOOLS,
+    DieAt,
+    MakeScripted,
     applied,
     asks,
     asks_something,
@@ -33,8 +34,8 @@ from tests.support.engine.policy_occasions import (
     saying,
     with_policies,
 )
-from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
+from tests.support.run_checks import refuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,8 +73,9 @@ def test_a_run_with_a_question_waits_without_a_worker(asking: AgentRun, worker: 
     assert (question.text, question.choices) == ("Which one?", ["a", "b"])
     told = of_type(asking, "run.waiting")[-1]
     assert (told.ref_id, told.payload) == (
-        question.call.pk, {"reason": "input", "question": "Which one?", "choices": ["a", "b"]},
-    )  # fmt: skip
+        question.call.pk,
+        {"reason": "input", "question": "Which one?", "choices": ["a", "b"]},
+    )
     assert [call.status for call in calls_of(asking)] == [ToolStatus.PLANNED] * 2
     assert advance_ready(worker) == 0
     in_order(asking)
@@ -81,11 +83,11 @@ def test_a_run_with_a_question_waits_without_a_worker(asking: AgentRun, worker: 
 
 @pytest.mark.parametrize("say", [inbox.reply, inbox.send], ids=["reply", "send"])
 def test_the_answer_becomes_the_result_of_the_call(asking: AgentRun, worker: Worker, say: Any) -> None:
-    posted = say(asking.pk, "The second one.", by="user:ann", key="k1")
+    posted = say(asking.pk, "The second one.", by="user:oscar", key="k1")
     assert (posted.status_before, posted.run.status) == (RunStatus.WAITING, RunStatus.QUEUED)
     in_order(asking)
     # Repeating the command with the same key has no effect.
-    assert not say(asking.pk, "The second one.", by="user:ann", key="k1").is_new
+    assert not say(asking.pk, "The second one.", by="user:oscar", key="k1").is_new
 
     run = drive(asking, worker)
 
@@ -121,14 +123,14 @@ def test_the_command_line_accepts_an_answer(asking: AgentRun, worker: Worker) ->
 
 
 def test_a_long_answer_is_not_truncated(asking: AgentRun, worker: Worker) -> None:
-    inbox.reply(asking.pk, "x" * 150_000, by="user:ann")
+    inbox.reply(asking.pk, "x" * 150_000, by="user:oscar")
 
     assert results_of(drive(asking, worker))[0] == "x" * 150_000
 
 
 def test_the_first_of_two_answers_counts(asking: AgentRun, worker: Worker) -> None:
     """The second becomes a message to the continued run."""
-    inbox.reply(asking.pk, "This one.", by="user:ann")
+    inbox.reply(asking.pk, "This one.", by="user:oscar")
     inbox.reply(asking.pk, "That one.", by="user:bob")
 
     run = drive(asking, worker)
@@ -157,7 +159,7 @@ def test_only_one_answer_counts_when_many_arrive_at_once(asking: AgentRun, worke
 
 def test_a_reply_posted_before_the_question_is_kept_for_it(scripted: MakeScripted, worker: Worker) -> None:
     """A reply that arrives during the model call answers the question of that call."""
-    early = elsewhere(lambda: inbox.reply(run.pk, "The blue one.", by="user:ann"))
+    early = elsewhere(lambda: inbox.reply(run.pk, "The blue one.", by="user:oscar"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
 
     run = drive(run, worker)
@@ -171,11 +173,11 @@ def test_a_message_posted_before_the_question_is_delivered_after_the_answer(
     scripted: MakeScripted, worker: Worker
 ) -> None:
     """A message is not a reply: the run still waits, and the model gets the message later."""
-    early = elsewhere(lambda: inbox.send(run.pk, "And be brief.", by="user:ann"))
+    early = elsewhere(lambda: inbox.send(run.pk, "And be brief.", by="user:oscar"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
     assert drive(run, worker).status == RunStatus.WAITING
 
-    inbox.reply(run.pk, "The red one.", by="user:ann")
+    inbox.reply(run.pk, "The red one.", by="user:oscar")
     run = drive(run, worker)
 
     assert (run.status, results_of(run)) == (RunStatus.COMPLETED, ["The red one."])
@@ -190,7 +192,7 @@ def test_several_questions_are_put_one_at_a_time(scripted: MakeScripted, worker:
         question = questions.open_question(run)
         assert question is not None
         assert (run.status, question.text) == (RunStatus.WAITING, text)
-        inbox.reply(run.pk, f"answer {number}", by="user:ann")
+        inbox.reply(run.pk, f"answer {number}", by="user:oscar")
 
     run = drive(run, worker)
 
@@ -219,7 +221,7 @@ def test_a_secret_in_a_question_is_redacted(scripted: MakeScripted, worker: Work
 
 @pytest.mark.parametrize(("wish", "status"), [("pause", RunStatus.PAUSED), ("stop", RunStatus.STOPPED)])
 def test_a_pause_or_stop_ends_the_wait(asking: AgentRun, wish: str, status: RunStatus) -> None:
-    {"pause": inbox.pause, "stop": inbox.stop}[wish](asking.pk, by="user:ann")
+    {"pause": inbox.pause, "stop": inbox.stop}[wish](asking.pk, by="user:oscar")
 
     asking.refresh_from_db()
     assert asking.status == status
@@ -228,17 +230,17 @@ def test_a_pause_or_stop_ends_the_wait(asking: AgentRun, wish: str, status: RunS
 
 
 def test_a_waiting_run_can_be_resumed_without_an_answer(asking: AgentRun, worker: Worker) -> None:
-    new = drive(resume(asking.pk, by="user:ann", message="Take any.", kill=True).run, worker)
+    new = drive(resume(asking.pk, by="user:oscar", message="Take any.", kill=True).run, worker)
 
     assert (new.status, users_of(new)) == (RunStatus.COMPLETED, ["Take any."])
     in_order(new)
 
 
 def test_a_reply_after_the_end_is_refused(asking: AgentRun, worker: Worker) -> None:
-    inbox.stop(asking.pk, by="user:ann")
+    inbox.stop(asking.pk, by="user:oscar")
 
     with refuses("run_terminal"):
-        inbox.reply(asking.pk, "Too late.", by="user:ann")
+        inbox.reply(asking.pk, "Too late.", by="user:oscar")
     in_order(asking)
 
 
@@ -247,7 +249,7 @@ def test_a_pause_or_stop_posted_with_the_question_takes_precedence(
     scripted: MakeScripted, worker: Worker, wish: str
 ) -> None:
     act = {"pause": inbox.pause, "stop": inbox.stop}[wish]
-    early = elsewhere(lambda: act(run.pk, by="user:ann"))
+    early = elsewhere(lambda: act(run.pk, by="user:oscar"))
     run = scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS)
 
     run = drive(run, worker)
@@ -268,7 +270,7 @@ def test_a_crash_around_the_question_does_not_repeat_it(
     run = drive(run, worker)
 
     assert (run.status, len(of_type(run, "run.waiting"))) == (RunStatus.WAITING, 1)
-    inbox.reply(run.pk, "Yes.", by="user:ann")
+    inbox.reply(run.pk, "Yes.", by="user:oscar")
     assert drive(run, worker).status == RunStatus.COMPLETED
     in_order(run)
 
@@ -277,7 +279,7 @@ def test_an_escalated_question_can_still_be_answered(scripted: MakeScripted, die
     run = asks_something(scripted, die_at, worker, "escalate")
     assert "Which one?" in Notification.objects.get().text
 
-    inbox.reply(run.pk, "The blue one.", by="user:ann")
+    inbox.reply(run.pk, "The blue one.", by="user:oscar")
     run = drive(run, worker)
 
     assert (run.status, run.result, len(applied(run))) == (RunStatus.COMPLETED, "Thanks.", 1)
@@ -289,7 +291,7 @@ def test_a_message_from_a_person_takes_precedence_over_a_policy(
     scripted: MakeScripted, worker: Worker, settings: Any, policy: Any
 ) -> None:
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
-    early = elsewhere(lambda: inbox.send(run.pk, "Wait for me.", by="user:ann"))
+    early = elsewhere(lambda: inbox.send(run.pk, "Wait for me.", by="user:oscar"))
     run = with_policies(scripted(saying([asks(), early], ["Thanks."]), tools=TOOLS), on_prompt=policy)
 
     run = drive(run, worker)
@@ -347,7 +349,7 @@ def test_done_without_a_result_does_not_complete_the_run(scripted: MakeScripted,
 
 def test_a_message_takes_precedence_over_done(scripted: MakeScripted, worker: Worker) -> None:
     """A message that arrives during the model call is delivered before the run completes."""
-    more = elsewhere(lambda: inbox.send(run.pk, "One thing more.", by="user:ann"))
+    more = elsewhere(lambda: inbox.send(run.pk, "One thing more.", by="user:oscar"))
     run = scripted(saying([done("Early."), more], [done("Late.")]), tools=TOOLS)
 
     run = drive(run, worker)

@@ -17,11 +17,9 @@ from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.providers import messages
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.model_messages import endless, plain, texts
-from tests.support.expected_refusals import refuses
+from tests.support.engine import MakeScripted, endless, plain, texts
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.run_checks import check, events
+from tests.support.run_checks import check, events, refuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,10 +37,19 @@ def test_a_resume_continues_at_the_next_step_with_the_whole_conversation(scripte
     assert (later.status, later.step_base, later.step_count) == (RunStatus.PAUSED, 3, 6)
     assert [number for number, _ in requests] == [1, 2, 3, 4, 5, 6]
     assert texts(requests[3][1]) == [
-        "> Follow the script.", "> Go.",
-        "< Step 1.", "< call-1", "> did 1", "< Step 2.", "< call-2", "> did 2", "< Step 3.", "< call-3", "> did 3",
+        "> Follow the script.",
+        "> Go.",
+        "< Step 1.",
+        "< call-1",
+        "> did 1",
+        "< Step 2.",
+        "< call-2",
+        "> did 2",
+        "< Step 3.",
+        "< call-3",
+        "> did 3",
         "> Go on, please.",
-    ]  # fmt: skip
+    ]
     assert sorted({m.step_number for m in later.messages.all()}) == [4, 5, 6]
     check(later)
 
@@ -65,7 +72,6 @@ def test_the_message_of_a_resume_is_recorded_as_a_command(scripted: MakeScripted
 
 
 def test_fifty_concurrent_resumes_create_one_run(scripted: MakeScripted) -> None:
-    """S-110."""
     run = drive(scripted(endless([]), max_steps=1))
     answers: list[ResumeResult | Exception] = []
     gate = threading.Barrier(50)

@@ -22,12 +22,9 @@ from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.accounts import make_person
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.model_messages import endless, texts
-from tests.support.engine.policy_occasions import saying
-from tests.support.factories import drive, make_agent
-from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.engine import MakeScripted, endless, saying, texts
+from tests.support.factories import drive, make_agent, make_person
+from tests.support.scripted_model import PLAYS, Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SYSTEM = "> Follow the script."
@@ -104,9 +101,14 @@ def tree(scripted: MakeScripted, worker: Worker) -> Any:
     run = scripted(lead, tools=["spawn_agents"])
     PLAYS["helping"] = helping
     make_agent(
-        run.project, slug="helper", provider="scripted", model="scripted-model", tools=["ledger_read"],
-        settings={**run.agent_config["settings"], "play": "helping"}, max_steps=LAST,
-    )  # fmt: skip
+        run.project,
+        slug="helper",
+        provider="scripted",
+        model="scripted-model",
+        tools=["ledger_read"],
+        settings={**run.agent_config["settings"], "play": "helping"},
+        max_steps=LAST,
+    )
     while advance_ready(worker):
         pass
     run.refresh_from_db()
@@ -195,9 +197,13 @@ def test_only_paused_runs_can_be_resumed_by_spawn_agents(scripted: MakeScripted,
     run = scripted(lead, tools=["spawn_agents"])
     PLAYS["ended"] = saying(["Done."])
     make_agent(
-        run.project, slug="helper", provider="scripted", model="scripted-model", tools=[],
+        run.project,
+        slug="helper",
+        provider="scripted",
+        model="scripted-model",
+        tools=[],
         settings={**run.agent_config["settings"], "play": "ended"},
-    )  # fmt: skip
+    )
     while advance_ready(worker):
         pass
     del PLAYS["ended"]

@@ -18,13 +18,22 @@ from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall
 from runs.worker.worker import Worker
-from tests.support.engine.child_agents import children_of, spawns, task, work
-from tests.support.engine.fixture_types import DieAt, MakeHelper, MakeScripted
-from tests.support.engine.hook_samples import with_hooks
-from tests.support.engine.policy_occasions import in_order, of_type, saying
+from tests.support.databases import refusing
+from tests.support.engine import (
+    DieAt,
+    MakeHelper,
+    MakeScripted,
+    children_of,
+    in_order,
+    of_type,
+    saying,
+    spawns,
+    task,
+    with_hooks,
+    work,
+)
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.processes.scripted_model import PLAYS
-from tests.support.refusals import refusing
+from tests.support.scripted_model import PLAYS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLS = ["spawn_agents", "handoff"]
@@ -56,7 +65,7 @@ def state_of(run: AgentRun) -> tuple[str, str]:
 def test_results_follow_the_order_of_the_tasks_and_one_failure_is_one_error(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
-    """S-312: a person stops the failing child; tests/processes/crash/test_trees.py covers the other failures."""
+    """A person stops the failing child; tests/processes/crash/test_trees.py covers the other failures."""
     run = lead(spawns(task("second"), task("broken"), task("first", "Begin."), on_child_pause="wait"))
     helper(run, "first", ["Found it."])
     helper(run, "second", ["Found nothing."])
@@ -115,7 +124,6 @@ def test_a_start_time_in_the_future_gives_a_duration_of_zero(
 def test_children_past_the_deadline_are_stopped(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
-    """S-312."""
     run = lead(spawns(task("quick"), task("slow"), timeout_s=60))
     helper(run, "quick", ["Done."])
     helper(run, "slow", ["Never."])
@@ -139,7 +147,6 @@ def test_children_past_the_deadline_are_stopped(
 def test_a_paused_child_keeps_its_parent_waiting_and_a_resume_continues_both(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
-    """S-313."""
     run = lead(spawns(task("helper"), on_child_pause="wait"))
     helper(run, "helper", ["Found it."])
     drive(run, worker)
@@ -267,7 +274,7 @@ def test_the_model_receives_the_error_of_a_child_that_cannot_resume(
 def test_an_invalid_call_starts_no_child(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, tasks: list[dict[str, Any]], why: str
 ) -> None:
-    """S-312: an agent cannot start itself."""
+    """An agent cannot start itself."""
     run = lead(spawns(task("helper"), *tasks) if len(tasks) == 1 else spawns(*tasks))
     run.agent_config["agent_id"] = "lead"
     run.save(update_fields=["agent_config"])
@@ -285,7 +292,6 @@ def test_an_invalid_call_starts_no_child(
 def test_nesting_and_the_number_of_children_are_limited(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
-    """S-312."""
     run = lead(spawns(*[task("middle")] * 20), spawns(task("leaf")))
     helper(run, "middle", [spawns(task("leaf"))], ["Done."])
     helper(run, "leaf", [spawns(task("last"))], ["Done."])
@@ -395,7 +401,7 @@ def test_no_child_starts_before_a_rule_and_a_person_allow_it(
     work(worker)
     assert state_of(run) == ("waiting", "approval")
     assert children_of(run) == []
-    approvals.decide("user:ada", run, call_of(run).pk, Decision(approves=approves))
+    approvals.decide("user:oscar", run, call_of(run).pk, Decision(approves=approves))
     work(worker)
 
     assert state_of(run) == ("completed", "")

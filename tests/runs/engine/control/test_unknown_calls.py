@@ -22,10 +22,9 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools.base import OutcomeUnknown
 from runs.upkeep.replay_check import differences
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.expected_refusals import refuses
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive, make_waiting
-from tests.support.run_checks import check, events
+from tests.support.run_checks import check, events, refuses
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,20 +70,26 @@ def in_order(run: AgentRun) -> None:
 def test_done_completes_the_call_with_the_given_text(waiting: AgentRun, effects: Effects) -> None:
     in_order(waiting)
 
-    done = resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada", text="order 66 is placed")
+    done = resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="oscar", text="order 66 is placed")
 
     assert (done.is_new, done.status_before, done.run.status, done.run.status_reason) == (
-        True, RunStatus.WAITING, "queued", "outcome_resolved",
-    )  # fmt: skip
+        True,
+        RunStatus.WAITING,
+        "queued",
+        "outcome_resolved",
+    )
     call = first(waiting)
     assert (call.status, call.starts, call.attempts) == (ToolStatus.COMPLETED, 1, 1)
     assert (result_of(call)["content"], result_of(call)["outcome"]) == ("order 66 is placed", "success")
     *_, word, end, added, moved = events(waiting)
     assert [e.type for e in (word, end, added, moved)] == [
-        "tool.outcome_resolved", "tool.end", "message.added", "run.phase",
-    ]  # fmt: skip
+        "tool.outcome_resolved",
+        "tool.end",
+        "message.added",
+        "run.phase",
+    ]
     assert (word.ref_id, end.ref_id, added.ref_id) == (call.pk, call.pk, call.result_message_id)
-    assert (word.payload["decision"], word.payload["by"], word.source) == ("done", "ada", "web")
+    assert (word.payload["decision"], word.payload["by"], word.source) == ("done", "oscar", "web")
     in_order(waiting)
 
     assert drive(waiting).status == RunStatus.COMPLETED
@@ -103,7 +108,7 @@ def test_the_model_receives_the_resolved_output(scripted: MakeScripted) -> None:
         yield "All done."
 
     run = lost(scripted(play))
-    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="ada", text="42 rows")
+    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="oscar", text="42 rows")
 
     assert drive(run).status == RunStatus.COMPLETED
     assert seen == ["42 rows"]
@@ -112,7 +117,7 @@ def test_the_model_receives_the_resolved_output(scripted: MakeScripted) -> None:
 
 @pytest.mark.parametrize("text", ["no such table", None])
 def test_failed_ends_the_call_with_an_error(waiting: AgentRun, text: str | None) -> None:
-    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.FAILED, by="ada", text=text)
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.FAILED, by="oscar", text=text)
 
     call = first(waiting)
     assert (call.status, result_of(call)["outcome"]) == (ToolStatus.ERROR, "failed")
@@ -125,7 +130,7 @@ def test_failed_ends_the_call_with_an_error(waiting: AgentRun, text: str | None)
 
 def test_retry_runs_the_call_again(waiting: AgentRun, effects: Effects) -> None:
     assert effects() == []
-    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="oscar")
 
     assert (first(waiting).status, first(waiting).result_message) == (ToolStatus.UNKNOWN, None)
     assert AgentRun.objects.get(pk=waiting.pk).status == "queued"
@@ -140,12 +145,12 @@ def test_retry_runs_the_call_again(waiting: AgentRun, effects: Effects) -> None:
 def test_a_retried_call_can_be_lost_and_retried_repeatedly(waiting: AgentRun, effects: Effects) -> None:
     for starts in (1, 2, 3):
         assert (first(waiting).status, first(waiting).starts) == (ToolStatus.UNKNOWN, starts)
-        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="oscar")
         with refuses("call_not_unknown", match="already resolved this call as retry"):
             resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="bob")
         assert lost(waiting).status == RunStatus.WAITING
         in_order(waiting)
-    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="oscar")
 
     assert drive(waiting).status == RunStatus.COMPLETED
     assert "call-1-0" not in effects()
@@ -166,14 +171,14 @@ def test_a_crash_before_the_start_keeps_the_retry_and_a_later_crash_needs_a_new_
     waiting: AgentRun, die_at: DieAt, effects: Effects, point: str, again: bool
 ) -> None:
     """Once the call has started again, its outcome is unknown again and the run waits."""
-    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="oscar")
     assert die_at(waiting, point)
     assert differences(waiting.pk) == []
 
     assert drive(waiting).status == (RunStatus.WAITING if again else RunStatus.COMPLETED)
     in_order(waiting)
     if again:
-        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="oscar")
         assert drive(waiting).status == RunStatus.COMPLETED
         in_order(waiting)
     assert effects().count("call-1-0") == (0 if point == "tool.marked_running" else 1)
@@ -187,8 +192,8 @@ def test_the_run_waits_until_every_call_is_resolved(waiting: AgentRun) -> None:
     )
     one, other = unknown_calls.unresolved(waiting)
 
-    assert resolve(waiting.pk, other.pk, OutcomeChoice.DONE, by="ada").run.status == "waiting"
-    assert resolve(waiting.pk, one.pk, OutcomeChoice.DONE, by="ada").run.status == "queued"
+    assert resolve(waiting.pk, other.pk, OutcomeChoice.DONE, by="oscar").run.status == "waiting"
+    assert resolve(waiting.pk, one.pk, OutcomeChoice.DONE, by="oscar").run.status == "queued"
 
 
 # --- Concurrent requests --------------------------------------------------------------------------------------------
@@ -238,7 +243,7 @@ def test_a_concurrent_stop_or_pause_ends_the_run_after_any_resolution(
 ) -> None:
     call = first(waiting)
 
-    word, _ = at_once(lambda: resolve(waiting.pk, call.pk, choice, by="ada"), lambda: wish(waiting.pk, by="bob"))
+    word, _ = at_once(lambda: resolve(waiting.pk, call.pk, choice, by="oscar"), lambda: wish(waiting.pk, by="bob"))
 
     waiting.refresh_from_db()
     assert waiting.status == {inbox.stop: "stopped", inbox.pause: "paused"}[wish]
@@ -253,14 +258,14 @@ def test_a_stopped_run_refuses_a_resolution(waiting: AgentRun) -> None:
     before = Event.objects.count()
 
     with refuses("call_not_unknown", match="the run is stopped, so the outcome of this call stays unknown") as refusal:
-        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="oscar")
 
     assert refusal.value.data == {"call_status": "unknown", "run_status": "stopped", "chosen": None}
     assert Event.objects.count() == before
 
 
 def test_a_pause_before_the_retry_leaves_the_call_unknown(waiting: AgentRun, effects: Effects) -> None:
-    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="oscar")
     inbox.pause(waiting.pk, by="bob")
 
     assert first(waiting).status == ToolStatus.UNKNOWN
@@ -276,15 +281,15 @@ def test_repeating_a_resolution_writes_no_second_event(
     waiting: AgentRun, choice: OutcomeChoice, text: str | None
 ) -> None:
     call = first(waiting)
-    assert resolve(waiting.pk, call.pk, choice, by="ada", text=text).is_new
+    assert resolve(waiting.pk, call.pk, choice, by="oscar", text=text).is_new
     before = Event.objects.count()
 
-    assert not resolve(waiting.pk, call.pk, choice, by="ada", text=text).is_new
+    assert not resolve(waiting.pk, call.pk, choice, by="oscar", text=text).is_new
 
-    for by, other in (("bob", text), ("ada", "else")):
-        if choice is OutcomeChoice.RETRY and by == "ada":
+    for by, other in (("bob", text), ("oscar", "else")):
+        if choice is OutcomeChoice.RETRY and by == "oscar":
             continue
-        with refuses("call_not_unknown", match=f"ada already resolved this call as {choice}"):
+        with refuses("call_not_unknown", match=f"oscar already resolved this call as {choice}"):
             resolve(waiting.pk, call.pk, choice, by=by, text=other)
     assert Event.objects.count() == before
 
@@ -297,19 +302,19 @@ def test_invalid_resolutions_are_refused(waiting: AgentRun) -> None:
     before = Event.objects.count()
 
     with pytest.raises(RunNotFound):
-        resolve(call.pk, call.pk, OutcomeChoice.DONE, by="ada")
+        resolve(call.pk, call.pk, OutcomeChoice.DONE, by="oscar")
     with refuses("tool_call_not_found"):
-        resolve(other_run.pk, call.pk, OutcomeChoice.DONE, by="ada")
+        resolve(other_run.pk, call.pk, OutcomeChoice.DONE, by="oscar")
     with refuses("call_not_unknown", match="this call is planned"):
         resolve(
-            waiting.pk, AgentRunToolCall.objects.get(run=waiting, status="planned").pk, OutcomeChoice.DONE, by="ada"
+            waiting.pk, AgentRunToolCall.objects.get(run=waiting, status="planned").pk, OutcomeChoice.DONE, by="oscar"
         )
     with pytest.raises(MessageEmpty):
-        resolve(waiting.pk, call.pk, OutcomeChoice.FAILED, by="ada", text=" ")
+        resolve(waiting.pk, call.pk, OutcomeChoice.FAILED, by="oscar", text=" ")
     with pytest.raises(Invalid):
-        resolve(waiting.pk, call.pk, OutcomeChoice.DONE, by="ada", text="x" * 200_001)
+        resolve(waiting.pk, call.pk, OutcomeChoice.DONE, by="oscar", text="x" * 200_001)
     with pytest.raises(Invalid):
-        resolve(waiting.pk, call.pk, OutcomeChoice.RETRY, by="ada", text="x")
+        resolve(waiting.pk, call.pk, OutcomeChoice.RETRY, by="oscar", text="x")
 
     assert Event.objects.count() == before
     assert AgentRun.objects.get(pk=waiting.pk).status == "waiting"
@@ -320,7 +325,7 @@ def test_a_resolved_output_is_redacted_and_truncated_like_a_tool_output(scripted
     run = lost(scripted(calls=[["ledger_once"]], tool_output_limit=100))
     secret = "ghp_" + "aB3dE5fG7h" * 3 + "aB3dE5"
 
-    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="ada", text=f"\x00{secret} " + "long " * 100)
+    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="oscar", text=f"\x00{secret} " + "long " * 100)
 
     call = first(run)
     assert len(str(call.output)) > 400 > len(result_of(call)["content"])
@@ -334,10 +339,10 @@ def test_a_resolved_output_is_redacted_and_truncated_like_a_tool_output(scripted
 def test_a_resolution_writes_one_audit_entry() -> None:
     run = make_waiting()
     for _ in range(2):
-        run_actions.resolve_call("user:ada", run, first(run).pk, OutcomeChoice.DONE, text="done")
+        run_actions.resolve_call("user:oscar", run, first(run).pk, OutcomeChoice.DONE, text="done")
 
     [entry] = AuditEntry.objects.filter(action="run.call_resolved")
-    assert (entry.actor, entry.object_id, entry.project_id) == ("user:ada", str(run.pk), run.project_id)
+    assert (entry.actor, entry.object_id, entry.project_id) == ("user:oscar", str(run.pk), run.project_id)
     assert entry.before == {"status": "waiting", "call_status": "unknown"}
     assert entry.after == {"call": str(first(run).pk), "tool_name": first(run).tool_name, "choice": "done"}
     assert drive(run).status == RunStatus.COMPLETED

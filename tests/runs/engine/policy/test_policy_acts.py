@@ -15,15 +15,16 @@ from agentops.accounts.models import Notification
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents.policies import INVALID, ErrorKind, PolicyAction, Trigger, parse, rule_for
-from runs.engine import due_resumes
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker import sweep
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.engine.policy_occasions import (
+from tests.support.engine import (
     OCCASIONS,
     TOOLS,
+    DieAt,
+    MakeScripted,
     applied,
     dies,
     done,
@@ -63,6 +64,16 @@ LEADS_TO: dict[tuple[str, str], tuple[str, str]] = {
     ("on_prompt", "escalate"): ("waiting", "input"),
     ("on_prompt", "pass"): ("completed", ""),
     ("on_prompt", "block"): ("waiting", "input"),
+    ("on_cut", "fail"): ("failed", "answer_cut"),
+    ("on_cut", "resume"): ("waiting", "on_cut"),
+    ("on_cut", "escalate"): ("paused", "escalated"),
+    ("on_cut", "pause"): ("paused", "answer_cut"),
+    ("on_cut", "accept"): ("completed", ""),
+    ("on_refused", "fail"): ("failed", "answer_refused"),
+    ("on_refused", "resume"): ("waiting", "on_refused"),
+    ("on_refused", "escalate"): ("paused", "escalated"),
+    ("on_refused", "pause"): ("paused", "answer_refused"),
+    ("on_refused", "accept"): ("completed", ""),
 }
 GATES = {"pass": "true", "block": "false"}
 
@@ -86,7 +97,7 @@ def told_as(trigger: str, act: str, form: str) -> Any:
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
 def test_every_form_is_parsed_as_the_same_rule(trigger: str, act: str) -> None:
-    """S-102: each combination therefore needs a test in one form only."""
+    """Each combination therefore needs a test in one form only."""
     forms = ["rule", "list"] if act in GATES else ["word", "rule", "list"]
     read = [parse({trigger: told_as(trigger, act, form)}) for form in forms]
     rules = {rule_for(policies, Trigger(trigger), ErrorKind.UNAUTHORIZED) for policies in read}
@@ -104,7 +115,6 @@ def test_the_table_covers_every_valid_combination() -> None:
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
 def test_each_combination_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, trigger: str, act: str) -> None:
-    """S-102."""
     run = OCCASIONS[trigger](scripted, die_at, worker, told_as(trigger, act, "list"))
 
     assert (run.status, run.status_reason) == LEADS_TO[trigger, act]
@@ -117,10 +127,10 @@ def test_each_combination_acts(scripted: MakeScripted, die_at: DieAt, worker: Wo
     move = of_type(run, "run.completed", "run.failed", "run.paused", "run.waiting", "command.received")[-1]
     assert {event.source for event in of_type(run, "policy.applied")} == {"policy"}
     assert move.source == "policy" or (act == "nudge" and run.status == "completed")
-    escalated = act in ("escalate", "block")
+    subject = {"escalate": "Escalated: ", "block": "Escalated: ", "pause": "Paused: "}.get(act)
     notes = list(Notification.objects.all())
-    assert [note.run_id for note in notes] == ([run.pk] if escalated else [])
-    assert all(note.title.startswith("Escalated: ") for note in notes)
+    assert [note.run_id for note in notes] == ([run.pk] if subject else [])
+    assert all(note.title.startswith(subject or "") for note in notes)
     in_order(run)
 
 
@@ -185,8 +195,10 @@ def test_nudges_are_counted_per_lineage_and_end_in_an_escalation(scripted: MakeS
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "escalated", 3)
     assert len(nudges(run)) == 2
     assert [(a["action"], a.get("attempt"), a.get("exhausted")) for a in applied(run)] == [
-        ("nudge", 1, None), ("nudge", 2, None), ("escalate", None, True),
-    ]  # fmt: skip
+        ("nudge", 1, None),
+        ("nudge", 2, None),
+        ("escalate", None, True),
+    ]
     # A resume by a person does not reset the attempts of the lineage.
     new = drive(resumed_by_hand(run), worker)
     assert (new.status, new.status_reason, nudges(new)) == (RunStatus.PAUSED, "escalated", [])
@@ -194,7 +206,7 @@ def test_nudges_are_counted_per_lineage_and_end_in_an_escalation(scripted: MakeS
 
 
 def resumed_by_hand(run: AgentRun) -> AgentRun:
-    return resume(run.pk, by="user:ann").run
+    return resume(run.pk, by="user:oscar").run
 
 
 @pytest.mark.parametrize("point", ["checkpoint.before", "model.before_start", "model.before_call", "turn.committed"])
@@ -219,7 +231,7 @@ def test_a_nudge_is_delivered_once_despite_a_later_crash(
 
 def test_a_message_takes_precedence_over_a_nudge(scripted: MakeScripted, worker: Worker) -> None:
     """A person sends a message while the model gives the answer that would be nudged."""
-    said = elsewhere(lambda: inbox.send(run.pk, "Stop dawdling.", by="user:ann"))
+    said = elsewhere(lambda: inbox.send(run.pk, "Stop dawdling.", by="user:oscar"))
     run = with_policies(scripted(saying(["Hm.", said], [done()]), tools=TOOLS), on_idle="nudge")
 
     run = drive(run, worker)
@@ -234,9 +246,9 @@ def test_a_message_takes_precedence_over_a_nudge(scripted: MakeScripted, worker:
 
 @pytest.mark.parametrize("alias", ["resume", "recover", "Recover"])
 def test_a_dead_run_is_resumed_as_a_new_run(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
-    """S-101: the alias `recover` works too, also in the frozen configuration of a run; open calls are closed."""
+    """The alias `recover` works too, also in the frozen configuration of a run; open calls are closed."""
     run = dies(scripted, die_at, worker, {"action": alias, "message": "Look where you were.", "attempts": 2})
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
     new = drive(lineage(run)[1], worker)
 
     run.refresh_from_db()
@@ -255,7 +267,7 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
     for _ in range(3):
         assert die_at(run, "tool.running")
         assert drive(run, worker).status == RunStatus.WAITING
-        assert due_resumes.end_waits() == 1
+        assert sweep.resume_due() == 1
         run = lineage(run)[-1]
     assert die_at(run, "tool.running")
 
@@ -276,7 +288,7 @@ def test_a_suspended_worker_cannot_undo_a_resume(scripted: MakeScripted, die_at:
         """Recover and resume the run while its first worker waits for the model."""
         AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2020-01-01T00:00:00Z")
         assert worker.drive(run.pk)
-        due_resumes.end_waits()
+        sweep.resume_due()
         woken.extend(lineage(run))
 
     run = with_policies(scripted(saying(["Late.", elsewhere(suspended)], ["In time."]), tools=TOOLS), on_dead="resume")
@@ -300,7 +312,7 @@ def test_a_command_takes_precedence_over_a_policy(
 ) -> None:
     run = with_policies(scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS), on_dead="done")
     assert die_at(run, "tool.running", hit=2)
-    {"stop": inbox.stop, "pause": inbox.pause}[wish](run.pk, by="user:ann")
+    {"stop": inbox.stop, "pause": inbox.pause}[wish](run.pk, by="user:oscar")
 
     run = drive(run, worker)
 
@@ -314,7 +326,7 @@ def test_a_death_is_decided_once(
     """A message continues the run despite its policy; a later storage error does not count as a second death."""
     run = with_policies(scripted(calls=[["ledger_read"]] * 3, tools=TOOLS), on_dead="done")
     assert die_at(run, "tool.running")
-    inbox.send(run.pk, "Go on.", by="user:ann")
+    inbox.send(run.pk, "Go on.", by="user:oscar")
     failures = [OperationalError("the disk is full")]
 
     def once(point: str) -> None:
@@ -346,7 +358,7 @@ def test_the_policy_decides_about_a_poisoned_step(scripted: MakeScripted, die_at
 
 
 def test_a_gate_gets_the_answer_and_its_output_is_stored(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: exit 0 completes the run; the gate reads the answer from standard input and gets no secret of the site."""
+    """Exit 0 completes the run; the gate reads the answer from standard input and gets no secret of the site."""
     code = "import os, sys; print(sys.stdin.read().upper(), os.environ['AGENTOPS_TRIGGER'], 'SECRET_KEY' in os.environ)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -358,7 +370,7 @@ def test_a_gate_gets_the_answer_and_its_output_is_stored(scripted: MakeScripted,
 
 
 def test_a_failing_gate_escalates(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: any other exit status escalates to a person."""
+    """Any other exit status escalates to a person."""
     code = "import sys; print('two tests fail'); sys.exit(3)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -434,13 +446,16 @@ def test_a_worker_that_shuts_down_during_a_gate_decides_nothing(
 # --- Runs that cannot be loaded -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("policy", "leads_to"), [
-    (None, ("paused", "error")),
-    ("fail", ("failed", "unusable_agent")),
-    ("escalate", ("paused", "escalated")),
-    ({"action": "resume", "cooldown": "5m"}, ("waiting", "on_error")),
-    ({"action": "gate", "run": "true"}, ("paused", "error")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "leads_to"),
+    [
+        (None, ("paused", "error")),
+        ("fail", ("failed", "unusable_agent")),
+        ("escalate", ("paused", "escalated")),
+        ({"action": "resume", "cooldown": "5m"}, ("waiting", "on_error")),
+        ({"action": "gate", "run": "true"}, ("paused", "error")),
+    ],
+)
 def test_a_policy_applies_to_a_run_whose_tool_no_longer_exists(
     scripted: MakeScripted, worker: Worker, policy: Any, leads_to: Any
 ) -> None:

@@ -19,15 +19,15 @@ from agentops.base.refusals import Refusal
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents import policies
-from runs.engine import due_resumes
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
+from runs.worker import sweep
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.engine.policy_occasions import (
+from tests.support.engine import (
+    MakeScripted,
     applied,
     closing,
     http,
@@ -38,8 +38,8 @@ from tests.support.engine.policy_occasions import (
     time_has_come,
     with_policies,
 )
-from tests.support.expected_refusals import refuses
 from tests.support.factories import drive
+from tests.support.run_checks import refuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIMITED = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
@@ -60,7 +60,7 @@ def limited(scripted: MakeScripted, worker: Worker) -> AgentRun:
 def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     limited: AgentRun, worker: Worker, settings: Settings
 ) -> None:
-    """S-111: no run before 60 s, then exactly one; after two attempts the run is escalated."""
+    """No run before 60 s, then exactly one; after two attempts the run is escalated."""
     run = limited
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "on_error", None)
     assert (run.error_type, run.completed_at) == ("rate_limited", None)
@@ -96,14 +96,15 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
 
 def test_the_new_run_starts_like_a_manual_resume(limited: AgentRun, worker: Worker) -> None:
     time_has_come(limited)
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
 
     new = lineage(limited)[1]
     assert (new.resumed_from_id, new.step_base, new.max_steps) == (limited.pk, 0, limited.max_steps)
     [told] = of_type(limited, "run.resumed")
     assert (told.payload, told.source) == (
-        {"run_id": str(new.pk), "by": "policy:on_error", "reason": "on_error"}, "policy",
-    )  # fmt: skip
+        {"run_id": str(new.pk), "by": "policy:on_error", "reason": "on_error"},
+        "policy",
+    )
     assert texts(new) == ["continue"]
 
 
@@ -119,7 +120,7 @@ def test_the_message_of_the_rule_is_sent(scripted: MakeScripted, worker: Worker,
     run = scripted(saying([ToolCallPart("ledger_read", {"n": 1}, "a")], [http(500)], ["Better."]))
     drive(with_policies(run, on_error=rule), worker)
     time_has_come(run)
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
 
     new = drive(lineage(run)[1], worker)
 
@@ -128,9 +129,9 @@ def test_the_message_of_the_rule_is_sent(scripted: MakeScripted, worker: Worker,
 
 
 def test_a_message_sent_during_the_cooldown_comes_first(limited: AgentRun) -> None:
-    inbox.send(limited.pk, "Be brief.", by="user:ann")
+    inbox.send(limited.pk, "Be brief.", by="user:oscar")
     time_has_come(limited)
-    due_resumes.end_waits()
+    sweep.resume_due()
 
     assert texts(lineage(limited)[1]) == ["Be brief.", "continue"]
     in_order(limited)
@@ -162,27 +163,29 @@ def test_each_rule_has_its_own_attempts(scripted: MakeScripted, worker: Worker) 
     run = with_policies(scripted(saying(*[[error] for error in errors], ["Never."])), on_error=rules)
     for _ in errors:
         drive(lineage(run)[-1], worker)
-        due_resumes.end_waits()
+        sweep.resume_due()
 
     kinds = [applied(each)[0] for each in lineage(run)]
     assert [(told["kind"], told["action"], told.get("attempt")) for told in kinds] == [
-        ("rate_limited", "resume", 1), ("other", "resume", 1), ("rate_limited", "resume", 2),
+        ("rate_limited", "resume", 1),
+        ("other", "resume", 1),
+        ("rate_limited", "resume", 2),
         ("rate_limited", "escalate", None),
-    ]  # fmt: skip
+    ]
     in_order(run)
 
 
 def test_a_manual_resume_does_not_reset_the_attempts(limited: AgentRun, worker: Worker) -> None:
     """Attempts are counted per lineage. A manual resume neither counts as an attempt nor resets the count."""
     time_has_come(limited)
-    due_resumes.end_waits()
+    sweep.resume_due()
     second = drive(lineage(limited)[1], worker)
-    inbox.pause(second.pk, by="user:ann")
-    third = drive(resume(second.pk, by="user:ann").run, worker)
+    inbox.pause(second.pk, by="user:oscar")
+    third = drive(resume(second.pk, by="user:oscar").run, worker)
 
     assert (third.status, applied(third)[0]["attempt"]) == (RunStatus.WAITING, 2)
     time_has_come(third)
-    due_resumes.end_waits()
+    sweep.resume_due()
     fourth = drive(lineage(limited)[3], worker)
     assert (fourth.status, fourth.status_reason) == (RunStatus.PAUSED, "escalated")
     in_order(limited)
@@ -199,7 +202,7 @@ def test_an_exhausted_step_budget_matches_a_rule_that_names_max_turns(scripted: 
     run = looping(scripted, on_error={"match": ["max_turns"], "action": "resume"})
 
     assert (drive(run, worker).status, applied(run)[0]["kind"]) == (RunStatus.WAITING, "max_turns")
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
     new = drive(lineage(run)[1], worker)
 
     assert (new.status, new.status_reason, new.step_count) == (RunStatus.PAUSED, "escalated", 4)
@@ -221,7 +224,7 @@ def test_a_run_at_the_limit_of_total_steps_is_escalated(
     rule = {"match": ["max_turns"], "action": "resume", "attempts": "forever"}
     run = looping(scripted, on_error=rule)
     drive(run, worker)
-    due_resumes.end_waits()
+    sweep.resume_due()
 
     last = drive(lineage(run)[1], worker)
 
@@ -235,12 +238,12 @@ def test_a_limit_lowered_during_the_cooldown_applies(limited: AgentRun, settings
     settings.AGENTOPS_MAX_TOTAL_STEPS = 0
     time_has_come(limited)
 
-    assert due_resumes.end_waits() == 0
+    assert sweep.resume_due() == 0
 
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason, limited.not_before) == (RunStatus.PAUSED, "escalated", None)
     assert "the lineage has used all of its" in Notification.objects.get().text
-    assert due_resumes.end_waits() == 0
+    assert sweep.resume_due() == 0
     settings.AGENTOPS_MAX_TOTAL_STEPS = 500
     in_order(limited)
 
@@ -251,7 +254,7 @@ def test_an_invalid_policy_does_not_block_other_runs(limited: AgentRun, scripted
     for run in (limited, other):
         time_has_come(run)
 
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
 
     limited.refresh_from_db()
     other.refresh_from_db()
@@ -263,22 +266,22 @@ def test_an_invalid_policy_does_not_block_other_runs(limited: AgentRun, scripted
 
 
 def test_a_waiting_run_can_be_paused(limited: AgentRun) -> None:
-    inbox.pause(limited.pk, by="user:ann")
+    inbox.pause(limited.pk, by="user:oscar")
     AgentRun.objects.filter(pk=limited.pk).update(not_before="2020-01-01T00:00:00Z")
 
-    assert due_resumes.end_waits() == transitions.end_waits() == 0
+    assert sweep.resume_due() == transitions.end_waits() == 0
 
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.PAUSED, "operator")
-    assert resume(limited.pk, by="user:ann").run.resumed_from_id == limited.pk
+    assert resume(limited.pk, by="user:oscar").run.resumed_from_id == limited.pk
     in_order(limited)
 
 
 def test_a_waiting_run_can_be_stopped(limited: AgentRun) -> None:
     time_has_come(limited)
-    inbox.stop(limited.pk, by="user:ann")
+    inbox.stop(limited.pk, by="user:oscar")
 
-    assert due_resumes.end_waits() == 0
+    assert sweep.resume_due() == 0
 
     limited.refresh_from_db()
     assert (limited.status, len(lineage(limited))) == (RunStatus.STOPPED, 1)
@@ -287,11 +290,11 @@ def test_a_waiting_run_can_be_stopped(limited: AgentRun) -> None:
 
 def test_a_waiting_run_can_be_killed_and_resumed(limited: AgentRun, worker: Worker) -> None:
     with refuses("run_not_paused"):
-        resume(limited.pk, by="user:ann")
+        resume(limited.pk, by="user:oscar")
 
-    assert resume(limited.pk, by="user:ann", kill=True).run.resumed_from_id == limited.pk
+    assert resume(limited.pk, by="user:oscar", kill=True).run.resumed_from_id == limited.pk
 
-    time_and_again = due_resumes.end_waits() + advance_ready(worker)
+    time_and_again = sweep.resume_due() + advance_ready(worker)
     assert (time_and_again, len(lineage(limited))) == (1, 2)
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.RESUMED, "")
@@ -321,7 +324,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 def test_concurrent_sweeps_resume_the_run_once(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
-    resumed = at_once(*[due_resumes.end_waits] * 4)
+    resumed = at_once(*[sweep.resume_due] * 4)
 
     assert sum(resumed) == 1
     assert len(lineage(limited)) == 2
@@ -332,7 +335,7 @@ def test_concurrent_sweeps_resume_the_run_once(limited: AgentRun, attempt: int) 
 def test_a_concurrent_manual_resume_and_sweep_create_one_run(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
-    swept, clicked = at_once(due_resumes.end_waits, lambda: resume(limited.pk, by="user:ann", kill=True))
+    swept, clicked = at_once(sweep.resume_due, lambda: resume(limited.pk, by="user:oscar", kill=True))
 
     assert clicked.is_existing is bool(swept)
     assert [each.pk for each in lineage(limited)] == [limited.pk, clicked.run.pk]
@@ -347,12 +350,12 @@ def test_only_a_stop_or_a_concurrent_sweep_takes_effect(limited: AgentRun, attem
     def stop() -> str:
 
         try:
-            inbox.stop(limited.pk, by="user:ann")
+            inbox.stop(limited.pk, by="user:oscar")
         except Refusal as refusal:
             return refusal.code
         return "stopped"
 
-    swept, stopped = at_once(due_resumes.end_waits, stop)
+    swept, stopped = at_once(sweep.resume_due, stop)
 
     assert (swept, stopped) in [(1, "run_terminal"), (0, "stopped")]
     assert len(lineage(limited)) == 1 + swept
@@ -374,12 +377,12 @@ def test_a_sweep_that_dies_in_its_transaction_changes_nothing(
     with monkeypatch.context() as patch:
         patch.setattr("runs.chaos.point", die)
         with pytest.raises(Killed):
-            due_resumes.end_waits()
+            sweep.resume_due()
     limited.refresh_from_db()
     assert (limited.status, len(lineage(limited))) == (RunStatus.WAITING, 1)
     in_order(limited)
 
-    assert due_resumes.end_waits() == 1
+    assert sweep.resume_due() == 1
     in_order(limited)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun
-from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import make_agent, make_run
+from tests.support.programs.stub_cli import StubProgram
 
 
 @pytest.fixture

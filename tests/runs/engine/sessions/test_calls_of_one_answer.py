@@ -10,9 +10,9 @@ import pytest
 
 from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.models import AgentRun, AgentRunToolCall
-from tests.support.claude.stub_program import StubProgram
-from tests.support.engine.hook_samples import use
+from tests.support.engine import use
 from tests.support.factories import drive
+from tests.support.programs.stub_cli import StubProgram
 from tests.support.run_checks import check
 from timeline.models import Event
 
@@ -80,7 +80,7 @@ def _raise(_: HookContext) -> Verdict:
 def test_a_failing_guard_denies(
     session_run: MakeRun, program: StubProgram, told: Told, settings: Any, fails: Callable[[HookContext], Any]
 ) -> None:
-    """P14: the denial is stored before the program receives it."""
+    """The denial is stored before the program receives it."""
     settings.AGENTOPS_HOOK_TIMEOUT_S = 0.2
     told(guards=fails)
     run = drive(session_run(BASH, {"text": "I could not."}, policies={"hooks": [use("guards", PRE)]}))

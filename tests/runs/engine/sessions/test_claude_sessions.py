@@ -15,10 +15,10 @@ from django.db import connection
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession, TurnUsage
-from runs.queries.model_usage import usage_by_model
-from tests.support.claude.stub_program import StubProgram
+from runs.queries.usage import usage_by_model
 from tests.support.factories import drive
-from tests.support.waiting import eventually, process_ends
+from tests.support.programs.stub_cli import StubProgram
+from tests.support.timing import eventually, process_ends
 from timeline.models import Event
 from timeline.replay import fold
 
@@ -52,7 +52,7 @@ def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> 
 
 
 def test_streamed_text_is_not_repeated_and_other_text_is_recorded(session_run: MakeRun) -> None:
-    """S-010: decided per block, because with partial messages a text arrives in deltas and again as a whole."""
+    """Decided per block, because with partial messages a text arrives in deltas and again as a whole."""
     run = drive(session_run({"text": "Streamed.", "then": {"sleep": 0.4}}, {"text": "Whole.", "whole": True}))
 
     shown = Event.objects.filter(log=run.pk, type__startswith="llm.text").order_by("seq")
@@ -63,7 +63,6 @@ def test_streamed_text_is_not_repeated_and_other_text_is_recorded(session_run: M
 
 
 def test_results_are_matched_to_their_calls_in_any_order(session_run: MakeRun, program: StubProgram) -> None:
-    """S-011."""
     run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
 
     calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -103,7 +102,7 @@ MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns"
     ],
 )
 def test_a_failed_session_stores_its_error(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
-    """S-013: also a `success` with is_error, an end without a result, and an end by a signal."""
+    """Also a `success` with is_error, an end without a result, and an end by a signal."""
     run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
 
     assert (run.status, run.error_type) == ("failed", error_type)
@@ -112,7 +111,7 @@ def test_a_failed_session_stores_its_error(session_run: MakeRun, acts: Any, erro
 
 
 def test_a_call_without_a_result_has_an_unknown_outcome(session_run: MakeRun, program: StubProgram) -> None:
-    """S-012: the program ended first. No output is invented, and nothing runs twice."""
+    """The program ended first. No output is invented, and nothing runs twice."""
     run = drive(session_run({**BASH, "then": {"exit": 0}}, {"text": "I see."}))
 
     call = AgentRunToolCall.objects.get(run=run)
@@ -226,11 +225,13 @@ def used_models(answers: int, own_calls: int) -> dict[str, Any]:
     return {
         "stub[1m]": {"inputTokens": 3 * answers, "outputTokens": 5 * answers, "costUSD": answers / 10},
         "haiku-20260101": {
-            "inputTokens": 100 * own_calls, "outputTokens": 7 * own_calls, "cacheReadInputTokens": 50 * own_calls,
+            "inputTokens": 100 * own_calls,
+            "outputTokens": 7 * own_calls,
+            "cacheReadInputTokens": 50 * own_calls,
             "costUSD": own_calls / 20,
         },
         "broken": "not an object",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from runs import chaos
 from runs.actions.resume import ResumeResult, resume
-from runs.models import AgentRun, AgentRunToolCall, CliSession
-from runs.providers.claude_cli import transcripts
+from runs.hooks.base import TURN_EVENTS, HookEvent
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
+from runs.providers.claude_cli import blocks
 from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
-from tests.support.claude.stub_program import StubProgram
-from tests.support.engine.fixture_types import DieAt
-from tests.support.engine.policy_occasions import applied, lineage, time_has_come
+from tests.support.engine import DieAt, applied, lineage, time_has_come, use
 from tests.support.factories import drive, make_project
+from tests.support.programs.stub_cli import StubProgram
 from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,11 +54,11 @@ def resumed(arguments: list[str]) -> list[str]:
 def test_a_resume_starts_the_program_with_the_expected_session_and_message(
     session_run: MakeRun, program: StubProgram, *, message: str | None, append: bool, has_transcript: bool, heard: str
 ) -> None:
-    """S-103: arguments and input of the program. A message is never an argument."""
+    """Arguments and input of the program. A message is never an argument."""
     run = drive(session_run(*PLAN, max_steps=1))
     session = CliSession.objects.get(run=run)
     if not has_transcript:
-        path = transcripts.path_of(config_of(run), session.pk)
+        path = blocks.transcript_path(config_of(run), session.pk)
         assert path is not None
         path.unlink()
 
@@ -73,12 +73,12 @@ def test_a_resume_starts_the_program_with_the_expected_session_and_message(
 
 @pytest.mark.slow
 def test_a_run_never_resumes_the_session_of_another_run(session_run: MakeRun, program: StubProgram) -> None:
-    """S-106: neither a newer session of the same or another project, nor a session whose ID shares a prefix."""
+    """Neither a newer session of the same or another project, nor a session whose ID shares a prefix."""
     run = drive(session_run(*PLAN, max_steps=1))
     other = drive(session_run(*PLAN, project=make_project("beta"), max_steps=1))
     neighbour = drive(session_run(*PLAN, project=run.project, slug="neighbour", max_steps=1))
     session = CliSession.objects.get(run=run)
-    path = transcripts.path_of(config_of(run), session.pk)
+    path = blocks.transcript_path(config_of(run), session.pk)
     assert path is not None
     path.rename(path.with_name(f"{session.pk}0.jsonl"))
     (path.with_name(f"{str(session.pk)[:-1]}.jsonl")).write_text("")
@@ -91,7 +91,6 @@ def test_a_run_never_resumes_the_session_of_another_run(session_run: MakeRun, pr
 
 
 def test_two_concurrent_resumes_start_one_program(session_run: MakeRun, program: StubProgram) -> None:
-    """S-110."""
     run = drive(session_run(*PLAN, max_steps=1))
 
     first, second = resume(run.pk, by="ann", max_steps=50), resume(run.pk, by="bob")
@@ -104,7 +103,7 @@ def test_two_concurrent_resumes_start_one_program(session_run: MakeRun, program:
 def test_a_rate_limited_session_restarts_after_the_cooldown(
     session_run: MakeRun, program: StubProgram, worker: Worker
 ) -> None:
-    """S-111: once for each attempt and not before the cooldown; then the run is escalated."""
+    """Once for each attempt and not before the cooldown; then the run is escalated."""
     rule = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
     run = drive(session_run(LIMITED, settings={"max_retries": 0}, policies={"on_error": [rule]}), worker)
     assert (run.status, run.status_reason, run.error_type) == ("waiting", "on_error", "rate_limited")
@@ -124,7 +123,6 @@ def test_a_rate_limited_session_restarts_after_the_cooldown(
 def test_a_gate_decides_about_a_failed_session(
     session_run: MakeRun, monkeypatch: pytest.MonkeyPatch, command: str, status: str
 ) -> None:
-    """S-113."""
     monkeypatch.setattr(settings, "AGENTOPS_GATE_COMMANDS", ["true", "false"])
     rules = {"on_error": {"action": "gate", "run": command}}
     run = drive(session_run({"text": "Half."}, {"exit": 1}, settings={"max_retries": 0}, policies=rules))
@@ -135,7 +133,7 @@ def test_a_gate_decides_about_a_failed_session(
 def test_a_restarted_worker_recovers_only_the_dead_session(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt
 ) -> None:
-    """S-114: the other running session, whose worker still renews its lease, is not touched."""
+    """The other running session, whose worker still renews its lease, is not touched."""
     dead, live = session_run(*PLAN), session_run(*PLAN, slug="other")
     assert die_at(dead, "turn.committed")
     assert die_at(live, "turn.committed")
@@ -155,7 +153,7 @@ def test_a_restarted_worker_recovers_only_the_dead_session(
 def test_a_killed_session_changes_nothing_later(
     session_run: MakeRun, program: StubProgram, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """S-115: its program writes more output, and ends, after the run was killed and resumed."""
+    """Its program writes more output, and ends, after the run was killed and resumed."""
     run = session_run(*PLAN)
     done: list[ResumeResult] = []
 
@@ -181,3 +179,52 @@ def test_a_killed_session_changes_nothing_later(
     assert program.ledger.count("Bash") <= 1 + AgentRunToolCall.objects.filter(run=new).count()
     check(run)
     check(new)
+
+
+def test_hooks_of_turns_do_not_end_the_program(
+    session_run: MakeRun, program: StubProgram, told: Callable[..., None]
+) -> None:
+    """The program continues its turn after an answer whose hooks were called."""
+    seen: list[HookEvent] = []
+    told(watches=lambda context: seen.append(context.event))
+    run = drive(session_run(*PLAN, policies={"hooks": [use("watches", *TURN_EVENTS, guard=False)]}))
+
+    assert (run.status, len(program.starts), program.ledger) == ("completed", 1, ["Bash"])
+    assert seen.count(HookEvent.TURN_END) >= 2
+    check(run)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("stop_reason", "reason"), [("max_tokens", "answer_cut"), ("refusal", "answer_refused"), ("end_turn", "")]
+)
+def test_the_stop_reason_of_the_last_answer_decides(
+    session_run: MakeRun, program: StubProgram, stop_reason: str, reason: str, *, whole: bool
+) -> None:
+    """It arrives in a delta, or in the lines of the answer. After a resume the session continues."""
+    half = {"text": "Half", "stop_reason": stop_reason, "whole": whole, "then": {"result": "success"}}
+    run = drive(session_run(half, {"text": "Whole."}))
+
+    if not reason:
+        assert (run.status, run.result) == ("completed", "Half")
+        return
+    assert (run.status, run.status_reason, run.error_type) == ("paused", reason, reason)
+    assert stop_reason in run.error_message
+    new = drive(resume(run.pk, by="user:oscar").run)
+    assert (new.status, new.result, program.heard) == ("completed", "Whole.", ["Begin.", "continue"])
+
+
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "refusal"])
+def test_a_program_continues_after_such_an_answer_by_itself(
+    session_run: MakeRun, program: StubProgram, stop_reason: str
+) -> None:
+    """It has run the calls of the answer, too."""
+    run = drive(session_run({**BASH, "stop_reason": stop_reason}, {"text": "All done."}))
+
+    assert (run.status, run.result, program.ledger) == ("completed", "All done.", ["Bash"])
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (call.status, call.output) == ("completed", "ran ls")
+    assert [message.finish_reason for message in AgentRunMessage.objects.filter(run=run, role="assistant")] == [
+        "length" if stop_reason == "max_tokens" else "content_filter",
+        "stop",
+    ]

@@ -17,13 +17,13 @@ from runs.errors import RunNotFound
 from runs.lifecycle import inbox
 from runs.management.agent.references import find_run
 from runs.models import AgentRun, AgentRunToolCall, CliSession, RunError
-from runs.providers.claude_cli import transcripts
+from runs.providers.claude_cli import blocks
 from runs.worker.worker import Worker
-from tests.support.claude.stub_program import StubProgram
-from tests.support.engine.fixture_types import DieAt
+from tests.support.engine import DieAt
 from tests.support.factories import drive, make_run
+from tests.support.programs.stub_cli import StubProgram
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually, process_ends
+from tests.support.timing import eventually, process_ends
 from timeline.events import describe
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,7 +53,6 @@ def sessions(run: AgentRun) -> list[CliSession]:
 def test_a_session_continues_after_its_worker_dies(
     session_run: MakeRun, program: StubProgram, die_at: DieAt, point: str, heard: list[str]
 ) -> None:
-    """S-009."""
     run = session_run(*PLAN)
     assert die_at(run, point)
 
@@ -93,7 +92,7 @@ def test_a_database_error_before_the_program_starts_is_not_a_model_failure(
 
 
 def test_an_interrupted_call_has_an_unknown_outcome(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
-    """S-012: the program knows the outcome and the record does not, so no person decides and no output is invented."""
+    """The program knows the outcome and the record does not, so no person decides and no output is invented."""
     run = session_run(*PLAN)
     assert die_at(run, "tool.returned")
 
@@ -105,7 +104,7 @@ def test_an_interrupted_call_has_an_unknown_outcome(session_run: MakeRun, worker
 def test_the_newest_session_with_a_transcript_is_resumed(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
-    """S-105: the newest of three attempts has no transcript."""
+    """The newest of three attempts has no transcript."""
     run = session_run({"text": "One."}, BASH, BASH, BASH, {"text": "All done."})
     for _ in range(3):
         assert die_at(run, "tool.marked_running")
@@ -120,7 +119,6 @@ def test_the_newest_session_with_a_transcript_is_resumed(
 def test_a_session_without_a_transcript_starts_over_and_records_it(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
-    """S-105."""
     run = session_run(*PLAN)
     assert die_at(run, "turn.committed", hit=2)
     transcript(settings, sessions(run)[0]).unlink()
@@ -137,13 +135,13 @@ def test_a_session_without_a_transcript_starts_over_and_records_it(
 
 
 def transcript(settings: Any, session: CliSession) -> Path:
-    path = transcripts.path_of(settings.AGENTOPS_HOME / "claude" / str(session.run.project_id), session.pk)
+    path = blocks.transcript_path(settings.AGENTOPS_HOME / "claude" / str(session.run.project_id), session.pk)
     assert path is not None
     return path
 
 
 def test_a_resumed_run_continues_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
-    """S-104: a message reaches the program through its input, with any content. The default message is "continue"."""
+    """A message reaches the program through its input, with any content. The default message is "continue"."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
     assert (run.status, run.status_reason) == ("paused", "max_steps")
 
@@ -167,11 +165,11 @@ def test_media_of_a_resume_reach_the_program(session_run: MakeRun, program: Stub
     second = drive(resume(run.pk, by="ann", message="See.", media=[image], max_steps=1).run)
     drive(resume(second.pk, by="ann", media=[pdf], max_steps=50).run)
 
-    blocks = [
+    sent_blocks = [
         {"type": name, "source": {"type": "base64", "media_type": kind, "data": "AAAA"}}
         for name, kind in (("image", "image/png"), ("document", "application/pdf"))
     ]
-    assert program.heard == ["Begin.", [{"type": "text", "text": "See."}, blocks[0]], [blocks[1]]]
+    assert program.heard == ["Begin.", [{"type": "text", "text": "See."}, sent_blocks[0]], [sent_blocks[1]]]
 
 
 def test_a_resume_with_append_false_starts_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
@@ -195,7 +193,7 @@ def test_a_message_reaches_the_running_program_once(session_run: MakeRun, progra
 
 
 def test_a_run_can_be_looked_up_by_the_id_of_its_session(session_run: MakeRun) -> None:
-    """S-106: by the whole ID of any attempt's session, not by a prefix."""
+    """By the whole ID of any attempt's session, not by a prefix."""
     run = drive(session_run(*PLAN, max_steps=1))
     [session] = sessions(run)
 

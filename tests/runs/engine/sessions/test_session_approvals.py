@@ -11,8 +11,8 @@ from runs.actions import approvals
 from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall
-from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
+from tests.support.programs.stub_cli import StubProgram
 from tests.support.run_checks import check
 from timeline.models import Event
 
@@ -23,7 +23,7 @@ WRITE = {"tool": "Write", "input": {"path": "a.txt"}, "output": "wrote {path}"}
 
 def decide(run: AgentRun, decision: Decision) -> AgentRun:
     call = AgentRunToolCall.objects.filter(run=run).latest("id")
-    approvals.decide("user:ada", run, call.pk, decision)
+    approvals.decide("user:oscar", run, call.pk, decision)
     return drive(run)
 
 

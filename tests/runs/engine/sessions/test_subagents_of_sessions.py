@@ -17,14 +17,12 @@ from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval
-from runs.queries.overview.needs import count_of
-from tests.support.accounts import make_person
-from tests.support.claude.stub_program import StubProgram
-from tests.support.engine.hook_samples import use
-from tests.support.expected_refusals import refuses
-from tests.support.factories import drive
-from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from runs.queries.needs import count_of
+from tests.support.engine import use
+from tests.support.factories import drive, make_person
+from tests.support.programs.stub_cli import StubProgram
+from tests.support.run_checks import check, events, refuses
+from tests.support.timing import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,8 +178,8 @@ def test_a_subagent_s_call_waits_for_a_person_and_does_not_block_the_other_calls
         page = person.get(f"/runs/{child.pk}").content.decode()
         seen.append([text in page for text in (f"/calls/{first.call_id}/decide", "where the agent runs, not here")])
         edited = Decision(approves=True, arguments={"path": "copy.txt"})
-        approvals.decide("user:ada", child, first.call_id, edited)
-        approvals.decide("user:ada", child, asked(run, 2).call_id, Decision(approves=False, message="Not b."))
+        approvals.decide("user:oscar", child, first.call_id, edited)
+        approvals.decide("user:oscar", child, asked(run, 2).call_id, Decision(approves=False, message="Not b."))
 
     meanwhile(decide)
     run = drive(run)
@@ -214,7 +212,7 @@ def test_an_approval_of_a_subagent_s_call_expires(session_run: MakeRun, program:
         first = asked(run)
         Approval.objects.filter(pk=first.pk).update(expires_at=first.created_at)
         second = asked(run, 2)
-        approvals.decide("user:ada", second.run, second.call_id, Decision(approves=True, always=True))
+        approvals.decide("user:oscar", second.run, second.call_id, Decision(approves=True, always=True))
 
     meanwhile(expire_and_approve)
     run = drive(run)
@@ -243,5 +241,5 @@ def test_an_approval_ends_with_the_session_of_its_subagent(session_run: MakeRun,
     approval, child = asked(run), child_of(run)
     assert (run.status, child.status, approval.state, program.ledger) == ("stopped", "stopped", "cancelled", ["Agent"])
     with refuses("approval_decided", match="the run is stopped"):
-        approvals.decide("user:ada", child, approval.call_id, Decision(approves=True))
+        approvals.decide("user:oscar", child, approval.call_id, Decision(approves=True))
     check(child)

@@ -13,10 +13,10 @@ from runs.engine.turns.open_call import MAX_CALLS
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move, Play, ScriptedStream
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move, Play, ScriptedStream
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -39,7 +39,7 @@ def told(call: AgentRunToolCall) -> str:
 
 
 def test_a_call_of_a_missing_tool_is_an_error(scripted: MakeScripted, effects: Words) -> None:
-    """S-413: the call gets a result, and the other calls of the turn run."""
+    """The call gets a result, and the other calls of the turn run."""
     run = drive(scripted(asking(ToolCallPart("rm_rf", {"n": 1}, "a"), ToolCallPart("ledger_read", {"n": 2}, "b"))))
 
     assert run.status == RunStatus.COMPLETED
@@ -52,12 +52,30 @@ def test_a_call_of_a_missing_tool_is_an_error(scripted: MakeScripted, effects: W
 
 @pytest.mark.parametrize(
     "arguments",
-    ['{"n": ', '{"n": 1} trailing', "[1]", "null", '{"n": "many"}', "{}", {"n": [1]}, {"m": 1}, "", None,
-     '{"n": 1e400}', '{"n": NaN}', '{"n": -Infinity}', '{"n": ' + "9" * 5_000 + "}", '{"n": ' + "[" * 100_000 + "}",
-     '{"n": 1, "m": "' + "x" * 5_000_000 + '"}', '{"n": "\\ud800"}', '{"n": "\\u0000"}', "\x00",
-     '{"n": 1, "n": "two"}'],
+    [
+        '{"n": ',
+        '{"n": 1} trailing',
+        "[1]",
+        "null",
+        '{"n": "many"}',
+        "{}",
+        {"n": [1]},
+        {"m": 1},
+        "",
+        None,
+        '{"n": 1e400}',
+        '{"n": NaN}',
+        '{"n": -Infinity}',
+        '{"n": ' + "9" * 5_000 + "}",
+        '{"n": ' + "[" * 100_000 + "}",
+        '{"n": 1, "m": "' + "x" * 5_000_000 + '"}',
+        '{"n": "\\ud800"}',
+        '{"n": "\\u0000"}',
+        "\x00",
+        '{"n": 1, "n": "two"}',
+    ],
     ids=lambda value: repr(value)[:24],
-)  # fmt: skip
+)
 def test_invalid_arguments_are_an_error(scripted: MakeScripted, effects: Words, arguments: Any) -> None:
     """No tool runs, and the model receives the reason."""
     run = drive(scripted(asking(ToolCallPart("ledger_once", arguments, "a"))))
@@ -103,8 +121,9 @@ def test_ten_thousand_calls_in_one_answer_are_mostly_dropped(scripted: MakeScrip
     assert "10,000 tool calls" in error["error"]
     *_, asked, answered = histories[1]
     assert isinstance(asked, ModelResponse)
-    assert [part.tool_call_id for part in asked.tool_calls] == [part.tool_call_id for part in answered.parts
-                                                                if isinstance(part, ToolReturnPart)]  # fmt: skip
+    assert [part.tool_call_id for part in asked.tool_calls] == [
+        part.tool_call_id for part in answered.parts if isinstance(part, ToolReturnPart)
+    ]
     check(run)
 
 
@@ -160,9 +179,18 @@ def test_call_ids_repeated_in_a_later_turn_are_made_unique(scripted: MakeScripte
         ("with\udfffsurrogate", "a"),
         ("", "a"),
     ],
-    ids=["long id", "very long id", "nul in id", "surrogate in id", "no id", "long name", "nul in name",
-         "surrogate in name", "no name"],
-)  # fmt: skip
+    ids=[
+        "long id",
+        "very long id",
+        "nul in id",
+        "surrogate in id",
+        "no id",
+        "long name",
+        "nul in name",
+        "surrogate in name",
+        "no name",
+    ],
+)
 def test_names_and_ids_that_no_column_accepts_are_cleaned(scripted: MakeScripted, name: str, call_id: str) -> None:
     parts = [ToolCallPart(name, {"n": 1}, call_id), ToolCallPart(name, {"n": 2}, call_id)]
 

@@ -20,11 +20,11 @@ from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive, make_agent
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.scripted_model import Move
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _together = threading.Barrier(3)

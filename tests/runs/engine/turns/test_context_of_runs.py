@@ -16,10 +16,10 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move, Play
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move, Play
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STEPS = 12

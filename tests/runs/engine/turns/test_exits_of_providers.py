@@ -11,10 +11,10 @@ from runs.models import RunError
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,10 +17,10 @@ from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)

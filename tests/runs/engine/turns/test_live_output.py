@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from runs.engine.turns.live_output import MAX_LIVE
+from runs.engine.turns.running_calls import MAX_LIVE
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.tools.base import ToolContext, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.timing import eventually
 from timeline.events.work import FileChanged, GitCommit
 
 pytestmark = pytest.mark.django_db(transaction=True)

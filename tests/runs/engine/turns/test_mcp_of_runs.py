@@ -14,14 +14,14 @@ from pydantic_ai.messages import ToolCallPart
 from runs.models import AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.paths import ROOT
-from tests.support.processes.scripted_model import Move
+from tests.support.machine import ROOT
 from tests.support.run_checks import check
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SERVER = str(ROOT / "tests" / "support" / "mcp" / "shop_server.py")
+SERVER = str(ROOT / "tests" / "support" / "programs" / "shop_server.py")
 
 
 @pytest.fixture
@@ -51,8 +51,9 @@ def test_calls_survive_a_crash_of_the_server(scripted: MakeScripted, shop, tmp_p
     assert run.status == RunStatus.COMPLETED
     calls = AgentRunToolCall.objects.filter(run=run).order_by("step_number")
     assert [(each.output, each.effect, each.attempts) for each in calls] == [
-        ("7 of pens", "read", 1), ("recovered", "read", 2),
-    ]  # fmt: skip
+        ("7 of pens", "read", 1),
+        ("recovered", "read", 2),
+    ]
     assert not [each for each in children() if "shop_server" in each], "a server is left behind"
     check(run)
 

@@ -22,10 +22,10 @@ from runs.providers import retries
 from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import PIECE, Move, Play
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import PIECE, Move, Play
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Numbers = Callable[[], list[int]]
@@ -79,7 +79,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def test_a_retry_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_calls: Numbers) -> None:
-    """S-410: Retry-After is respected, and each retry is an event."""
+    """Retry-After is respected, and each retry is an event."""
     run = scripted(failing(http(429, retry_after="1")))
     began = time.monotonic()
 
@@ -90,8 +90,13 @@ def test_a_retry_waits_as_long_as_the_provider_asks(scripted: MakeScripted, mode
     assert failures(run) == [(0, "rate_limited")]
     assert model_calls() == [1, 1]
     assert [t for t in types(run) if t.startswith(("llm", "retry"))] == [
-        "llm.turn.start", "llm.turn.abandoned", "retry.scheduled", "llm.turn.start", "llm.text", "llm.turn.end",
-    ]  # fmt: skip
+        "llm.turn.start",
+        "llm.turn.abandoned",
+        "retry.scheduled",
+        "llm.turn.start",
+        "llm.text",
+        "llm.turn.end",
+    ]
     [scheduled] = [event for event in events(run) if event.type == "retry.scheduled"]
     assert (scheduled.payload["attempt"], scheduled.payload["error_type"]) == (1, "rate_limited")
     assert scheduled.payload["delay_ms"] >= 1000
@@ -129,14 +134,19 @@ def test_the_partial_output_of_a_broken_stream_is_abandoned(scripted: MakeScript
     check(run)
 
 
-@pytest.mark.parametrize(("status", "word"), [
-    (400, "invalid_request"), (401, "unauthorized"), (402, "out_of_credits"), (403, "unauthorized"),
-    (404, "unknown_model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (400, "invalid_request"),
+        (401, "unauthorized"),
+        (402, "out_of_credits"),
+        (403, "unauthorized"),
+        (404, "unknown_model"),
+    ],
+)
 def test_an_error_that_a_person_has_to_fix_pauses_the_run_after_one_attempt(
     scripted: MakeScripted, model_calls: Numbers, status: int, word: str
 ) -> None:
-    """S-410."""
     run = drive(scripted(failing(http(status))))
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", word)
@@ -155,7 +165,7 @@ def test_an_error_that_a_person_has_to_fix_pauses_the_run_after_one_attempt(
 def test_a_run_waits_for_the_end_of_an_outage_after_four_attempts(
     scripted: MakeScripted, worker: Worker, model_calls: Numbers
 ) -> None:
-    """S-410: a short outage fails no run: without a policy, the run waits without a worker and then continues."""
+    """A short outage fails no run: without a policy, the run waits without a worker and then continues."""
     run = drive(scripted(failing(http(500), http(502), http(503), http(504), http(529))), worker)
 
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "cooldown", None)

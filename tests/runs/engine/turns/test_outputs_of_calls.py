@@ -20,10 +20,10 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.tools.output import MAX_OUTPUT, MODEL_LIMIT
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,9 +63,13 @@ def huge() -> str:
 
 #: Invalid or extreme results of a tool, by name.
 ODD_RESULTS: dict[str, Callable[[], object]] = {
-    "bytes": lambda: bytes(range(256)), "huge": huge, "endless": itertools.count, "exits": exit_process,
-    "ends": end, "object": object,
-}  # fmt: skip
+    "bytes": lambda: bytes(range(256)),
+    "huge": huge,
+    "endless": itertools.count,
+    "exits": exit_process,
+    "ends": end,
+    "object": object,
+}
 
 
 def run_of(scripted: MakeScripted, *hows: str, worker: Worker | None = None, **settings: Any) -> AgentRun:
@@ -137,7 +141,7 @@ def test_a_call_closed_by_a_stop_stores_the_reason(scripted: MakeScripted, die_a
     run = scripted(calls=[["ledger_once", "ledger_read"]])
     assert die_at(run, "tool.returned")
 
-    inbox.stop(run.pk, by="ada")
+    inbox.stop(run.pk, by="oscar")
     drive(run)
 
     (started, what), (planned, why) = outputs(run)

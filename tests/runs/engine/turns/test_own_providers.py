@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
-from agentops.providers import ModelCall, ModelHTTPError, Piece, RequestUsage, StreamingProvider
+from agentops.providers import AnswerEnd, ModelCall, ModelHTTPError, Piece, RequestUsage, StreamingProvider
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers.base import MEMBERS
 from runs.statuses import RunStatus
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.extensions import added_parts
+from tests.support.engine import MakeScripted, added_parts
 from tests.support.factories import drive
-from tests.support.paths import ROOT
+from tests.support.machine import ROOT
 from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,6 +93,45 @@ def test_errors_of_the_provider_are_retried_or_pause_the_run(made: MakeRun) -> N
 
     run = drive(made(refused))
     assert (run.status, run.error_type) == (RunStatus.PAUSED, "unauthorized")
+    check(run)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "reason", "finish_reason"),
+    [
+        (AnswerEnd("max_tokens"), "paused", "answer_cut", "length"),
+        (AnswerEnd("SAFETY", "It may do harm."), "paused", "answer_refused", "content_filter"),
+        (AnswerEnd("stop"), "completed", "", "stop"),
+        (AnswerEnd("of tomorrow"), "completed", "", ""),
+    ],
+)
+def test_the_end_of_an_answer_may_be_yielded(
+    made: MakeRun, end: AnswerEnd, status: str, reason: str, finish_reason: str
+) -> None:
+    async def answer(call: ModelCall) -> AsyncIterator[Piece]:
+        yield "Half"
+        yield end
+
+    run = drive(made(answer))
+
+    assert (run.status, run.status_reason) == (status, reason)
+    assert AgentRunMessage.objects.get(run=run, role="assistant").finish_reason == finish_reason
+    assert end.explanation in run.error_message
+    check(run)
+
+
+def test_an_answer_that_ends_with_an_error_is_retried(made: MakeRun) -> None:
+    tries: list[int] = []
+
+    async def answer(call: ModelCall) -> AsyncIterator[Piece]:
+        tries.append(call.number)
+        yield "Half" if len(tries) == 1 else "Whole"
+        yield AnswerEnd("network_error" if len(tries) == 1 else "end_turn")
+
+    run = drive(made(answer))
+
+    assert (run.status, run.result, tries) == ("completed", "Whole", [1, 1])
+    assert RunError.objects.get(run=run).error_type == "incomplete_answer"
     check(run)
 
 

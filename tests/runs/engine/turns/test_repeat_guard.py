@@ -15,10 +15,10 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -60,7 +60,7 @@ def assert_stopped(run: AgentRun) -> None:
 
 
 def test_the_fifth_call_warns_and_the_tenth_does_not_run(scripted: MakeScripted, effects: Words) -> None:
-    """S-317: the run stops with a readable reason."""
+    """The run stops with a readable reason."""
     run = drive(scripted(stuck))
 
     assert_stopped(run)
@@ -109,7 +109,7 @@ def test_repeated_calls_in_one_answer_are_counted(scripted: MakeScripted, effect
 
 
 def test_alternating_calls_do_not_trigger_the_guard(scripted: MakeScripted) -> None:
-    """S-317: two different calls in turn, thirty times, and the same tool with changing arguments."""
+    """Two different calls in turn, thirty times, and the same tool with changing arguments."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         if call.number <= 30:

@@ -20,10 +20,10 @@ from runs.statuses import Effect, RunStatus, ToolStatus
 from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine import DieAt, MakeScripted
 from tests.support.factories import drive, make_run
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]
@@ -157,7 +157,7 @@ def test_a_call_stores_its_result_and_duration(scripted: MakeScripted) -> None:
 
 
 def test_a_hard_error_is_retried_and_stored(scripted: MakeScripted) -> None:
-    """S-411: each failed attempt has a row; a tool that is not safe to repeat is not retried."""
+    """Each failed attempt has a row; a tool that is not safe to repeat is not retried."""
     run = run_of(scripted, "breaks_once", "breaks")
 
     again, once = calls_of(run)
@@ -166,13 +166,14 @@ def test_a_hard_error_is_retried_and_stored(scripted: MakeScripted) -> None:
     assert "no more" in once.output
     errors = RunError.objects.filter(run=run).order_by("id")
     assert list(errors.values_list("context", "call_id", "attempt", "error_type")) == [
-        ("breaks_once", "c0", 0, "quota"), ("breaks", "c1", 0, "quota"),
-    ]  # fmt: skip
+        ("breaks_once", "c0", 0, "quota"),
+        ("breaks", "c1", 0, "quota"),
+    ]
     assert [e.ref_id for e in events(run) if e.type == "retry.scheduled"] == [again.pk]
 
 
 def test_a_soft_error_is_retried_and_not_stored(scripted: MakeScripted) -> None:
-    """S-411: retried like a hard error if the tool is repeatable; the model gets the last answer, and no error is
+    """Retried like a hard error if the tool is repeatable; the model gets the last answer, and no error is
     stored.
     """
     run = run_of(scripted, "is_busy", "is_busy_once", "is_asked_again")
@@ -185,8 +186,9 @@ def test_a_soft_error_is_retried_and_not_stored(scripted: MakeScripted) -> None:
     assert [e.type for e in events(run) if e.type == "error"] == []
     retries = [e for e in events(run) if e.type == "retry.scheduled"]
     assert [(e.ref_id, e.payload["what"], e.payload["max_attempts"]) for e in retries] == [
-        (again.pk, "tool", 2), (declared.pk, "tool", 2),
-    ]  # fmt: skip
+        (again.pk, "tool", 2),
+        (declared.pk, "tool", 2),
+    ]
     assert (retries[0].payload["error_type"], retries[0].payload["error"]) == ("tool_error", "busy 0")
 
 

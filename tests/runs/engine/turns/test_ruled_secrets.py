@@ -13,13 +13,11 @@ from pytest_django import Settings
 
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers.base import ModelCall
-from tests.support.accounts import with_key
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.every_row import rows_with
-from tests.support.factories import drive, make_project, make_run
-from tests.support.processes.scripted_model import Move
-from tests.support.run_checks import check, events
-from tests.support.secret_canaries import RULE_CANARIES, add_rules
+from tests.support.engine import MakeScripted
+from tests.support.factories import drive, make_project, make_run, with_key
+from tests.support.run_checks import check, events, rows_with
+from tests.support.scripted_model import Move
+from tests.support.secret_samples import RULE_CANARIES, add_rules
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXT = "\n".join(shown for _, shown in RULE_CANARIES.values())
@@ -74,16 +72,21 @@ def test_secrets_sent_by_an_external_runner_are_masked(client: Client) -> None:
         ("message.added", {"role": "user", "content": TEXT}),
         ("llm.turn.start", {}),
         ("llm.text.delta", {"text": TEXT, "index": 0}),
-        ("llm.turn.end", {
-            "text": TEXT, "thinking": TEXT, "usage": usage,
-            "toolCalls": [{"id": "c1", "name": "f", "arguments": {"text": [TEXT], SHORT: 1}}],
-        }),
+        (
+            "llm.turn.end",
+            {
+                "text": TEXT,
+                "thinking": TEXT,
+                "usage": usage,
+                "toolCalls": [{"id": "c1", "name": "f", "arguments": {"text": [TEXT], SHORT: 1}}],
+            },
+        ),
         ("tool.start", {"callId": "c1", "toolName": "f"}),
         ("tool.end", {"callId": "c1", "output": TEXT}),
         ("error", {"error_type": "x", "error": TEXT}),
         ("x.note", {"text": json.dumps({"text": json.dumps(TEXT)}), SHORT: [TEXT]}),
         ("run.completed", {"result": TEXT, "summary": TEXT}),
-    ]  # fmt: skip
+    ]
     body = {"events": [{"runId": "r1", "type": type_, "payload": payload} for type_, payload in sent]}
     answer = client.post(
         "/api/internal/agent-events", json.dumps(body), "application/json", headers=with_key(project, "ingest")

@@ -16,20 +16,19 @@ from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
 from agentops.accounts.access import SYSTEM
-from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.json_values import clean_all
+from agentops.base.redaction.partial_texts import Stream
 from agentops.base.redaction.redact import BUILT_IN, site_secrets
-from agentops.base.redaction.text_stream import Stream
+from runs.external import import_execution, uploads
 from runs.external.ingest import Sender, record
-from runs.external.uploads import execution, intake
-from runs.external.uploads.intake import Upload
+from runs.external.uploads import Upload
 from runs.models import AgentRun, FileImport, ImportState
 from runs.providers.base import ModelCall
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.every_row import rows_with
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive, make_project
-from tests.support.otlp.sending import Exporter
-from tests.support.otlp.spans import JSON, as_json, logs
-from tests.support.processes.scripted_model import Move
+from tests.support.otlp import JSON, Exporter, as_json, logs
+from tests.support.run_checks import rows_with
+from tests.support.scripted_model import Move
 from timeline.models import Event
 
 #: None has a recognizable format.
@@ -106,8 +105,8 @@ def test_secrets_from_runners_programs_and_files_are_masked() -> None:
     exporter.settle()
 
     chat = json.dumps([{"role": "user", "content": TEXT}, {"role": "assistant", "content": TEXT}]).encode()
-    intake.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(chat), len(chat))], "")
-    assert execution.import_next()
+    uploads.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(chat), len(chat))], "")
+    assert import_execution.import_next()
 
     assert FileImport.objects.get().state == ImportState.DONE
     assert AgentRun.objects.count() == 3

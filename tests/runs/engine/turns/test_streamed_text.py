@@ -11,10 +11,10 @@ from pydantic_ai.messages import ThinkingPart
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive
-from tests.support.processes.scripted_model import PIECE, Move
 from tests.support.run_checks import check, events
+from tests.support.scripted_model import PIECE, Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

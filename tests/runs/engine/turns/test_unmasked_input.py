@@ -10,10 +10,10 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
+from agentops.accounts import redaction_changes
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project
-from agentops.accounts.redaction_rules import rule_changes
-from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_cache import CACHE
 from agentops.base.redaction import project_scope
 from agentops.base.redaction.redact import BARE, BUILT_IN, MODEL_INPUT
 from runs.actions import run_actions
@@ -21,12 +21,10 @@ from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, AgentRunMessage
 from runs.providers import messages
 from runs.providers.base import ModelCall
-from tests.support.engine.fixture_types import MakeScripted
-from tests.support.every_row import rows_with
+from tests.support.engine import MakeScripted
 from tests.support.factories import drive, make_run
-from tests.support.processes.scripted_model import Move
-from tests.support.run_checks import check
-from tests.support.searching import index_all
+from tests.support.run_checks import check, index_all, rows_with
+from tests.support.scripted_model import Move
 
 pytestmark = pytest.mark.django_db(transaction=True)
 INSTRUCTED, ASKED, READ, SENT = (f"ghp_{letter}" + "a1B2c3D4e5F6" * 3 for letter in "wxyz")
@@ -36,7 +34,7 @@ FILLER = "word " * 36
 
 
 def stop_masking(project: Project) -> None:
-    rule_changes.set_model_input_masking(project, False, actor=SYSTEM)
+    redaction_changes.set_model_input_masking(project, False, actor=SYSTEM)
     CACHE.expire()
 
 
@@ -91,10 +89,11 @@ def test_an_external_run_stays_masked(scripted: MakeScripted) -> None:
     project = scripted(lambda call: ["Done."]).project
     stop_masking(project)
     sent = [
-        ("run.started", {"prompt": ASKED}), ("message.added", {"role": "user", "content": SENT}),
+        ("run.started", {"prompt": ASKED}),
+        ("message.added", {"role": "user", "content": SENT}),
         ("llm.turn.end", {"text": READ, "toolCalls": [{"id": "c", "name": "f", "arguments": {}}]}),
         ("tool.end", {"callId": "c", "output": READ}),
-    ]  # fmt: skip
+    ]
     with project_scope.limited_to(project.pk):
         record(Sender(project, "key:a"), [{"runId": "r", "type": type_, "payload": body} for type_, body in sent])
 
@@ -115,8 +114,8 @@ def test_masking_applies_if_any_project_in_scope_masks(scripted: MakeScripted) -
             assert MODEL_INPUT.clean_text(SENT)[0].startswith("ghp_" if kinds[-1] else "[REDACTED:")
     assert kinds == [False, False, True, True, False, False, False, False]
 
-    rule_changes.set_model_input_masking(project, True, actor=SYSTEM)
-    rule_changes.set_model_input_masking(project, True, actor=SYSTEM)  # no change, and no entry
+    redaction_changes.set_model_input_masking(project, True, actor=SYSTEM)
+    redaction_changes.set_model_input_masking(project, True, actor=SYSTEM)  # no change, and no entry
     CACHE.expire()
     with project_scope.limited_to(project.pk):
         assert MODEL_INPUT.fixed() is not BARE

@@ -15,13 +15,12 @@ from django.core.management import call_command
 
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project
-from runs.external.uploads import execution, intake
-from runs.external.uploads.intake import Upload
+from runs.external import import_execution, uploads
+from runs.external.uploads import Upload
 from runs.models import AgentRun, AgentRunToolCall
+from tests.support.clients import WatchedSite
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, counts, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.watched_site import Site
+from tests.support.recordings import check_run, counts, import_path, recording
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
 SESSION = "19e00ef4-d135-573e-a876-8295938c9c95"
@@ -94,8 +93,8 @@ def test_uploaded_files_in_any_order(project: Project, folder: Path, order: tupl
     """Without neighbouring files, and, on SQLite, with the rows of long files prepared in a separate database."""
     for name in order:
         content = (folder / name).read_bytes() + b"\n" * 200_000
-        intake.store(SYSTEM, project, [Upload(Path(name).name, io.BytesIO(content), len(content))])
-    while execution.import_next():
+        uploads.store(SYSTEM, project, [Upload(Path(name).name, io.BytesIO(content), len(content))])
+    while import_execution.import_next():
         pass
 
     assert_joined(project)
@@ -104,7 +103,7 @@ def test_uploaded_files_in_any_order(project: Project, folder: Path, order: tupl
 @pytest.mark.parametrize("is_remote", [False, True])
 @pytest.mark.parametrize("order", [ORDERS[0], ORDERS[-1]])
 def test_watched_files_in_any_order(folder: Path, order: tuple[str, ...], is_remote: bool, tmp_path: Path) -> None:
-    site = Site(tmp_path / "watched")
+    site = WatchedSite(tmp_path / "watched")
     site.is_remote = is_remote
     (site.folder / SESSION / "subagents").mkdir(parents=True)
     site.restart()
@@ -121,7 +120,7 @@ def test_watched_files_in_any_order(folder: Path, order: tuple[str, ...], is_rem
 
 def test_a_session_watched_line_by_line(folder: Path, tmp_path: Path) -> None:
     """Each file grows while its sub-agent works: no event is late, and all runs end."""
-    site = Site(tmp_path / "watched")
+    site = WatchedSite(tmp_path / "watched")
     (site.folder / SESSION / "subagents").mkdir(parents=True)
     site.restart()
     session, outer, inner = ((folder / name).read_text().splitlines(keepends=True) for name in FILES)

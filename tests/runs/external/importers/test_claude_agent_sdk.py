@@ -12,8 +12,7 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.external.importers.base import ImportRefused
-from tests.support.imported_runs import content_of, counts, import_path, tokens_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import content_of, counts, import_path, recording, tokens_of
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db

@@ -12,8 +12,7 @@ import pytest
 from agentops.accounts.models import Project
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun
-from tests.support.imported_runs import check_run, content_of, counts, import_path, tokens_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import check_run, content_of, counts, import_path, recording, tokens_of
 
 pytestmark = pytest.mark.django_db
 
@@ -203,6 +202,34 @@ def test_sidechain_lines_are_child_runs_of_the_call_with_their_prompt(project: P
     assert [(child.prompt, child.status) for child in children] == [("Two", "completed"), ("One", "waiting")]
     linked = {call.call_id: call.child_run_id for call in parent.tool_calls.all()}
     assert linked == {"c2": children[0].pk, "c1": children[1].pk}
+
+
+def test_a_named_sub_agent_of_the_same_file_ends_once(project: Project, tmp_path: Path) -> None:
+    result = {"toolUseResult": {"agentId": "a7", "status": "completed"}}
+    path = write(
+        tmp_path / "s.jsonl",
+        line("user", "Do it", "u1"),
+        line("assistant", [call("c1", prompt="Two")], "a1", message={"id": "m1"}),
+        line("user", "Two", "u2", isSidechain=True, agentId="a7"),
+        line("assistant", [{"type": "text", "text": "2"}], "a2", parentUuid="u2", isSidechain=True, agentId="a7"),
+        line("user", [{"type": "tool_result", "tool_use_id": "c1", "content": "2"}], "u3", **result),
+    )
+
+    child = next(run for run in import_path(project, path).runs if run.parent_run_id is not None)
+    ends = child.log.events.filter(type__in=["run.completed", "run.failed", "run.stopped"])
+    assert [event.type for event in ends] == ["run.completed"]
+
+
+def test_a_copied_prompt_is_the_title_of_a_session_that_begins_with_a_note(project: Project, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "new.jsonl",
+        {"type": "permission-mode", "sessionId": "new", "permissionMode": "default", "uuid": "n1"},
+        line("user", "Fix the bug", "u1", sessionId="old"),
+        line("assistant", [{"type": "text", "text": "Done."}], "a1", sessionId="old", message={"id": "m1"}),
+    )
+
+    [run] = import_path(project, path).runs
+    assert run.title == "Fix the bug"
 
 
 def test_a_sub_agents_file_is_a_child_of_the_session_imported_before(project: Project, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.external.importers.base import ImportRefused, NothingToImport
-from tests.support.imported_runs import counts, import_path, tokens_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import counts, import_path, recording, tokens_of
 
 pytestmark = pytest.mark.django_db
 
@@ -34,8 +33,14 @@ def test_a_rollout_is_imported_completely_and_once(project: Project, sample: Pat
     assert tokens_of(run)[:3] == (total["input_tokens"], total["output_tokens"], total["cached_input_tokens"])
     assert run.reasoning_tokens == total["reasoning_output_tokens"]
     assert list(run.messages.order_by("position").values_list("role", flat=True)) == [
-        "system", "user", "assistant", "tool_result", "assistant", "tool_result", "assistant",
-    ]  # fmt: skip
+        "system",
+        "user",
+        "assistant",
+        "tool_result",
+        "assistant",
+        "tool_result",
+        "assistant",
+    ]
     calls = [one for one in payloads if one.get("type") == "function_call"]
     assert {call.call_id: call.input for call in run.tool_calls.all()} == {
         call["call_id"]: json.loads(call["arguments"]) for call in calls
@@ -114,9 +119,12 @@ def test_a_rollout_without_its_first_line_is_refused(project: Project, sample: P
 #: The tokens of a compaction, and the total of the sample without and with them.
 SUMMARY = {"input_tokens": 30_000, "cached_input_tokens": 0, "output_tokens": 7, "total_tokens": 30_007}
 TOTAL = {
-    "input_tokens": 82_056, "cached_input_tokens": 44_992, "output_tokens": 340, "reasoning_output_tokens": 53,
+    "input_tokens": 82_056,
+    "cached_input_tokens": 44_992,
+    "output_tokens": 340,
+    "reasoning_output_tokens": 53,
     "total_tokens": 82_396,
-}  # fmt: skip
+}
 WITH_SUMMARY = {**TOTAL, "input_tokens": 112_056, "output_tokens": 347, "total_tokens": 112_403}
 ESTIMATE = {"total_tokens": 900}
 

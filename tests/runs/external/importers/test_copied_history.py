@@ -13,22 +13,22 @@ from django.urls import reverse
 
 from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
-from tests.support.accounts import make_person
-from tests.support.copied_sessions import (
+from tests.support.clients import WatchedSite
+from tests.support.factories import make_person, make_project
+from tests.support.recordings import (
     FIRST,
     KEPT_TIMES,
     NEW_TIMES,
     PARENT,
     SECOND,
+    counts,
+    import_path,
     rollout,
     run_of,
     session,
     used,
     used_by,
 )
-from tests.support.factories import make_project
-from tests.support.imported_runs import counts, import_path
-from tests.support.watched_site import Site
 
 pytestmark = pytest.mark.django_db
 
@@ -39,9 +39,9 @@ def project() -> Project:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> WatchedSite:
     (tmp_path / "sessions").mkdir()
-    return Site(tmp_path / "sessions")
+    return WatchedSite(tmp_path / "sessions")
 
 
 @pytest.mark.parametrize("names", list(permutations([FIRST, SECOND])))
@@ -110,7 +110,7 @@ def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
 @pytest.mark.parametrize(
     "files", [[session(name) for name in (SECOND, FIRST)], [*map(rollout, (KEPT_TIMES, NEW_TIMES, PARENT))]]
 )
-def test_watch_counts_like_an_import(site: Site, project: Project, files: list[Path], is_remote: bool) -> None:
+def test_watch_counts_like_an_import(site: WatchedSite, project: Project, files: list[Path], is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     for file in files:

@@ -14,13 +14,12 @@ from uuid import NAMESPACE_URL, uuid5
 import pytest
 
 from agentops.accounts.models import Project
-from runs.external.importers.reading.codex_calls import CallNames
+from runs.external.importers.codex_history import CallNames
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
-from tests.support.copied_sessions import run_of, used, used_by
+from tests.support.clients import WatchedSite
 from tests.support.factories import make_project
-from tests.support.imported_runs import import_path
-from tests.support.watched_site import Site
+from tests.support.recordings import import_path, run_of, used, used_by
 
 pytestmark = pytest.mark.django_db
 BEGIN = datetime(2026, 1, 21, 12, 0, tzinfo=UTC)
@@ -41,9 +40,9 @@ def project() -> Project:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> WatchedSite:
     (tmp_path / "sessions").mkdir()
-    return Site(tmp_path / "sessions")
+    return WatchedSite(tmp_path / "sessions")
 
 
 def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> Path:
@@ -83,15 +82,21 @@ def codex(folder: Path, thread: str, turns: Sequence[tuple[str, int]], **meta: A
         if minute < made and times != "kept":
             at_of = [at + timedelta(seconds=written + step if times == "slow" else 0) for step in range(5)]
             written += 5
-        info = {name: dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
-                for name, tokens in (("total_token_usage", total), ("last_token_usage", CALL))}  # fmt: skip
+        info = {
+            name: dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
+            for name, tokens in (("total_token_usage", total), ("last_token_usage", CALL))
+        }
         said = ("turn_context", {"model": "gpt-5-codex"}), ("event_msg", {"type": "user_message", "message": text})
         items = [("user", "input_text", text), ("assistant", "output_text", f"{text}: done")]
-        answered = [("response_item", {"type": "message", "role": role, "content": [{"type": kind, "text": content}]})
-                    for role, kind, content in items]  # fmt: skip
+        answered = [
+            ("response_item", {"type": "message", "role": role, "content": [{"type": kind, "text": content}]})
+            for role, kind, content in items
+        ]
         every = [*said, *answered, ("event_msg", {"type": "token_count", "info": info})]
-        lines += [{"timestamp": time, "type": type_, "payload": payload}
-                  for time, (type_, payload) in zip(at_of, every, strict=True)]  # fmt: skip
+        lines += [
+            {"timestamp": time, "type": type_, "payload": payload}
+            for time, (type_, payload) in zip(at_of, every, strict=True)
+        ]
     return write(folder / f"rollout-2026-01-21T12-00-00-{thread}.jsonl", lines)
 
 
@@ -191,7 +196,7 @@ def test_two_similar_sessions_are_separate(project: Project, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_copy_first", [True, False])
-def test_both_grow_while_watched(site: Site, is_copy_first: bool) -> None:
+def test_both_grow_while_watched(site: WatchedSite, is_copy_first: bool) -> None:
     order = [(B, ["one"], ["one", "three"]), (A, ["one"], ["one", "two"])]
     for turns in (1, 2):
         for session, *versions in order if is_copy_first else reversed(order):

@@ -1,6 +1,6 @@
 """The API returns for every recording the same numbers as an independent count of its file.
 
-The counters (tests/support/recordings/counters) know the formats, and share no code with the importers.
+The counters (session_counts.py, trajectory_counts.py) know the formats, and share no code with the importers.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from django.core.management import call_command
 from django.test import Client
 
 from agentops.accounts.models import Project
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.paths import ROOT
-from tests.support.recordings.counters import chats, claude, traces, trajectories
-from tests.support.recordings.counters.counted import Counted, Tokens
-from tests.support.recordings.recorded_files import folders, recordings
+from tests.support import session_counts, trajectory_counts
+from tests.support.factories import make_person, make_project
+from tests.support.machine import ROOT
+from tests.support.recordings import folders, recordings
+from tests.support.session_counts import Counted, Tokens
 
 pytestmark = pytest.mark.django_db
 COUNTERS: dict[str, Callable[[Path], list[Counted]]] = {
-    "claude-code": claude.sessions,
-    "claude-code-synthetic": claude.sessions,
-    "claude-agent-sdk": claude.sdk_messages,
-    "codex": chats.codex,
-    "gemini-cli": chats.gemini_cli,
-    "tau-bench": chats.tau_bench,
-    "atif": trajectories.atif,
-    "swe-agent": trajectories.swe_agent,
-    "mini-swe-agent": trajectories.mini_swe_agent,
-    "openhands": trajectories.openhands,
-    "inspect": trajectories.inspect,
-    "langfuse-traces": traces.langfuse,
+    "claude-code": session_counts.sessions,
+    "claude-code-synthetic": session_counts.sessions,
+    "claude-agent-sdk": session_counts.sdk_messages,
+    "codex": session_counts.codex,
+    "gemini-cli": session_counts.gemini_cli,
+    "tau-bench": session_counts.tau_bench,
+    "atif": trajectory_counts.atif,
+    "swe-agent": trajectory_counts.swe_agent,
+    "mini-swe-agent": trajectory_counts.mini_swe_agent,
+    "openhands": trajectory_counts.openhands,
+    "inspect": trajectory_counts.inspect,
+    "langfuse-traces": trajectory_counts.langfuse,
 }
 
 #: Folders without transcripts for `agentops import` (model answers, fixtures and spans, counted by other tests), and
@@ -47,7 +46,7 @@ COUNTERS: dict[str, Callable[[Path], list[Counted]]] = {
 COUNTED_ELSEWHERE = {
     "claude-code-growing": "tests/runs/external/importers/test_corpus.py",
     "otlp": "tests/runs/external/otlp/test_recorded_bodies.py",
-    "llm-http": "tests/support/providers/recorded_vendor.py",
+    "llm-http": "tests/support/recorded_vendor.py",
     "fixtures-format": "tests/runs/fixtures/test_plain_form.py",
     "public-cases": "tests/runs/external",
 }
@@ -121,7 +120,7 @@ def test_the_api_equals_the_count_of_the_file(project: Project, folder: str) -> 
 def test_a_session_that_grows_is_counted_once(project: Project) -> None:
     reader = Reader(project)
     for path in recordings("claude-code-growing"):
-        assert [reader.counted(run_id) for run_id in bring(project, path)] == claude.sessions(path), path
+        assert [reader.counted(run_id) for run_id in bring(project, path)] == session_counts.sessions(path), path
     assert len(reader.rows(reader.runs)) == 1
 
 
@@ -131,7 +130,7 @@ def test_every_folder_of_recordings_is_counted() -> None:
 
 
 def test_the_counters_share_no_code_with_the_importers() -> None:
-    for path in (ROOT / "tests/support/recordings/counters").glob("*.py"):
+    for path in (ROOT / "tests/support" / f"{name}_counts.py" for name in ("session", "trajectory")):
         imported = {
             name
             for node in ast.walk(ast.parse(path.read_text()))
@@ -144,4 +143,4 @@ def test_the_counters_share_no_code_with_the_importers() -> None:
             )
         }
         ours = {name for name in imported if name.split(".")[0] in ("agentops", "runs", "timeline", "tests")}
-        assert ours <= {"tests.support.recordings.counters.counted"}, path
+        assert ours <= {"tests.support.session_counts"}, path

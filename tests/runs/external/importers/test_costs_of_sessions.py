@@ -15,12 +15,11 @@ from agentops.accounts.models import Project
 from agentops.base import database_clock
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
-from runs.pages.overview.window_view import model_rows, total_row
-from runs.queries.overview.ended_runs import EndedRun
+from runs.pages.charts_page import model_rows, total_row
+from runs.queries.project_sums import EndedRun
 from runs.upkeep import invariants
-from tests.support.accounts import make_person
-from tests.support.imported_runs import import_content, import_path, lines_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.factories import make_person
+from tests.support.recordings import import_content, import_path, lines_of, recording
 
 pytestmark = pytest.mark.django_db
 AT = "2026-11-20T12:00:0{}.000Z"
@@ -52,9 +51,14 @@ def session(*usages: dict[str, Any], model: str = "claude-sonnet-4-5-20250929", 
     lines: list[dict[str, Any]] = [first | {"message": {"role": "user", "content": "Go"}}]
     for number, usage in enumerate(usages, 1):
         message = {
-            "id": f"msg_{number}", "type": "message", "role": "assistant", "model": usage.pop("model", model),
-            "content": [{"type": "text", "text": str(number)}], "stop_reason": "end_turn", "usage": usage,
-        }  # fmt: skip
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": usage.pop("model", model),
+            "content": [{"type": "text", "text": str(number)}],
+            "stop_reason": "end_turn",
+            "usage": usage,
+        }
         head = {"sessionId": "s", "uuid": f"a{number}", "timestamp": at.format(number), "parentUuid": "u"}
         lines.append(head | {"type": "assistant", "message": message})
     [run] = import_content(lines_of(*lines))
@@ -112,14 +116,17 @@ def test_model_names_of_other_clouds(project: Project) -> None:
         ({"model": "claude-opus-5", "input_tokens": 1000, "output_tokens": 1000, "inference_geo": "us"}, "0.033"),
         (
             {
-                "model": "claude-opus-5[1m]", "input_tokens": 1000, "output_tokens": 1000, "inference_geo": "us",
+                "model": "claude-opus-5[1m]",
+                "input_tokens": 1000,
+                "output_tokens": 1000,
+                "inference_geo": "us",
                 "speed": "fast",
             },
             "0.066",
         ),
         ({"model": "claude-opus-5", "input_tokens": 1000, "output_tokens": 1000, "service_tier": "batch"}, "0.015"),
     ],
-)  # fmt: skip
+)
 def test_a_call_has_the_cost_that_the_provider_bills(usage: dict[str, Any], cost: str) -> None:
     assert costs_of(session(dict(usage))) == [Decimal(cost)]
 
@@ -133,12 +140,15 @@ def test_a_call_has_the_cost_that_the_provider_bills(usage: dict[str, Any], cost
         ({"inference_geo": "mars"}, "no published price for mars-only of claude-sonnet-4-5"),
         ({"model": "claude-unheard-of"}, "no published price for claude-unheard-of"),
         (
-            {"model": "us.anthropic.claude-opus-4-20250514-v1:0", "cache_creation_input_tokens": 7,
-             "cache_creation": {"ephemeral_1h_input_tokens": 7}},
+            {
+                "model": "us.anthropic.claude-opus-4-20250514-v1:0",
+                "cache_creation_input_tokens": 7,
+                "cache_creation": {"ephemeral_1h_input_tokens": 7},
+            },
             "no published price for one-hour cache writes of us.anthropic.claude-opus-4-20250514-v1:0",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_tier_without_a_price_is_unknown(usage: dict[str, Any], note: str) -> None:
     """The standard price is never used instead."""
     run = session({"input_tokens": 1000, "output_tokens": 1000, **usage})
@@ -192,22 +202,32 @@ def test_a_total_with_unpriced_calls_is_a_lower_bound_everywhere() -> None:
         # The sum and its parts are the same tokens.
         (
             {
-                "input": 0, "cache_creation_input_tokens": 100_000, "ephemeral_5m_input_tokens": 60_000,
+                "input": 0,
+                "cache_creation_input_tokens": 100_000,
+                "ephemeral_5m_input_tokens": 60_000,
                 "ephemeral_1h_input_tokens": 40_000,
             },
-            {}, "0.465",
+            {},
+            "0.465",
         ),
         ({"input": 0, "cache_creation_input_tokens": 100_000}, {}, "0.375"),
         ({"input": 1000}, {"service_tier": "standard_only"}, "0.003"),
         ({"input": 1000}, {"service_tier": "priority"}, None),
     ],
-)  # fmt: skip
+)
 def test_buckets_and_tiers_of_langfuse_exports(usage: dict[str, int], asked: dict[str, str], cost: str | None) -> None:
     generation = {
-        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": AT.format(1), "endTime": AT.format(2),
-        "model": "claude-sonnet-4-5", "input": [{"role": "user", "content": "Go"}], "output": "Done.",
-        "usageDetails": usage, "modelParameters": asked,
-    }  # fmt: skip
+        "id": "g",
+        "traceId": "t",
+        "type": "GENERATION",
+        "startTime": AT.format(1),
+        "endTime": AT.format(2),
+        "model": "claude-sonnet-4-5",
+        "input": [{"role": "user", "content": "Go"}],
+        "output": "Done.",
+        "usageDetails": usage,
+        "modelParameters": asked,
+    }
     [run] = import_content({"id": "t", "timestamp": AT.format(0), "observations": [generation]}, "langfuse")
 
     assert costs_of(run) == [None if cost is None else Decimal(cost)]
@@ -223,8 +243,16 @@ def text_of(client: Client, url: str) -> str:
 
 def test_a_reported_cost_is_compared_with_the_sum_of_the_calls() -> None:
     """The check reports the run as a warning: a program's total may include calls that its file lacks."""
-    [answer] = [{"role": "assistant", "content": [{"type": "text", "text": "Done."}], "id": "msg_1", "type": "message",
-                 "model": "claude-sonnet-4-5", "usage": {"input_tokens": 1000, "output_tokens": 1000}}]  # fmt: skip
+    [answer] = [
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Done."}],
+            "id": "msg_1",
+            "type": "message",
+            "model": "claude-sonnet-4-5",
+            "usage": {"input_tokens": 1000, "output_tokens": 1000},
+        }
+    ]
 
     def reported(cost: float) -> list[str]:
         result = {"type": "result", "subtype": "success", "result": "Done.", "total_cost_usd": cost, "session_id": "s"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun, TurnUsage
-from tests.support.imported_runs import import_content, lines_of
+from tests.support.recordings import import_content, lines_of
 
 pytestmark = pytest.mark.django_db
 AT = "2026-11-20T12:00:0{}.000Z"
@@ -77,7 +77,10 @@ def generation(**fields: Any) -> AgentRun:
         # Bedrock counts cached tokens separately from the input, and its total shows it.
         (
             {
-                "inputTokens": 100, "outputTokens": 10, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40,
+                "inputTokens": 100,
+                "outputTokens": 10,
+                "cacheReadInputTokens": 60,
+                "cacheWriteInputTokens": 40,
                 "totalTokens": 210,
             },
             (200, 60, 40, 0, 10, 0),
@@ -94,13 +97,42 @@ def generation(**fields: Any) -> AgentRun:
         # Gemini counts thoughts separately from the answer, and tool-use tokens separately from the prompt.
         (
             {
-                "promptTokenCount": 100, "candidatesTokenCount": 10, "cachedContentTokenCount": 60,
-                "thoughtsTokenCount": 5, "toolUsePromptTokenCount": 3,
+                "promptTokenCount": 100,
+                "candidatesTokenCount": 10,
+                "cachedContentTokenCount": 60,
+                "thoughtsTokenCount": 5,
+                "toolUsePromptTokenCount": 3,
             },
             (103, 60, 0, 0, 15, 5),
         ),
+        # LangChain. It counts the parts of a cache write only, if it knows them.
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 10,
+                "total_tokens": 110,
+                "input_token_details": {
+                    "cache_read": 60,
+                    "cache_creation": 0,
+                    "ephemeral_5m_input_tokens": 5,
+                    "ephemeral_1h_input_tokens": 15,
+                },
+                "output_token_details": {"reasoning": 4},
+            },
+            (100, 60, 20, 15, 10, 4),
+        ),
+        # OpenAI since November 2026.
+        (
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 20},
+                "output_tokens": 10,
+                "output_tokens_details": {"reasoning_tokens": 4},
+            },
+            (100, 60, 20, 0, 10, 4),
+        ),
     ],
-)  # fmt: skip
+)
 def test_counts_of_providers(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
     assert tokens(chat(usage)) == expected
 
@@ -161,8 +193,14 @@ def test_gemini_cli_may_write_counts_as_text() -> None:
         {"id": "0", "timestamp": AT.format(0), "type": "user", "content": "Go"},
         {"id": "1", "timestamp": AT.format(1), "type": "gemini", "content": "Done.", "tokens": counts},
     ]
-    [run] = import_content({"sessionId": "faff42ab-6ea5-4f78-b8c4-f7dd6272af08", "startTime": AT.format(0),
-                            "projectHash": "h", "messages": messages})  # fmt: skip
+    [run] = import_content(
+        {
+            "sessionId": "faff42ab-6ea5-4f78-b8c4-f7dd6272af08",
+            "startTime": AT.format(0),
+            "projectHash": "h",
+            "messages": messages,
+        }
+    )
     assert tokens(run) == (100, 5, 0, 0, 10, 0)
 
 
@@ -196,14 +234,30 @@ def test_cache_writes_of_atif_are_part_of_its_metrics() -> None:
         (
             {
                 "usageDetails": {
-                    "input": 10, "output": 5, "cache_creation_input_tokens": 100,
+                    "input": 10,
+                    "output": 5,
+                    "cache_creation_input_tokens": 100,
                     "cache_creation.ephemeral_1h_input_tokens": 40,
                 }
             },
             (110, 0, 100, 40, 5, 0),
         ),
+        # The drop-in for OpenAI sends the provider's names, with details in objects.
+        (
+            {
+                "usageDetails": {
+                    "prompt_tokens": 100,
+                    "completion_tokens": 10,
+                    "total_tokens": 110,
+                    "prompt_tokens_details": {"cached_tokens": 60},
+                    "completion_tokens_details": {"reasoning_tokens": 4},
+                }
+            },
+            (100, 60, 0, 0, 10, 4),
+        ),
+        ({"usageDetails": {"prompt_tokens": 100, "completion_tokens": 10}}, (100, 0, 0, 0, 10, 0)),
     ],
-)  # fmt: skip
+)
 def test_counts_of_langfuse(fields: dict[str, Any], expected: tuple[int, ...]) -> None:
     assert tokens(generation(**fields)) == expected
 

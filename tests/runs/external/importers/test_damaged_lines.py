@@ -12,16 +12,13 @@ import pytest
 
 from agentops.accounts.models import Project
 from agentops.base.http.strict_json import NotJson
-from runs.external.importers import formats
+from runs.external.importers import formats, stored_lines
 from runs.external.importers.base import FIRST_RECORDS, ImportFile, ImportRefused, read_json
-from runs.external.importers.reading import stored_bytes
-from runs.external.importers.reading.json_lines import NUL_BYTES, Damage, Whole, split_line
-from runs.external.importers.reading.left_out import MAX_NAMED
+from runs.external.importers.stored_lines import MAX_NAMED, NUL_BYTES, Damage, Whole, split_line
 from runs.models import AgentRun
 from tests.support.factories import make_project
-from tests.support.growth import assert_linear
-from tests.support.imported_runs import counts, import_path
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import counts, import_path, recording
+from tests.support.timing import assert_linear
 
 DAMAGED = "public-cases/03-damaged-line"
 
@@ -159,8 +156,8 @@ def test_a_rollout_with_a_damaged_first_line_has_the_id_of_its_file_name(project
 
 
 def test_a_line_that_is_too_long_is_omitted(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_bytes, "MAX_LINE", 1_000)
-    monkeypatch.setattr(stored_bytes, "BLOCK", 300)
+    monkeypatch.setattr(stored_lines, "MAX_LINE", 1_000)
+    monkeypatch.setattr(stored_lines, "BLOCK", 300)
     path = tmp_path / "s.jsonl"
     lines = [{**CLAUDE, "uuid": "u1"}, {**CLAUDE, "uuid": "u2", "rest": "x" * 2_000}, {**CLAUDE, "uuid": "u3"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

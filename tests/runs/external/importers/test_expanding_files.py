@@ -15,15 +15,15 @@ from pytest_django import Settings
 
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import Project
+from runs.external import import_execution, uploads
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile
-from runs.external.importers.import_budget import budget_of, read_counted
-from runs.external.uploads import execution, intake
-from runs.external.uploads.intake import Upload
+from runs.external.importers.guarded_reading import budget_of, read_within_budget
+from runs.external.uploads import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
 from tests.support.factories import make_project
-from timeline.events.message import MessageAdded
+from timeline.events.llm import MessageAdded
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def project(settings: Settings) -> Project:
 
 
 def upload(project: Project, content: bytes) -> FileImport:
-    [stored] = intake.store(SYSTEM, project, [Upload("attack", io.BytesIO(content), len(content))])
+    [stored] = uploads.store(SYSTEM, project, [Upload("attack", io.BytesIO(content), len(content))])
     return stored
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_expands_to_more_than_the_limit_is_refused(project: Project)
         assert len(content) <= largest, name
         stored = upload(project, content)
 
-        assert execution.import_next()
+        assert import_execution.import_next()
 
         refused = FileImport.objects.get(pk=stored.pk)
         code = "import_too_large" if "expands" in error else "invalid_file"
@@ -150,7 +150,7 @@ def test_the_cpu_time_of_an_import_is_limited(
     monkeypatch.setattr(formats, "importers", lambda: (SlowImporter(),))
     stored = upload(project, b"slow")
 
-    assert execution.import_next()
+    assert import_execution.import_next()
 
     refused = FileImport.objects.get(pk=stored.pk)
     assert (refused.state, refused.error_code) == (ImportState.REFUSED, "import_too_large")
@@ -161,7 +161,7 @@ def units_spent(content: bytes) -> int:
     """Read a file, and return the work units that its reader used."""
     file = ImportFile("chain", content)
     with budget_of(file) as budget:
-        for _ in read_counted(formats.find(file), file):
+        for _ in read_within_budget(formats.find(file), file):
             pass
     return budget.spent
 

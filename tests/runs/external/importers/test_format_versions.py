@@ -12,7 +12,7 @@ import pytest
 
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun, RunError
-from tests.support.imported_runs import import_content, lines_of
+from tests.support.recordings import import_content, lines_of
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +37,7 @@ def texts(run: AgentRun) -> str:
 # --- Claude Code --------------------------------------------------------------------------------------------------
 
 USE = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+OTHER_USE = {**USE, "input": {"command": "pwd"}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py"}
 
 
@@ -183,7 +184,7 @@ def test_items_of_the_responses_api_are_joined_to_answers() -> None:
     ("bad", "place"),
     [
         ({"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}, "/1/content/0/id: must be a text"),
-        ({"role": "assistant", "content": [USE, USE]}, "/1: two calls of an answer have the same ID"),
+        ({"role": "assistant", "content": [USE, OTHER_USE]}, "/1: two calls of an answer have the same ID"),
         ({"role": "user", "content": [{"type": "tool_result"}]}, "/1/content/0/tool_use_id: must be a text"),
         ({"role": "robot", "content": "x"}, "/1/role: 'robot' is no role"),
     ],
@@ -268,11 +269,14 @@ EVENTS = [
     event("UserRejectObservation", "environment", tool_name="bash", tool_call_id="t3", rejection_reason="not now"),
     event("MessageEvent", llm_message={"role": "assistant", "content": [{"type": "text", "text": "Done."}]}),
     event("ConversationErrorEvent", "environment", code="Broken", detail="boom"),
-]  # fmt: skip
+]
 LINE = {
-    "instance_id": "i", "history": EVENTS, "metadata": {"llm": {"model": "m"}}, "error": None,
+    "instance_id": "i",
+    "history": EVENTS,
+    "metadata": {"llm": {"model": "m"}},
+    "error": None,
     "metrics": {"accumulated_cost": 0.5, "accumulated_token_usage": {"prompt_tokens": 9, "completion_tokens": 3}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("content", [EVENTS, lines_of(*EVENTS), LINE, lines_of(LINE, {**LINE, "history": EVENTS[:2]})])
@@ -339,9 +343,16 @@ def test_a_failed_model_call_of_inspect_has_no_message() -> None:
 
 
 OBSERVATION = {
-    "id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "2024-01-01T00:00:00Z", "model": "m",
-    "input": [QUESTION], "output": ANSWER, "usage": {"input": 5, "output": 2}, "calculatedTotalCost": 0.25,
-}  # fmt: skip
+    "id": "o1",
+    "traceId": "t1",
+    "type": "GENERATION",
+    "startTime": "2024-01-01T00:00:00Z",
+    "model": "m",
+    "input": [QUESTION],
+    "output": ANSWER,
+    "usage": {"input": 5, "output": 2},
+    "calculatedTotalCost": 0.25,
+}
 OTHER = {**OBSERVATION, "id": "o2", "traceId": "t2"}
 TRACES = [{"id": one["traceId"], "observations": [one]} for one in (OBSERVATION, OTHER)]
 

@@ -11,8 +11,7 @@ import pytest
 from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers.base import ImportRefused, NothingToImport
-from tests.support.imported_runs import content_of, counts, import_path, tokens_of
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import content_of, counts, import_path, recording, tokens_of
 
 pytestmark = pytest.mark.django_db
 
@@ -74,7 +73,7 @@ LINES: list[dict[str, Any]] = [
     {"$rewindTo": "4"},
     {"id": "5", "type": "user", "content": [{"text": "Again"}, PICTURE]},
     {"$set": {"messages": [{"id": "1", "type": "user"}, {"id": "6", "type": "gemini", "content": "Ok"}]}},
-]  # fmt: skip
+]
 TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
 
 
@@ -119,6 +118,29 @@ def test_a_chat_of_lines_is_the_same_for_every_order_of_growth(project: Project,
     assert "Ok" in str(list(whole.messages.filter(role="assistant").values_list("content", flat=True)))
 
 
+@pytest.mark.parametrize("is_whole_document", [False, True])
+def test_an_answer_that_gets_its_call_later_stays_one_message(
+    project: Project, tmp_path: Path, *, is_whole_document: bool
+) -> None:
+    """Gemini CLI writes a call when its tool has ended. The file may be imported before."""
+    path = tmp_path / ("session.json" if is_whole_document else "session.jsonl")
+    session = {"sessionId": "s", "projectHash": "h"}
+    user = {"id": "1", "type": "user", "content": "Look"}
+    answer = {"id": "2", "type": "gemini", "content": "I look.", "model": "gemini-3-pro", "tokens": TOKENS}
+    call = {"id": "a", "name": "read", "args": {"n": 1}, "status": "success"}
+    call["result"] = [{"functionResponse": {"response": {"output": "of a"}}}]
+    for messages in ([user, answer], [user, {**answer, "toolCalls": [call]}]):
+        lines = [json.dumps(line) for line in [session, *messages]]
+        path.write_text(json.dumps({**session, "messages": messages}) if is_whole_document else "\n".join([*lines, ""]))
+        [run] = import_path(project, path).runs
+
+    [row] = run.messages.filter(role="assistant")
+    assert [part["part_kind"] for part in row.content["parts"]] == ["text", "tool-call"]
+    assert (run.step_count, run.tool_calls.get().output, run.tool_calls.get().input) == (1, "of a", {"n": 1})
+    assert tokens_of(run)[:3] == (10, 3, 4)
+    assert import_path(project, path).events == 0
+
+
 def test_a_chat_without_messages_is_not_imported_yet(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_text(json.dumps(LINES[0]) + "\n")
@@ -137,7 +159,7 @@ def test_a_chat_without_messages_is_not_imported_yet(project: Project, tmp_path:
         ({"$set": {"messages": [7]}}, "session.jsonl:2: /$set/messages/0: not a JSON object"),
         ({"id": "1", "type": "gemini", "tokens": {"input": -1}}, "session.jsonl:2: /tokens/input: not a number of tok"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_line_is_omitted_and_reported_or_refused(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "session.jsonl"
     last = {"id": "last", "type": "user", "content": "Hello"}
@@ -154,7 +176,13 @@ def test_a_bad_line_is_omitted_and_reported_or_refused(project: Project, tmp_pat
 
 
 def test_a_failed_call_and_a_call_without_a_result(project: Project, tmp_path: Path) -> None:
-    failed = {"id": "a", "name": "run", "args": {}, "status": "error", "result": [{"functionResponse": {"response": {"error": "no"}}}]}  # fmt: skip  # noqa: E501
+    failed = {
+        "id": "a",
+        "name": "run",
+        "args": {},
+        "status": "error",
+        "result": [{"functionResponse": {"response": {"error": "no"}}}],
+    }
     running = {"id": "b", "name": "run", "args": {}, "status": "executing"}
     path = tmp_path / "chat.json"
     message = {"id": "m", "type": "gemini", "content": "", "toolCalls": [failed, running]}
@@ -205,16 +233,22 @@ SAVED = [
     _content("model", {"text": "Got it. Thanks for the context!"}),
     _content("user", {"text": "What is in notes.txt?\nBe short."}),
     _content(
-        "model", {"text": "**Looking**", "thought": True}, {"text": "I look."},
+        "model",
+        {"text": "**Looking**", "thought": True},
+        {"text": "I look."},
         {"functionCall": {"id": LS, "name": "ls", "args": {"path": "."}}, "thoughtSignature": "c2ln"},
         {"functionCall": {"id": READ, "name": "read_file", "args": {"path": "notes.txt"}}},
     ),
-    _content("user", _function("ls", {"output": "notes.txt"}, id=LS),
-             _function("read_file", {"error": "File is binary"}, id=READ), PICTURE),
+    _content(
+        "user",
+        _function("ls", {"output": "notes.txt"}, id=LS),
+        _function("read_file", {"error": "File is binary"}, id=READ),
+        PICTURE,
+    ),
     _content("model", {"text": "A picture."}),
     _content("user", {"text": "Thanks"}),
     _content("model", {"text": "You are welcome."}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["history", "a list, without IDs"])
@@ -239,9 +273,17 @@ def test_a_saved_chat_is_imported_and_continues_when_saved_again(
     assert (run.title, run.status, run.agent_config["agent_id"]) == ("What is in notes.txt?", "waiting", "gemini-cli")
     rows = list(run.messages.order_by("position"))
     assert [row.role for row in rows] == [
-        "user", "assistant", "user", "assistant", "tool_result", "tool_result", "user", "assistant", "user",
+        "user",
         "assistant",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool_result",
+        "tool_result",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     thinking, text = rows[3].content["parts"][:2]
     assert (thinking["content"], text["content"]) == ("**Looking**", "I look.")
     assert {call.tool_name: (call.status, call.input, call.output) for call in run.tool_calls.all()} == {

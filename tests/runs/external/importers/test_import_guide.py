@@ -15,8 +15,8 @@ from runs.external.import_runs import import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.upkeep import invariants, replay_check
-from tests.support.extensions import added_parts
-from tests.support.paths import ROOT
+from tests.support.engine import added_parts
+from tests.support.machine import ROOT
 
 GUIDE = (ROOT / "docs" / "guides" / "import.md").read_text(encoding="utf-8")
 LINES = [
@@ -66,8 +66,11 @@ def test_the_example_imports_a_chat(installed: None) -> None:
     assert replay_check.differences(run.pk) == []
     assert (run.external_id, run.status, run.input_tokens, run.prompt) == ("parrot:7", "completed", 5, "Hello")
     assert list(run.messages.order_by("position").values_list("role", flat=True)) == [
-        "user", "assistant", "tool_result", "assistant",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool_result",
+        "assistant",
+    ]
     assert [(call.tool_name, call.input, call.output) for call in run.tool_calls.all()] == [
         ("fly", {"to": "Rio"}, "arrived")
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.imported_runs import import_content
+from tests.support.recordings import import_content
 
 pytestmark = pytest.mark.django_db
 HISTORY = [
@@ -27,9 +27,14 @@ HISTORY = [
 )
 def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_generation(asked: Any, title: str) -> None:
     generation = {
-        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "model": "gpt-4o",
-        "input": HISTORY, "output": {"role": "assistant", "content": "Booked."},
-    }  # fmt: skip
+        "id": "g",
+        "traceId": "t",
+        "type": "GENERATION",
+        "startTime": "2026-01-05T10:00:00Z",
+        "model": "gpt-4o",
+        "input": HISTORY,
+        "output": {"role": "assistant", "content": "Booked."},
+    }
     later = generation | {
         "id": "h",
         "startTime": "2026-01-05T10:01:00Z",
@@ -43,13 +48,20 @@ def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_gener
 def test_a_generation_may_have_messages_only_in_attributes() -> None:
     """The form of agno: its input is a list of texts in no parsable format."""
     attributes = {
-        "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Be brief.",
-        "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "Find a hotel",
-    }  # fmt: skip
+        "llm.input_messages.0.message.role": "system",
+        "llm.input_messages.0.message.content": "Be brief.",
+        "llm.input_messages.1.message.role": "user",
+        "llm.input_messages.1.message.content": "Find a hotel",
+    }
     generation = {
-        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "output": "Done.",
-        "input": {"messages": ["role='system' content='Be brief.'"]}, "metadata": {"attributes": attributes},
-    }  # fmt: skip
+        "id": "g",
+        "traceId": "t",
+        "type": "GENERATION",
+        "startTime": "2026-01-05T10:00:00Z",
+        "output": "Done.",
+        "input": {"messages": ["role='system' content='Be brief.'"]},
+        "metadata": {"attributes": attributes},
+    }
     unnamed = generation | {
         "id": "f",
         "startTime": "2026-01-05T09:00:00Z",

@@ -12,9 +12,8 @@ from django.utils import timezone
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun, ExternalRun, TurnUsage
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.recordings.recorded_files import folders, recordings
+from tests.support.factories import make_person, make_project
+from tests.support.recordings import folders, recordings
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db

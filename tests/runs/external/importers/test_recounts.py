@@ -17,8 +17,8 @@ from runs.external.import_runs import import_file
 from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.models import AgentRun
-from tests.support.recordings.recorded_files import recordings
-from tests.support.services import shared_directory
+from tests.support.machine import shared_directory
+from tests.support.recordings import recordings
 
 pytestmark = pytest.mark.django_db
 
@@ -189,7 +189,7 @@ def check_recount(project: Project, path: Path) -> None:
         run.refresh_from_db()
         found_turns, found_calls, *found = stored(run)
         if path.parent.name == "langfuse-traces":
-            # The messages of a trace come from its calls; test_finished_formats.py checks them.
+            # The messages of a trace come from its calls; test_formats_of_finished_runs.py checks them.
             found_calls = [call for call in found_calls if call[0] != "final_result"]
         else:
             assert found_turns == [(role, REDACTOR.clean_text(text)[0]) for role, text in turns]

@@ -11,13 +11,12 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.external.importers.base import ImportFile
+from runs.external.importers.claude_session_lines import read_sessions
 from runs.external.importers.formats import find
-from runs.external.importers.reading.claude_session_lines import read_sessions
 from runs.models import AgentRun
+from tests.support.clients import WatchedSite
 from tests.support.factories import make_project
-from tests.support.imported_runs import counts, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.watched_site import Site
+from tests.support.recordings import counts, import_path, recording
 
 pytestmark = pytest.mark.django_db
 LONG = "i" * 200_000
@@ -37,9 +36,9 @@ def project() -> Project:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> WatchedSite:
     (tmp_path / "sessions").mkdir()
-    return Site(tmp_path / "sessions")
+    return WatchedSite(tmp_path / "sessions")
 
 
 def line(role: str, content: Any, session_id: str = SESSION, **fields: Any) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def texts(run: AgentRun) -> list[str]:
 
 
 @pytest.fixture
-def long_files(site: Site) -> list[Path]:
+def long_files(site: WatchedSite) -> list[Path]:
     """Sessions of Claude Code and of Codex whose first line is longer than 64 KiB."""
     session = write(
         site.folder / f"{SESSION}.jsonl",
@@ -76,7 +75,7 @@ def test_a_first_line_over_64_kib_is_detected(project: Project, long_files: list
     assert [import_path(project, path).runs[0].messages.count() for path in long_files] == [2, 1]
 
 
-def test_a_first_line_over_64_kib_is_detected_by_watch(site: Site, long_files: list[Path]) -> None:
+def test_a_first_line_over_64_kib_is_detected_by_watch(site: WatchedSite, long_files: list[Path]) -> None:
     site.round()
     site.settle()
 
@@ -84,7 +83,7 @@ def test_a_first_line_over_64_kib_is_detected_by_watch(site: Site, long_files: l
     assert site.warned == []
 
 
-def test_a_session_file_of_unknown_format_is_reported_once(site: Site) -> None:
+def test_a_session_file_of_unknown_format_is_reported_once(site: WatchedSite) -> None:
     unknown = write(site.folder / f"{SESSION}.jsonl", {"row": 1})
     write(site.folder / "rows.jsonl", {"row": 1})
     begun = site.folder / ROLLOUT
@@ -119,7 +118,7 @@ def test_lines_belong_to_the_session_of_their_file(project: Project) -> None:
     assert counts(project) == before
 
 
-def test_watch_assigns_lines_like_an_import(site: Site, project: Project) -> None:
+def test_watch_assigns_lines_like_an_import(site: WatchedSite, project: Project) -> None:
     for name in (SHORTEN, TRANSLATE, FIRST):
         shutil.copy(recording(f"{SEVERAL}/{name}.jsonl"), site.folder)
         import_path(project, site.folder / f"{name}.jsonl")

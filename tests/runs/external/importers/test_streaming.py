@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from runs.external.importers import stored_lines
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.external.importers.formats import find
-from runs.external.importers.reading import stored_bytes
-from runs.external.importers.reading.stored_bytes import StoredBytes
+from runs.external.importers.stored_lines import StoredBytes
 
 #: The text of each message, which no code may keep in memory.
 LONG = "A long story. " * 2_000
@@ -69,7 +69,7 @@ def test_memory_does_not_grow_with_the_contents_of_lines(
 def test_lines_are_the_same_for_every_block_size_and_can_be_read_again(
     content: bytes, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_bytes, "BLOCK", block)
+    monkeypatch.setattr(stored_lines, "BLOCK", block)
     stored = StoredBytes.in_memory(content)
 
     found = list(stored.lines())

@@ -10,26 +10,34 @@ import pytest
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun
+from tests.support.clients import WatchedSite
 from tests.support.factories import make_project
-from tests.support.imported_runs import import_path
-from tests.support.watched_site import Site
+from tests.support.recordings import import_path
 
 pytestmark = pytest.mark.django_db
 SESSION = "76b6995a-85fc-55c1-96fd-b85ae80b787a"
 ASKED: list[dict[str, Any]] = [
     {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Mend the parser"}},
-    {"type": "assistant", "uuid": "u2", "message": {"role": "assistant", "id": "m1", "content": [
-        {"type": "text", "text": "Done."}], "stop_reason": "end_turn"}},
+    {
+        "type": "assistant",
+        "uuid": "u2",
+        "message": {
+            "role": "assistant",
+            "id": "m1",
+            "content": [{"type": "text", "text": "Done."}],
+            "stop_reason": "end_turn",
+        },
+    },
     {"type": "summary", "summary": "A parser", "leafUuid": "u2"},
-]  # fmt: skip
+]
 AI, AI_LATER = ({"type": "ai-title", "aiTitle": text} for text in ("Parser mended", "Parser tested"))
 OWN, OWN_LATER = ({"type": "custom-title", "customTitle": text} for text in ("My parser", "Our parser"))
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> WatchedSite:
     (tmp_path / "sessions").mkdir()
-    return Site(tmp_path / "sessions")
+    return WatchedSite(tmp_path / "sessions")
 
 
 def write(folder: Path, *lines: dict[str, Any]) -> Path:
@@ -78,7 +86,7 @@ def test_a_longer_version_changes_the_title(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_a_title_is_updated_although_nothing_else_is_new(site: Site, is_remote: bool) -> None:
+def test_a_title_is_updated_although_nothing_else_is_new(site: WatchedSite, is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     for lines, title in (([], "Mend the parser"), ([AI], "Parser mended"), ([AI, OWN], "My parser")):

@@ -13,11 +13,12 @@ import pytest
 
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun, RunError
-from tests.support.imported_runs import import_content
+from tests.support.recordings import import_content
 
 pytestmark = pytest.mark.django_db
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+OTHER_CALL = {**CALL, "function": {"name": "look", "arguments": '{"at": 2}'}}
 QUESTION = {"role": "user", "content": "What is there?"}
 ASKED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "a door"}
@@ -49,7 +50,7 @@ OBSERVATION = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "
         ("openai-chat", [QUESTION, {"role": "robot", "content": ""}], "/1/role: 'robot' is no role"),
         ("openai-chat", [QUESTION, {"role": "user", "content": 7}], "/1/content: must be a text or a list"),
         ("openai-chat", [QUESTION, RESULT], "/1: no call before it has the ID 'c1'"),
-        ("openai-chat", [{**ASKED, "tool_calls": [CALL, CALL]}], "/0: two calls of an answer have the same ID"),
+        ("openai-chat", [{**ASKED, "tool_calls": [CALL, OTHER_CALL]}], "/0: two calls of an answer have the same ID"),
         ("openai-chat", [{**ASKED, "tool_calls": [{**CALL, "id": None}]}], "/tool_calls/0/id: must be a text"),
         ("openai-chat", [{**ASKED, "tool_calls": [{**CALL, "id": "c" * 300}]}], "/tool_calls/0/id: must have at"),
         ("openai-chat", {"messages": []}, "/messages: must be a list of messages"),
@@ -68,7 +69,7 @@ OBSERVATION = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "
         ("langfuse", {"observations": [{**OBSERVATION, "id": None}]}, "/observations/0/id: must be a text, not null"),
         ("langfuse", {"observations": [{**OBSERVATION, "startTime": "x"}]}, "/observations/0/startTime: 'x' is no"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_with_its_location(name: str, document: Any, place: str) -> None:
     with pytest.raises(ImportRefused) as caught:
         import_content(document, name, is_strict=True)

@@ -11,7 +11,7 @@ import pytest
 
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import find
-from tests.support.recordings.recorded_files import recording
+from tests.support.recordings import recording
 
 WRONG = [None, True, -7, 1.5, 10**30, "", "x", "\u0000", "n" * 300, [], [7], ["x"], [[]], [{}], {}, {"a": 1}]
 #: Maximum number of locations tried in a file.

@@ -9,13 +9,12 @@ import pytest
 
 from agentops.base import database_clock
 from runs.external import ingest_counts
-from runs.external.otlp.span_usage import own_usage, usage_of_span
+from runs.external.otlp.span_facts import own_usage, usage_of_span
 from runs.models import AgentRun, IngestCount
 from runs.pages.ingest_page import health_of
 from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter, summary
-from tests.support.otlp.spans import JSON, Span, agent, chat, said
-from tests.support.recordings.recorded_files import recording
+from tests.support.otlp import JSON, Exporter, Span, agent, chat, said, summary
+from tests.support.recordings import recording
 
 pytestmark = pytest.mark.django_db
 CACHED = "public-cases/09-cache-tokens-of-spans"
@@ -137,13 +136,16 @@ def test_other_attributes_decide_whether_cached_tokens_are_included(
 def test_version_4_of_the_ai_sdk_reports_cached_tokens_in_the_providers_answer() -> None:
     own = {"anthropic": {"cacheCreationInputTokens": 2000, "cacheReadInputTokens": 1000}}
     attributes = {
-        "ai.usage.promptTokens": 5000, "ai.model.provider": "anthropic.messages",
+        "ai.usage.promptTokens": 5000,
+        "ai.model.provider": "anthropic.messages",
         "ai.response.providerMetadata": json.dumps(own),
-    }  # fmt: skip
+    }
 
     assert usage_of_span(attributes, own_usage(attributes)) == {
-        "input_tokens": 8000, "cache_read_tokens": 1000, "cache_write_tokens": 2000
-    }  # fmt: skip
+        "input_tokens": 8000,
+        "cache_read_tokens": 1000,
+        "cache_write_tokens": 2000,
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,9 +242,11 @@ def test_the_title_of_a_trace_is_its_input(exporter: Exporter, spans: list[Span]
 
 def test_an_agent_within_a_trace_has_a_separate_title(exporter: Exporter) -> None:
     exporter.send(
-        agent(1, more={"langfuse.trace.name": "Trip"}), chat(2, 1, input=HISTORY),
-        agent(3, 1, at=1), chat(4, 3, at=1.1, input=said("user", "Find a room")),
-    )  # fmt: skip
+        agent(1, more={"langfuse.trace.name": "Trip"}),
+        chat(2, 1, input=HISTORY),
+        agent(3, 1, at=1),
+        chat(4, 3, at=1.1, input=said("user", "Find a room")),
+    )
     exporter.settle()
 
     assert [run.title for run in exporter.runs()] == ["Trip", "Find a room"]

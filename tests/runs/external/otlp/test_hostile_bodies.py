@@ -21,12 +21,25 @@ from pytest_django import Settings
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.keys import revoke
 from agentops.accounts.models import ApiKey
-from agentops.accounts.redaction_rules.rule_changes import add_secret
+from agentops.accounts.redaction_changes import add_secret
+from runs.external.otlp import received
 from runs.models import AgentRun, OtlpGroup, OtlpItem
-from tests.support.accounts import with_key
-from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter, summary
-from tests.support.otlp.spans import JSON, PROTOBUF, TRACE, Span, agent, as_json, chat, pairs, said, tool, traces
+from tests.support.factories import make_project, with_key
+from tests.support.otlp import (
+    JSON,
+    PROTOBUF,
+    TRACE,
+    Exporter,
+    Span,
+    agent,
+    as_json,
+    chat,
+    pairs,
+    said,
+    summary,
+    tool,
+    traces,
+)
 
 pytestmark = pytest.mark.django_db
 GOOD = traces(agent(1), chat(2, 1))
@@ -153,7 +166,7 @@ REFUSED: dict[str, tuple[int, str, bytes, dict[str, str]]] = {
     "too large": (413, PROTOBUF, b"\0" * (5 * 1024 * 1024 + 1), {}),
     "another type": (415, "text/plain", BODY, {}),
     "another charset": (415, f"{JSON}; charset=zlib", b"{}", {}),
-}  # fmt: skip
+}
 
 
 def deep_protobuf() -> bytes:
@@ -240,6 +253,19 @@ def test_rejected_spans_are_counted_and_named_and_the_others_stored(exporter: Ex
     assert again["partialSuccess"]["rejectedSpans"] == "1"
 
 
+def test_a_rejected_resource_does_not_reset_the_count_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(received, "MAX_ATTRIBUTES", 20)
+    request, rejected, third = traces(agent(1), chat(2, 1)), traces(agent(3)), traces(agent(4), chat(5, 4))
+    rejected.resource_spans[0].resource.attributes.extend(pairs({str(number): number for number in range(21)}))
+    for other in (rejected, third):
+        request.resource_spans.extend(other.resource_spans)
+    report = received.ExportReport()
+
+    assert len(received.spans_of(request, report)) == 2
+    assert report.codes == {"entry_too_large": 1, "too_many_entries": 2}
+
+
 def asked(sent: Any, answered: Any = None, id_: int = 1) -> Span:
     more = {"gen_ai.input.messages": sent} | ({} if answered is None else {"gen_ai.output.messages": answered})
     return chat(id_, more=more)
@@ -275,7 +301,7 @@ STRANGE: dict[str, list[Span]] = {
         chat(2, more={"llm.input_messages.0": "x", "llm.input_messages.0.message": 1}),
     ],
     "a session ID of any text": [chat(1, more={"session.id": "<script>" * 99})],
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

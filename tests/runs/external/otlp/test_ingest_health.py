@@ -17,10 +17,8 @@ from runs.external import ingest_counts
 from runs.external.otlp import recording
 from runs.models import IngestCount
 from runs.pages.ingest_page import health_of
-from tests.support.accounts import key_prefix, with_key
-from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter
-from tests.support.otlp.spans import JSON, TRACE, Span, agent, chat, logs, tool, traces
+from tests.support.factories import key_prefix, make_project, with_key
+from tests.support.otlp import JSON, TRACE, Exporter, Span, agent, chat, logs, tool, traces
 
 pytestmark = pytest.mark.django_db
 PROMPT = {"body": "claude_code.user_prompt", "session.id": "s-1", "event.name": "user_prompt", "prompt": "Go"}
@@ -67,9 +65,13 @@ def test_each_entry_is_counted_once_by_its_result(exporter: Exporter, project: P
 
     sender = f"key:{key_prefix(exporter.headers)}"
     assert counted() == {
-        (sender, "accepted"): 4, (sender, "duplicate"): 2, (sender, "invalid_span_id"): 1,
-        (sender, "entry_too_large"): 1, (sender, "span_id_conflict"): 1, (sender, "unknown_log_event"): 2,
-    }  # fmt: skip
+        (sender, "accepted"): 4,
+        (sender, "duplicate"): 2,
+        (sender, "invalid_span_id"): 1,
+        (sender, "entry_too_large"): 1,
+        (sender, "span_id_conflict"): 1,
+        (sender, "unknown_log_event"): 2,
+    }
     [health] = health_of(project, timezone.now())
     assert (health.sender, health.duplicates, health.rejected["unknown_log_event"]) == (sender, 2, 2)
     assert health.short_rate > 0
@@ -98,9 +100,12 @@ def test_a_refused_request_is_counted_once_if_its_key_is_known(
 
     sender, other = f"key:{key_prefix(exporter.headers)}", f"key:{key_prefix(reader.headers)}"
     assert counted() == {
-        (sender, "invalid_otlp"): 1, (sender, "unsupported_media_type"): 1, (sender, "rate_limited"): 1,
-        (sender, "auth_revoked"): 1, (other, "scope_required"): 1,
-    }  # fmt: skip
+        (sender, "invalid_otlp"): 1,
+        (sender, "unsupported_media_type"): 1,
+        (sender, "rate_limited"): 1,
+        (sender, "auth_revoked"): 1,
+        (other, "scope_required"): 1,
+    }
 
 
 def test_items_stored_before_a_database_failure_are_counted(

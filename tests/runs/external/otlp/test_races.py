@@ -13,10 +13,8 @@ from django.utils import timezone
 from runs.external.otlp import settling
 from runs.models import OtlpGroup, OtlpItem
 from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter
-from tests.support.otlp.spans import TRACE, agent, chat, tool, traces
-from tests.support.threads import at_once
-from tests.support.waiting import eventually
+from tests.support.otlp import TRACE, Exporter, agent, chat, tool, traces
+from tests.support.timing import at_once, eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
 POSTERS, TURNS, LATER = 6, 12, timedelta(minutes=1)

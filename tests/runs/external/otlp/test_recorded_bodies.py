@@ -13,10 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from runs.models import AgentRun, OtlpItem
 from tests.support.factories import make_project
-from tests.support.imported_runs import counts
-from tests.support.otlp.sending import Exporter
-from tests.support.otlp.spans import JSON, PROTOBUF, TRACE, Span
-from tests.support.recordings.recorded_files import recording
+from tests.support.otlp import JSON, PROTOBUF, TRACE, Exporter, Span
+from tests.support.recordings import counts, recording
 
 pytestmark = pytest.mark.django_db
 #: The scope whose spans hold the tokens of all calls, and the names of its two counts.
@@ -97,10 +95,12 @@ def test_two_libraries_tracing_the_same_calls_give_the_same_messages(exporter: E
 
     one, other = exporter.runs()
     contents = [
-        [(row.role, [{**part, "timestamp": None, "signature": None} for part in row.content["parts"]])
-         for row in run.messages.order_by("position")]
+        [
+            (row.role, [{**part, "timestamp": None, "signature": None} for part in row.content["parts"]])
+            for row in run.messages.order_by("position")
+        ]
         for run in (one, other)
-    ]  # fmt: skip
+    ]
     assert contents[0] == contents[1]
     assert (one.step_count, one.prompt, one.session_id) == (7, "parallel", "conv-1")
     thinking = one.messages.get(position=6).content["parts"]

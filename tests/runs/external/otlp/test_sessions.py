@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from runs.models import AgentRun
 from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter, summary
-from tests.support.otlp.spans import JSON, PROTOBUF, as_json, logs
+from tests.support.otlp import JSON, PROTOBUF, Exporter, as_json, logs, summary
 
 pytestmark = pytest.mark.django_db
 
@@ -32,17 +31,34 @@ def claude(name: str, number: int, **attributes: Any) -> dict[str, Any]:
 
 CLAUDE = [
     claude("user_prompt", 1, prompt="Why is the build red?", prompt_length="21"),
-    claude("api_request", 2, model="claude-sonnet-4-5", input_tokens="12", output_tokens="40", cache_read_tokens="1000",
-           cache_creation_tokens="50", cost_usd="0.01", duration_ms="1500", request_id="req_1"),
+    claude(
+        "api_request",
+        2,
+        model="claude-sonnet-4-5",
+        input_tokens="12",
+        output_tokens="40",
+        cache_read_tokens="1000",
+        cache_creation_tokens="50",
+        cost_usd="0.01",
+        duration_ms="1500",
+        request_id="req_1",
+    ),
     claude("assistant_response", 3, response="I look.", request_id="req_1", model="claude-sonnet-4-5"),
     claude("tool_decision", 4, tool_name="Bash", tool_use_id="toolu_1", decision="accept", source="config"),
-    claude("tool_result", 5, tool_name="Bash", tool_use_id="toolu_1", success="true", duration_ms="30",
-           tool_input='{"command": "make"}'),
+    claude(
+        "tool_result",
+        5,
+        tool_name="Bash",
+        tool_use_id="toolu_1",
+        success="true",
+        duration_ms="30",
+        tool_input='{"command": "make"}',
+    ),
     claude("tool_decision", 6, tool_name="Write", tool_use_id="toolu_2", decision="reject", source="user_reject"),
     claude("api_error", 7, model="claude-sonnet-4-5", error="overloaded", status_code=529, attempt=1),
     claude("api_request", 8, model="claude-sonnet-4-5", input_tokens=3, output_tokens=9, cost_usd=0.02),
     claude("tool_result", 9, tool_name="Read", success="false", error="no such file", duration_ms=1),
-]  # fmt: skip
+]
 
 
 def codex(name: str, **attributes: Any) -> dict[str, Any]:
@@ -55,15 +71,40 @@ CODEX = [
     codex("conversation_starts", provider_name="openai"),
     codex("user_prompt", prompt="[REDACTED]", prompt_length="9", event__timestamp="2026-11-20T10:00:01.000Z"),
     codex("sse_event", event__kind="response.created", duration_ms="5", event__timestamp="2026-11-20T10:00:02.000Z"),
-    codex("sse_event", event__kind="response.completed", input_token_count="500", output_token_count="60",
-          cached_token_count=100, reasoning_token_count=20, event__timestamp="2026-11-20T10:00:03.000Z"),
-    codex("tool_decision", tool_name="shell", call_id="call_1", decision="approved", source="Config",
-          event__timestamp="2026-11-20T10:00:04.000Z"),
-    codex("tool_result", tool_name="shell", call_id="call_1", arguments='{"command": ["ls"]}', success="true",
-          output="a.py", duration_ms="12", event__timestamp="2026-11-20T10:00:05.000Z"),
-    codex("api_request", error__message="stream disconnected", http__response__status_code=502,
-          event__timestamp="2026-11-20T10:00:06.000Z"),
-]  # fmt: skip
+    codex(
+        "sse_event",
+        event__kind="response.completed",
+        input_token_count="500",
+        output_token_count="60",
+        cached_token_count=100,
+        reasoning_token_count=20,
+        event__timestamp="2026-11-20T10:00:03.000Z",
+    ),
+    codex(
+        "tool_decision",
+        tool_name="shell",
+        call_id="call_1",
+        decision="approved",
+        source="Config",
+        event__timestamp="2026-11-20T10:00:04.000Z",
+    ),
+    codex(
+        "tool_result",
+        tool_name="shell",
+        call_id="call_1",
+        arguments='{"command": ["ls"]}',
+        success="true",
+        output="a.py",
+        duration_ms="12",
+        event__timestamp="2026-11-20T10:00:05.000Z",
+    ),
+    codex(
+        "api_request",
+        error__message="stream disconnected",
+        http__response__status_code=502,
+        event__timestamp="2026-11-20T10:00:06.000Z",
+    ),
+]
 
 
 def gemini(name: str, **attributes: Any) -> dict[str, Any]:
@@ -74,39 +115,81 @@ GEMINI = [
     gemini("config", model="gemini-3-pro"),
     gemini("user_prompt", prompt="Sum it up", prompt_length=9),
     gemini("api_request", model="gemini-3-pro", prompt_id="1"),
-    gemini("api_response", model="gemini-3-pro", input_token_count=200, output_token_count=10, duration_ms=700,
-           cached_content_token_count=50, thoughts_token_count=30, response_text="I read it first."),
-    gemini("tool_call", function_name="read_file", function_args='{"path": "a"}', success=True, duration_ms=4,
-           decision="auto_accept"),
+    gemini(
+        "api_response",
+        model="gemini-3-pro",
+        input_token_count=200,
+        output_token_count=10,
+        duration_ms=700,
+        cached_content_token_count=50,
+        thoughts_token_count=30,
+        response_text="I read it first.",
+    ),
+    gemini(
+        "tool_call",
+        function_name="read_file",
+        function_args='{"path": "a"}',
+        success=True,
+        duration_ms=4,
+        decision="auto_accept",
+    ),
     gemini("api_error", model="gemini-3-pro", error="quota", error_type="RESOURCE_EXHAUSTED", status_code=429),
-]  # fmt: skip
+]
 
 Expected = dict[str, Any]
 SESSIONS: dict[str, tuple[list[dict[str, Any]], Expected]] = {
-    "claude-code": (CLAUDE, {
-        "tokens": (1065, 49), "cached": (1000, 50), "cost": "0.03000000", "steps": 2,
-        "error": ("http_529", "overloaded"),
-        "calls": [("Bash", "toolu_1", "completed"), ("Write", "toolu_2", "error"), ("Read", None, "error")],
-        "messages": [
-            ("user", ["Why is the build red?"]), ("assistant", ["I look.", "Bash", "Write"]), ("tool_result", [""]),
-            ("tool_result", ["The call was not allowed."]), ("assistant", ["Read"]), ("tool_result", ["no such file"]),
-        ],
-    }),
-    "codex": (CODEX, {
-        "tokens": (500, 60), "cached": (100, 0), "cost": None, "steps": 1, "error": ("http_502", "stream disconnected"),
-        "calls": [("shell", "call_1", "completed")],
-        "messages": [
-            ("user", ["(The text of the prompt was not sent.)"]), ("assistant", ["shell"]), ("tool_result", ["a.py"]),
-        ],
-    }),
-    "gemini-cli": (GEMINI, {
-        "tokens": (200, 40), "cached": (50, 0), "cost": None, "steps": 1, "error": ("RESOURCE_EXHAUSTED", "quota"),
-        "calls": [("read_file", None, "completed")],
-        "messages": [
-            ("user", ["Sum it up"]), ("assistant", ["I read it first.", "read_file"]), ("tool_result", [""]),
-        ],
-    }),
-}  # fmt: skip
+    "claude-code": (
+        CLAUDE,
+        {
+            "tokens": (1065, 49),
+            "cached": (1000, 50),
+            "cost": "0.03000000",
+            "steps": 2,
+            "error": ("http_529", "overloaded"),
+            "calls": [("Bash", "toolu_1", "completed"), ("Write", "toolu_2", "error"), ("Read", None, "error")],
+            "messages": [
+                ("user", ["Why is the build red?"]),
+                ("assistant", ["I look.", "Bash", "Write"]),
+                ("tool_result", [""]),
+                ("tool_result", ["The call was not allowed."]),
+                ("assistant", ["Read"]),
+                ("tool_result", ["no such file"]),
+            ],
+        },
+    ),
+    "codex": (
+        CODEX,
+        {
+            "tokens": (500, 60),
+            "cached": (100, 0),
+            "cost": None,
+            "steps": 1,
+            "error": ("http_502", "stream disconnected"),
+            "calls": [("shell", "call_1", "completed")],
+            "messages": [
+                ("user", ["(The text of the prompt was not sent.)"]),
+                ("assistant", ["shell"]),
+                ("tool_result", ["a.py"]),
+            ],
+        },
+    ),
+    "gemini-cli": (
+        GEMINI,
+        {
+            "tokens": (200, 40),
+            "cached": (50, 0),
+            "cost": None,
+            "steps": 1,
+            "error": ("RESOURCE_EXHAUSTED", "quota"),
+            "calls": [("read_file", None, "completed")],
+            "messages": [
+                ("user", ["Sum it up"]),
+                ("assistant", ["I read it first.", "read_file"]),
+                ("tool_result", [""]),
+            ],
+        },
+    ),
+}
 
 
 @pytest.mark.parametrize("size", [1, 4, pytest.param(99, marks=pytest.mark.slow)])
@@ -158,10 +241,12 @@ def test_other_log_records_are_rejected_and_named(exporter: Exporter) -> None:
     records = [*CLAUDE[:1], {"body": "GET / 200"}, {"event.name": "codex.user_prompt", "prompt": "no session"}]
     answer = exporter.post(as_json(logs(records, "claude-code")), "/v1/logs", JSON).json()
 
-    assert answer == {"partialSuccess": {
-        "rejectedLogRecords": "2",
-        "errorMessage": "2 rejected: not an event of a known coding agent with a session ID",
-    }}  # fmt: skip
+    assert answer == {
+        "partialSuccess": {
+            "rejectedLogRecords": "2",
+            "errorMessage": "2 rejected: not an event of a known coding agent with a session ID",
+        }
+    }
     exporter.settle()
     assert len(exporter.runs()) == 1
 

@@ -13,8 +13,7 @@ from django.db import transaction
 from runs.lifecycle.reported_runs import ReportedRun, open_run
 from runs.models import AgentRun, OtlpGroup
 from tests.support.factories import make_project
-from tests.support.otlp.sending import Exporter, summary
-from tests.support.otlp.spans import TRACE, Span, agent, chat, said, tool
+from tests.support.otlp import TRACE, Exporter, Span, agent, chat, said, summary, tool
 
 pytestmark = pytest.mark.django_db
 ROOT_RUN = f"otlp:{TRACE}"
@@ -102,8 +101,11 @@ def test_a_long_trace_is_visible_before_its_end(exporter: Exporter) -> None:
 
     early = runs_of(exporter)
     assert early[ROOT_RUN] | {"agent": "lead"} == {
-        **WHOLE[ROOT_RUN], "status": "running", "tokens": (100, 7), "messages": WHOLE[ROOT_RUN]["messages"][:3]
-    }  # fmt: skip
+        **WHOLE[ROOT_RUN],
+        "status": "running",
+        "tokens": (100, 7),
+        "messages": WHOLE[ROOT_RUN]["messages"][:3],
+    }
     assert early[ROOT_RUN]["agent"] == "helper" or early[ROOT_RUN]["agent"] == "tests"
     exporter.send(*(spans[number] for number in (8, 2, 1)))
     exporter.settle()
@@ -172,9 +174,11 @@ TWICE = {
     "only the inner has tokens": [chat(2, 1, tokens=(0, 0), output=said("assistant", "hi")), chat(3, 2)],
     "the agent has the sum": [chat(2, 1, output=said("assistant", "hi"))],
     "a retry that failed": [
-        chat(2, 1, output=said("assistant", "hi")), chat(3, 2, error="529", tokens=(0, 0)), chat(4, 2)
+        chat(2, 1, output=said("assistant", "hi")),
+        chat(3, 2, error="529", tokens=(0, 0)),
+        chat(4, 2),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TWICE)
@@ -225,8 +229,9 @@ def test_a_failed_trace(exporter: Exporter) -> None:
     [run] = exporter.runs()
     assert (run.status, run.error_type, run.error_message) == ("failed", "error", "gave up")
     assert list(run.errors.order_by("pk").values_list("error_type", "message")) == [
-        ("openai.RateLimitError", "429"), ("error", "gave up")
-    ]  # fmt: skip
+        ("openai.RateLimitError", "429"),
+        ("error", "gave up"),
+    ]
     assert (run.prompt, run.step_count) == ("Find the bug", 1)
 
 
@@ -234,12 +239,16 @@ def test_a_failed_trace(exporter: Exporter) -> None:
 
 CALL_ARGS = {"city": "Zürich"}
 OLD = {
-    "gen_ai.prompt.0.role": "system", "gen_ai.prompt.0.content": "Be brief.",
-    "gen_ai.prompt.1.role": "user", "gen_ai.prompt.1.content": "Weather?",
-    "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "I look.",
-    "gen_ai.completion.0.tool_calls.0.id": "c1", "gen_ai.completion.0.tool_calls.0.name": "weather",
+    "gen_ai.prompt.0.role": "system",
+    "gen_ai.prompt.0.content": "Be brief.",
+    "gen_ai.prompt.1.role": "user",
+    "gen_ai.prompt.1.content": "Weather?",
+    "gen_ai.completion.0.role": "assistant",
+    "gen_ai.completion.0.content": "I look.",
+    "gen_ai.completion.0.tool_calls.0.id": "c1",
+    "gen_ai.completion.0.tool_calls.0.name": "weather",
     "gen_ai.completion.0.tool_calls.0.arguments": json.dumps(CALL_ARGS),
-}  # fmt: skip
+}
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(CALL_ARGS)}}
 CHOICE = {"message": json.dumps({"content": "I look.", "tool_calls": [CALL]})}
 PYDANTIC = [
@@ -257,39 +266,61 @@ NEW = {
     "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": PARTS, "finish_reason": "tool_call"}]),
 }
 INFERENCE = {
-    "openinference.span.kind": "LLM", "llm.model_name": "m-1",
-    "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Be brief.",
-    "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "Weather?",
+    "openinference.span.kind": "LLM",
+    "llm.model_name": "m-1",
+    "llm.input_messages.0.message.role": "system",
+    "llm.input_messages.0.message.content": "Be brief.",
+    "llm.input_messages.1.message.role": "user",
+    "llm.input_messages.1.message.content": "Weather?",
     "llm.output_messages.0.message.role": "assistant",
     "llm.output_messages.0.message.contents.0.message_content.type": "text",
     "llm.output_messages.0.message.contents.0.message_content.text": "I look.",
     "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
     "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather",
     "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": json.dumps(CALL_ARGS),
-    "llm.token_count.prompt": 12, "llm.token_count.completion": 3, "llm.token_count.prompt_details.cache_read": 4,
-}  # fmt: skip
+    "llm.token_count.prompt": 12,
+    "llm.token_count.completion": 3,
+    "llm.token_count.prompt_details.cache_read": 4,
+}
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}]
 ANSWER = {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
 LANGFUSE = {
-    "langfuse.observation.type": "generation", "langfuse.observation.model.name": "m-1",
-    "langfuse.observation.input": json.dumps(CHAT), "langfuse.observation.output": json.dumps(ANSWER),
+    "langfuse.observation.type": "generation",
+    "langfuse.observation.model.name": "m-1",
+    "langfuse.observation.input": json.dumps(CHAT),
+    "langfuse.observation.output": json.dumps(ANSWER),
     "langfuse.observation.usage_details": json.dumps({"input": 8, "output": 3, "cache_read_input_tokens": 4}),
-}  # fmt: skip
+}
 VERCEL = {
-    "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m-1", "ai.prompt.messages": json.dumps(CHAT),
-    "ai.response.text": "I look.", "ai.usage.promptTokens": 12, "ai.usage.completionTokens": 3,
+    "ai.operationId": "ai.generateText.doGenerate",
+    "ai.model.id": "m-1",
+    "ai.prompt.messages": json.dumps(CHAT),
+    "ai.response.text": "I look.",
+    "ai.usage.promptTokens": 12,
+    "ai.usage.completionTokens": 3,
     "ai.usage.cachedInputTokens": 4,
     "ai.response.toolCalls": json.dumps([{"toolCallId": "c1", "toolName": "weather", "input": CALL_ARGS}]),
-}  # fmt: skip
-USAGE = {"gen_ai.operation.name": "chat", "gen_ai.response.model": "m-1", "gen_ai.usage.input_tokens": 12,
-         "gen_ai.usage.output_tokens": 3, "gen_ai.usage.cache_read.input_tokens": 4}  # fmt: skip
-OLDEST = {"llm.request.type": "chat", "gen_ai.system": "OpenAI", "gen_ai.request.model": "m-1",
-          "gen_ai.usage.prompt_tokens": 12, "gen_ai.usage.completion_tokens": 3,
-          "gen_ai.usage.cache_read_input_tokens": 4}  # fmt: skip
+}
+USAGE = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.response.model": "m-1",
+    "gen_ai.usage.input_tokens": 12,
+    "gen_ai.usage.output_tokens": 3,
+    "gen_ai.usage.cache_read.input_tokens": 4,
+}
+OLDEST = {
+    "llm.request.type": "chat",
+    "gen_ai.system": "OpenAI",
+    "gen_ai.request.model": "m-1",
+    "gen_ai.usage.prompt_tokens": 12,
+    "gen_ai.usage.completion_tokens": 3,
+    "gen_ai.usage.cache_read_input_tokens": 4,
+}
 MESSAGE_EVENTS = [
-    ("gen_ai.system.message", {"content": "Be brief."}), ("gen_ai.user.message", {"content": "Weather?"}),
+    ("gen_ai.system.message", {"content": "Be brief."}),
+    ("gen_ai.user.message", {"content": "Weather?"}),
     ("gen_ai.choice", {"index": 0, **CHOICE}),
-]  # fmt: skip
+]
 DETAILS = "gen_ai.client.inference.operation.details"
 VOCABULARIES: dict[str, Span] = {
     "GenAI, flattened": Span(1, attributes=OLDEST | OLD),
@@ -297,13 +328,20 @@ VOCABULARIES: dict[str, Span] = {
     "GenAI, events in an attribute": Span(1, attributes=USAGE | {"events": json.dumps(PYDANTIC)}),
     "GenAI, messages": Span(1, attributes=USAGE | NEW),
     "GenAI, messages in an event": Span(1, attributes=USAGE, events=[(DETAILS, NEW)]),
-    "GenAI, tokens apart from those of the cache": Span(1, attributes=USAGE | NEW | {
-        "gen_ai.usage.input_tokens": 1, "gen_ai.usage.cache_read.input_tokens": 4,
-        "gen_ai.usage.cache_creation.input_tokens": 7}),
+    "GenAI, tokens apart from those of the cache": Span(
+        1,
+        attributes=USAGE
+        | NEW
+        | {
+            "gen_ai.usage.input_tokens": 1,
+            "gen_ai.usage.cache_read.input_tokens": 4,
+            "gen_ai.usage.cache_creation.input_tokens": 7,
+        },
+    ),
     "OpenInference": Span(1, attributes=INFERENCE),
     "Langfuse": Span(1, attributes=LANGFUSE),
     "AI SDK": Span(1, attributes=VERCEL),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -324,9 +362,12 @@ def test_every_vocabulary_gives_the_same_run(exporter: Exporter, vocabulary: str
 
 
 CLAUDE = {
-    "gen_ai.operation.name": "chat", "gen_ai.response.model": "claude-sonnet-4-5", "gen_ai.usage.input_tokens": 100_000,
-    "gen_ai.usage.output_tokens": 0, "gen_ai.usage.cache_creation.input_tokens": 100_000,
-}  # fmt: skip
+    "gen_ai.operation.name": "chat",
+    "gen_ai.response.model": "claude-sonnet-4-5",
+    "gen_ai.usage.input_tokens": 100_000,
+    "gen_ai.usage.output_tokens": 0,
+    "gen_ai.usage.cache_creation.input_tokens": 100_000,
+}
 OPENAI = {"gen_ai.operation.name": "chat", "gen_ai.response.model": "gpt-5", "gen_ai.usage.input_tokens": 1_000_000}
 SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_input_tokens": 40_000}}
 
@@ -339,7 +380,8 @@ SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_i
         (CLAUDE | {"ai.response.providerMetadata": json.dumps({"anthropic": {"usage": SPLIT}})}, "0.465"),
         (
             {
-                "langfuse.observation.type": "generation", "langfuse.observation.model.name": "claude-sonnet-4-5",
+                "langfuse.observation.type": "generation",
+                "langfuse.observation.model.name": "claude-sonnet-4-5",
                 "langfuse.observation.usage_details": json.dumps(
                     {"input": 0, "output": 0, "input_cache_creation_5m": 60_000, "input_cache_creation_1h": 40_000}
                 ),
@@ -354,7 +396,7 @@ SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_i
         (CLAUDE | {"ai.response.providerMetadata": json.dumps({"anthropic": {"service_tier": "priority"}})}, None),
         (OPENAI | {"openai.response.service_tier": "scale"}, None),
     ],
-)  # fmt: skip
+)
 def test_buckets_and_tiers_of_spans_are_priced(
     exporter: Exporter, attributes: dict[str, Any], cost: str | None
 ) -> None:

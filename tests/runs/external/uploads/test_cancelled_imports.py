@@ -13,17 +13,16 @@ from django.test import Client
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project, Role
 from runs.errors import ImportFinished
+from runs.external import import_execution, uploads
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.uploads import cancelling, execution, intake
-from runs.external.uploads.intake import Upload
-from runs.external.uploads.prepared_import import PREPARED_FROM
+from runs.external.prepared_import import PREPARED_FROM
+from runs.external.uploads import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
-from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
-from tests.support.threads import at_once
-from timeline.events.message import MessageAdded
+from tests.support.factories import make_person, make_project, with_key
+from tests.support.timing import at_once
+from timeline.events.llm import MessageAdded
 from timeline.models import Event
 
 JSON = "application/json"
@@ -38,7 +37,7 @@ def project(db: None) -> Project:
 
 
 def upload(project: Project, content: bytes = CHAT) -> FileImport:
-    [stored] = intake.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
+    [stored] = uploads.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
     return stored
 
 
@@ -69,7 +68,7 @@ def test_a_waiting_import_is_cancelled_by_page_api_and_command(
     shown = operator.get(page).text
     assert ("Cancel import…" in shown, "cancelled" in shown) == (False, True)
     assert runner.post(f"/api/projects/alpha/imports/{by_page.pk}/cancel", content_type=JSON).status_code == 404
-    assert not execution.import_next()
+    assert not import_execution.import_next()
     assert is_gone_without_a_trace(by_page)
 
     entries = AuditEntry.objects.filter(action="import.cancelled").order_by("pk")
@@ -78,7 +77,7 @@ def test_a_waiting_import_is_cancelled_by_page_api_and_command(
     ]
 
     [done] = runner.post("/api/projects/alpha/imports", {"file": io.BytesIO(CHAT)}).json()["results"]
-    assert execution.import_next()
+    assert import_execution.import_next()
     refused = runner.post(f"/api/projects/alpha/imports/{done['id']}/cancel", content_type=JSON)
     assert (refused.status_code, refused.json()["code"]) == (409, "import_finished")
     assert operator.post(f"/p/alpha/imports/{done['id']}/cancel").status_code == 303
@@ -110,7 +109,7 @@ class EndlessImporter:
                 self.events += 1
                 if self.events == 250:
                     # In another thread, which has a separate connection, like a web process.
-                    at_once(lambda _: cancelling.cancel("user:ada", self.file_import), 1)
+                    at_once(lambda _: uploads.cancel("user:oscar", self.file_import), 1)
             number += 1
             payload = MessageAdded(role="user", content="x" * 1000)
             yield IncomingEvent("endless:1", payload.event_type, payload, event_id=str(number))
@@ -127,13 +126,13 @@ def test_a_worker_notices_a_cancelled_import_within_a_bounded_amount_of_work(
         importer = EndlessImporter(stored, in_reading=in_reading)
         monkeypatch.setattr(formats, "importers", lambda importer=importer: (importer,))
 
-        assert execution.import_next()
+        assert import_execution.import_next()
 
         assert is_gone_without_a_trace(stored)
         assert (importer.readings, 250 <= importer.events <= 250 + NOTICED_AFTER) == (in_reading, True)
     monkeypatch.undo()
     following = upload(project)
-    assert execution.import_next()
+    assert import_execution.import_next()
     assert FileImport.objects.get(pk=following.pk).state == ImportState.DONE
     with pytest.raises(ImportFinished):
-        cancelling.cancel(SYSTEM, following)
+        uploads.cancel(SYSTEM, following)

@@ -16,10 +16,10 @@ from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
-from runs.external.uploads.prepared_import import PREPARED_FROM, prepared
+from runs.external.prepared_import import PREPARED_FROM, prepared
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, counts
+from tests.support.recordings import check_run, counts
 from timeline import log
 from timeline.events.notice import ContextTrimmed
 from timeline.log import Entry
@@ -182,5 +182,7 @@ def test_the_calls_of_a_copy_are_counted_once(project: Project, tmp_path: Path) 
     assert sums == {"input_tokens__sum": 62 * 100, "output_tokens__sum": 62 * 10}
     fork = AgentRun.objects.get(project=project, external_id="claude-code:t")
     assert (fork.forked_from, fork.title, fork.input_tokens) == (
-        AgentRun.objects.get(project=project, external_id="claude-code:s"), "On", 100,
-    )  # fmt: skip
+        AgentRun.objects.get(project=project, external_id="claude-code:s"),
+        "On",
+        100,
+    )

@@ -19,16 +19,16 @@ from pytest_django import Settings
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.models import AuditEntry, Project
 from agentops.base.refusals import Refusal
+from runs.external import import_execution, import_states, uploads
+from runs.external.import_states import set_progress
 from runs.external.importers.base import ImportFile
-from runs.external.uploads import execution, import_claims, intake
-from runs.external.uploads.import_progress import set_progress
-from runs.external.uploads.intake import Upload
+from runs.external.uploads import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
 from runs.upkeep import old_records
 from runs.worker import upkeep
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, counts
-from tests.support.secret_canaries import CANARIES
+from tests.support.recordings import check_run, counts
+from tests.support.secret_samples import CANARIES
 
 pytestmark = pytest.mark.django_db
 Store = Callable[..., FileImport]
@@ -52,7 +52,7 @@ def store(project: Project) -> Store:
     def store_file(
         content: bytes, name: str = "chat.json", format_name: str = "", *, of: Project = project
     ) -> FileImport:
-        [stored] = intake.store(SYSTEM, of, [Upload(name, io.BytesIO(content), len(content))], format_name)
+        [stored] = uploads.store(SYSTEM, of, [Upload(name, io.BytesIO(content), len(content))], format_name)
         return stored
 
     return store_file
@@ -66,20 +66,22 @@ def fresh(file_import: FileImport) -> FileImport:
 def test_a_file_is_imported_and_its_content_deleted(
     project: Project, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "PIECE_BYTES", 64)
+    monkeypatch.setattr(uploads, "PIECE_BYTES", 64)
     content = chat(3)
-    stored = store(content, "/home/ada/chat\n.json")
+    stored = store(content, "/home/oscar/chat\n.json")
 
     pieces = FileImportPiece.objects.filter(file_import=stored).order_by("number")
     assert b"".join(bytes(piece.content) for piece in pieces) == content
     assert len(pieces) > 3
     assert (stored.file_name, stored.size, bytes(stored.sha256)) == (
-        "chat .json", len(content), hashlib.sha256(content).digest(),
-    )  # fmt: skip
+        "chat .json",
+        len(content),
+        hashlib.sha256(content).digest(),
+    )
     assert AuditEntry.objects.get(action="import.uploaded").object_id == str(stored.pk)
 
-    assert execution.import_next()
-    assert not execution.import_next()
+    assert import_execution.import_next()
+    assert not import_execution.import_next()
 
     done = fresh(stored)
     [run] = AgentRun.objects.filter(project=project)
@@ -93,7 +95,7 @@ def test_a_file_is_imported_and_its_content_deleted(
 
     before = counts(project)
     again = store(content)
-    execution.import_next()
+    import_execution.import_next()
     assert counts(project) == before
     again = fresh(again)
     assert (again.state, again.new_runs, again.unchanged_runs, again.new_events) == (ImportState.DONE, 0, 1, 0)
@@ -110,7 +112,7 @@ def test_an_invalid_file_is_refused_with_its_location(
     project: Project, store: Store, content: bytes, format_name: str, error: str
 ) -> None:
     stored = store(content, format_name=format_name)
-    assert execution.import_next()
+    assert import_execution.import_next()
 
     refused = fresh(stored)
     assert refused.state == ImportState.REFUSED
@@ -125,7 +127,7 @@ def test_corrupted_content_is_not_imported(project: Project, store: Store) -> No
     piece = FileImportPiece.objects.get(file_import=stored)
     FileImportPiece.objects.update(content=bytes(piece.content).replace(b"Hello", b"Jello"))
 
-    assert execution.import_next()
+    assert import_execution.import_next()
 
     stored = fresh(stored)
     assert (stored.state, counts(project)["runs"]) == (ImportState.FAILED, 0)
@@ -136,7 +138,7 @@ def test_errors_and_names_are_stored_without_secrets(store: Store) -> None:
     [canary, secret] = next(iter(CANARIES.values()))
     content = json.dumps([{"role": secret, "content": "a"}, {"role": "user", "content": "b"}]).encode()
     stored = store(content, f"{secret}.json", "openai-chat")
-    execution.import_next()
+    import_execution.import_next()
 
     refused = fresh(stored)
     assert refused.state == ImportState.REFUSED
@@ -151,18 +153,18 @@ def test_invalid_uploads_are_refused_and_nothing_is_stored(
 
     def code_of(*files: bytes, format_name: str = "") -> str:
         with pytest.raises(Refusal) as refused:
-            intake.store(SYSTEM, project, [Upload("a", io.BytesIO(one), len(one)) for one in files], format_name)
+            uploads.store(SYSTEM, project, [Upload("a", io.BytesIO(one), len(one)) for one in files], format_name)
         return refused.value.code
 
     assert code_of() == code_of(b"") == code_of(*[b"x"] * 101) == "invalid_upload"
     assert code_of(b"x", format_name="word") == "invalid_upload"
     assert code_of(b"x" * 600_000, b"x" * 600_000) == "body_too_large"
-    monkeypatch.setattr(intake, "MAX_UNFINISHED", 2)
+    monkeypatch.setattr(uploads, "MAX_UNFINISHED", 2)
     store(b"x")
     assert code_of(b"x", b"y") == "too_many_imports"
     store(b"x")
-    monkeypatch.setattr(intake, "MAX_UNFINISHED", 500)
-    monkeypatch.setattr(intake, "MAX_UNFINISHED_BYTES", 3)
+    monkeypatch.setattr(uploads, "MAX_UNFINISHED", 500)
+    monkeypatch.setattr(uploads, "MAX_UNFINISHED_BYTES", 3)
     assert code_of(b"xy") == "too_many_imports"
     assert FileImport.objects.count() == FileImportPiece.objects.count() == 2
 
@@ -173,10 +175,10 @@ def test_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_for_e
     first, second = store(chat(1)), store(chat(2))
     other = store(chat(3), of=make_project("beta"))
 
-    assert [import_claims.take(), import_claims.take(), import_claims.take()] == [first, other, None]
-    import_claims.release(fresh(first))
+    assert [import_states.claim_next(), import_states.claim_next(), import_states.claim_next()] == [first, other, None]
+    import_states.release(fresh(first))
     assert fresh(first).state == ImportState.WAITING
-    assert execution.import_next()
+    assert import_execution.import_next()
     assert [fresh(one).state for one in (first, second)] == [ImportState.DONE, ImportState.WAITING]
 
 
@@ -186,17 +188,17 @@ def test_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_for_e
 @pytest.mark.every_database
 def test_the_import_of_a_dead_worker_is_repeated(project: Project, store: Store) -> None:
     stored = store(chat(2))
-    dead = import_claims.take()
+    dead = import_states.claim_next()
     assert dead is not None
-    assert not execution.import_next()
+    assert not import_execution.import_next()
     FileImport.objects.update(taken_until=timezone.now() - timedelta(seconds=1))
 
-    assert execution.import_next()
+    assert import_execution.import_next()
 
     done = fresh(stored)
     assert (done.state, done.attempts, done.new_runs) == (ImportState.DONE, 2, 1)
-    with pytest.raises(import_claims.ClaimLost):
-        import_claims.update(dead, state=ImportState.FAILED)
+    with pytest.raises(import_states.ClaimLost):
+        import_states.update(dead, state=ImportState.FAILED)
 
 
 def test_a_worker_that_lost_its_claim_stores_nothing(
@@ -204,15 +206,15 @@ def test_a_worker_that_lost_its_claim_stores_nothing(
 ) -> None:
     """It notices only after writing all its events; none of them is kept."""
     stored = store(chat(2))
-    result = import_claims.update
+    result = import_states.update
 
     def lose(taken: FileImport, **values: Any) -> None:
         if values.get("state") == ImportState.DONE:
             FileImport.objects.filter(pk=taken.pk).update(attempts=7)
         result(taken, **values)
 
-    monkeypatch.setattr(import_claims, "update", lose)
-    assert execution.import_next()
+    monkeypatch.setattr(import_states, "update", lose)
+    assert import_execution.import_next()
 
     assert not AgentRun.objects.exists()
     assert (fresh(stored).state, fresh(stored).attempts) == (ImportState.RUNNING, 1)
@@ -226,18 +228,18 @@ def _is_over(calls: Iterator[int]) -> bool:
 def test_a_stopping_worker_releases_the_import(project: Project, store: Store) -> None:
     stored = store(chat(20))
     for calls_until_stop in (1, 41):
-        assert execution.import_next(partial(_is_over, iter(range(calls_until_stop))))
+        assert import_execution.import_next(partial(_is_over, iter(range(calls_until_stop))))
         back = fresh(stored)
         assert (back.state, back.attempts, back.taken_until) == (ImportState.WAITING, 0, None)
         assert not AgentRun.objects.exists()
-    assert execution.import_next()
+    assert import_execution.import_next()
     assert fresh(stored).state == ImportState.DONE
 
 
 def test_an_import_that_crashes_its_workers_fails(store: Store) -> None:
     stored = store(chat())
-    FileImport.objects.update(attempts=execution.MAX_ATTEMPTS)
-    assert execution.import_next()
+    FileImport.objects.update(attempts=import_execution.MAX_ATTEMPTS)
+    assert import_execution.import_next()
 
     failed = fresh(stored)
     assert (failed.state, "started 5 times" in failed.error) == (ImportState.FAILED, True)
@@ -259,8 +261,8 @@ def test_an_error_of_an_importer_ends_only_one_import(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = store(chat())
-    monkeypatch.setattr(execution.formats, "importers", lambda: (BrokenImporter(),))
-    assert execution.import_next()
+    monkeypatch.setattr(import_execution.formats, "importers", lambda: (BrokenImporter(),))
+    assert import_execution.import_next()
 
     failed = fresh(stored)
     assert (failed.state, "unexpected error" in failed.error) == (ImportState.FAILED, True)
@@ -272,7 +274,7 @@ def test_progress_is_reported_during_the_import(store: Store, monkeypatch: pytes
     """After each chunk, at most twice a second."""
     stored = store(chat(150))
     seen = []
-    result = import_claims.update
+    result = import_states.update
 
     def look(taken: FileImport, **values: Any) -> None:
         if values.get("state") == ImportState.DONE:
@@ -281,8 +283,8 @@ def test_progress_is_reported_during_the_import(store: Store, monkeypatch: pytes
             seen.append((running.state, running.events_done, running.events))
         result(taken, **values)
 
-    monkeypatch.setattr(import_claims, "update", look)
-    execution.import_next()
+    monkeypatch.setattr(import_states, "update", look)
+    import_execution.import_next()
 
     [(state, events_done, events)] = seen
     assert state == ImportState.RUNNING
@@ -306,7 +308,7 @@ def test_a_task_imports_all_waiting_files(store: Store) -> None:
 
 def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_days(store: Store) -> None:
     done, abandoned, waiting = store(chat()), store(chat(2)), store(chat(3))
-    execution.import_next()
+    import_execution.import_next()
     age = {done: 91, abandoned: 8, waiting: 6}
     for one, days in age.items():
         FileImport.objects.filter(pk=one.pk).update(created_at=timezone.now() - timedelta(days=days))

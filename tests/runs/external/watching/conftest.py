@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.watched_site import Site
+from tests.support.clients import WatchedSite
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> WatchedSite:
     (tmp_path / "sessions").mkdir()
-    return Site(tmp_path / "sessions")
+    return WatchedSite(tmp_path / "sessions")

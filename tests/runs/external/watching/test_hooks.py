@@ -17,15 +17,13 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
-from agentops.accounts.management.base import operator
+from agentops.accounts.command_base import operator
 from agentops.accounts.models import ApiKey, Project
-from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, install
+from runs.external.claude_code_hooks import BadSettings, HookFiles, install
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.services import missing
+from tests.support.factories import make_project, with_key
+from tests.support.machine import missing
+from tests.support.recordings import check_run, import_path, recording
 from timeline.models import Event
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -16,10 +16,8 @@ from runs.external.importers.base import ImportedRun, ImportFile
 from runs.external.session_items import dump_event, dump_head
 from runs.lifecycle.creation import ancestors_of
 from runs.models import AgentRun
-from tests.support.accounts import with_key
-from tests.support.factories import make_project, make_run
-from tests.support.imported_runs import check_run, content_of, counts, import_path
-from tests.support.recordings.recorded_files import recording
+from tests.support.factories import make_project, make_run, with_key
+from tests.support.recordings import check_run, content_of, counts, import_path, recording
 
 pytestmark = pytest.mark.django_db
 SESSION = recording("claude-code/7e-d4051c8a85-0.jsonl")
@@ -99,20 +97,35 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
     "a time that is none": ({"runs": [{**RUN, "created_at": "soon"}]}, 422, "invalid_value", "/runs/0/created_at"),
     "too many runs": ({"runs": [RUN] * 501}, 413, "batch_too_large", "/runs"),
     "an event of another run": (
-        {"events": [{"runId": "r", "event_id": "e", "type": "x.a"}]}, 422, "run_not_found", "/events/0/runId",
+        {"events": [{"runId": "r", "event_id": "e", "type": "x.a"}]},
+        422,
+        "run_not_found",
+        "/events/0/runId",
     ),
     "an event that is no object": ({"runs": [RUN], "events": [1]}, 422, "event_object_expected", "/events/0"),
     "an event without an ID": (event(event_id=None), 422, "required", "/events/0/event_id"),
     "an event of the server": (event(type="run.recovered"), 403, "reserved_event_type", "/events/0/type"),
     "a message that is none": (event(message={"kind": "other"}), 422, "invalid_message", "/events/0/message"),
     "a message that is a list": (event(message=[]), 422, "invalid_message", "/events/0/message"),
-    "a message of another event": (event(type="tool.start", payload={"callId": "c", "toolName": "t"}, message=TEXT),
-                                   422, "invalid_message", "/events/0/message"),
-    "the result of another call": (event(type="tool.end", payload={"callId": "d", "toolName": "t"}, message=RESULT),
-                                   422, "invalid_message", "/events/0/message"),
-    "a user's message as an answer": (event(type="message.added", payload={"role": "user"}, message=TEXT),
-                                      422, "invalid_message", "/events/0/message"),
-}  # fmt: skip
+    "a message of another event": (
+        event(type="tool.start", payload={"callId": "c", "toolName": "t"}, message=TEXT),
+        422,
+        "invalid_message",
+        "/events/0/message",
+    ),
+    "the result of another call": (
+        event(type="tool.end", payload={"callId": "d", "toolName": "t"}, message=RESULT),
+        422,
+        "invalid_message",
+        "/events/0/message",
+    ),
+    "a user's message as an answer": (
+        event(type="message.added", payload={"role": "user"}, message=TEXT),
+        422,
+        "invalid_message",
+        "/events/0/message",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

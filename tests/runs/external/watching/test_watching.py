@@ -14,10 +14,9 @@ import pytest
 from django.utils import timezone
 
 from agentops.accounts.models import Project
-from runs.external.watching import followed_file, growing_file
-from tests.support.imported_runs import check_run, content_of, counts, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.watched_site import Site
+from runs.external import followed_file, growing_file
+from tests.support.clients import WatchedSite
+from tests.support.recordings import check_run, content_of, counts, import_path, recording
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +47,7 @@ def pieces(path: Path, seed: int) -> Iterator[bytes]:
         start = end
 
 
-def assert_as_imported(site: Site, path: Path) -> None:
+def assert_as_imported(site: WatchedSite, path: Path) -> None:
     """Check that the project has the same rows as one import of the file, and that another import adds nothing."""
     other = Project.objects.create(slug="imported", name="Imported")
     once = sorted(import_path(other, path).runs, key=lambda run: run.external_id or "")
@@ -65,7 +64,7 @@ def assert_as_imported(site: Site, path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "is_remote"), [*((name, False) for name in GROWING), (GROWING[1], True)])
-def test_a_growing_session_is_visible_while_it_grows(site: Site, name: str, is_remote: bool) -> None:
+def test_a_growing_session_is_visible_while_it_grows(site: WatchedSite, name: str, is_remote: bool) -> None:
     site.is_remote = is_remote
     site.restart()
     path = site.folder / data(name).name
@@ -89,7 +88,7 @@ def test_a_growing_session_is_visible_while_it_grows(site: Site, name: str, is_r
     assert all(run.log.last_event_at < timezone.now() - timedelta(days=1) for run in site.runs())
 
 
-def test_the_last_answer_is_visible_before_it_is_complete(site: Site) -> None:
+def test_the_last_answer_is_visible_before_it_is_complete(site: WatchedSite) -> None:
     lines = data("claude-code-growing/768de5d6.0.jsonl").read_text().splitlines()
     answer = next(number for number, line in enumerate(lines) if '"type":"text"' in line and '"assistant"' in line)
     path = site.folder / "session.jsonl"
@@ -108,7 +107,7 @@ def test_the_last_answer_is_visible_before_it_is_complete(site: Site) -> None:
 
 @pytest.mark.parametrize("name", GROWING[:2])
 def test_a_large_file_is_read_from_disk_and_stored_in_batches(
-    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+    site: WatchedSite, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Its records are not kept, and a batch does not know the events of the previous one."""
     monkeypatch.setattr(growing_file, "MAX_KEPT", 20_000)
@@ -126,7 +125,7 @@ def test_a_large_file_is_read_from_disk_and_stored_in_batches(
     assert_as_imported(site, data(name))
 
 
-def test_a_bad_line_is_reported_once_and_loses_nothing_before_it(site: Site) -> None:
+def test_a_bad_line_is_reported_once_and_loses_nothing_before_it(site: WatchedSite) -> None:
     lines = data("claude-code-growing/768de5d6.0.jsonl").read_bytes().splitlines(keepends=True)
     path = site.folder / "session.jsonl"
     path.write_bytes(b"".join(lines[:12]) + b'{"type":"user",\n')
@@ -143,7 +142,7 @@ def test_a_bad_line_is_reported_once_and_loses_nothing_before_it(site: Site) -> 
     assert_as_imported(site, data("claude-code-growing/768de5d6.0.jsonl"))
 
 
-def test_files_that_are_replaced_renamed_or_deleted(site: Site) -> None:
+def test_files_that_are_replaced_renamed_or_deleted(site: WatchedSite) -> None:
     path = site.folder / "session.jsonl"
     shutil.copy(data("claude-code-growing/768de5d6.1.jsonl"), path)
     site.round()
@@ -160,7 +159,7 @@ def test_files_that_are_replaced_renamed_or_deleted(site: Site) -> None:
     assert site.warned == []
 
 
-def test_documents_and_other_files(site: Site) -> None:
+def test_documents_and_other_files(site: WatchedSite) -> None:
     shutil.copy(next(data("gemini-cli").glob("*.json")), site.folder)
     shutil.copy(next(data("codex").glob("*.jsonl")), site.folder)
     (site.folder / "settings.json").write_text('{"theme": "dark"}')
@@ -176,7 +175,7 @@ def test_documents_and_other_files(site: Site) -> None:
         check_run(run)
 
 
-def test_an_answer_rewritten_with_its_calls(site: Site) -> None:
+def test_an_answer_rewritten_with_its_calls(site: WatchedSite) -> None:
     """As Gemini CLI does: first the text, then the tokens, and the calls once their tools have ended."""
     about = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
     answer = {"id": "2", "type": "gemini", "content": "I look.", "model": "gemini-3-pro"}
@@ -199,7 +198,7 @@ def test_an_answer_rewritten_with_its_calls(site: Site) -> None:
     assert (run.title, run.agent_config["model"], run.input_tokens, run.output_tokens) == ("Look", "gemini-3-pro", 5, 2)
     assert list(run.tool_calls.values_list("status", "output")) == [("completed", "a.py")]
     said = [row.content["parts"] for row in run.messages.filter(role="assistant").order_by("position")]
-    assert [[part["part_kind"] for part in parts] for parts in said] == [["text"], ["tool-call"]]
+    assert [[part["part_kind"] for part in parts] for parts in said] == [["text", "tool-call"]]
     before = counts(site.project)
     import_path(site.project, path)
     assert counts(site.project) == before

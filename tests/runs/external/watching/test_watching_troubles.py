@@ -16,17 +16,15 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from runs.external import live_sessions
+from runs.external import live_sessions, watcher
 from runs.external.importers.base import MAX_FILE
 from runs.external.ingest import Sender, record
-from runs.external.watching import watcher
-from runs.external.watching.agent_folders import may_be_session, session_files
-from runs.external.watching.watch_sinks import SinkRefused
+from runs.external.watch_sinks import SinkRefused
+from runs.external.watcher import may_be_session, session_files
 from runs.models import AgentRun
-from tests.support.free_port import free_port
-from tests.support.imported_runs import check_run, counts, import_path
-from tests.support.recordings.recorded_files import recording
-from tests.support.watched_site import Site
+from tests.support.clients import WatchedSite
+from tests.support.machine import free_port
+from tests.support.recordings import check_run, counts, import_path, recording
 from timeline.models import Log
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +56,7 @@ def short_session(folder: Path) -> Path:
     return path
 
 
-def test_a_session_of_a_killed_watcher_is_set_to_waiting(site: Site) -> None:
+def test_a_session_of_a_killed_watcher_is_set_to_waiting(site: WatchedSite) -> None:
     short_session(site.folder)
     site.round()
     [run] = site.runs()
@@ -72,7 +70,7 @@ def test_a_session_of_a_killed_watcher_is_set_to_waiting(site: Site) -> None:
     check_run(run)
 
 
-def test_an_unfollowed_session_is_set_to_waiting(site: Site) -> None:
+def test_an_unfollowed_session_is_set_to_waiting(site: WatchedSite) -> None:
     """Its watcher was killed, and a later one reads only newer files. Its last answer is incomplete."""
     path = short_session(site.folder)
     half = [{"type": "text", "text": "Half of it"}]
@@ -99,7 +97,9 @@ def test_an_unfollowed_session_is_set_to_waiting(site: Site) -> None:
     check_run(run)
 
 
-def test_polling_replaces_file_system_notifications_that_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_replaces_file_system_notifications_that_fail(
+    site: WatchedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For example, beyond the limit of watched folders, fs.inotify.max_user_watches."""
 
     def refuse(*_: Any, **__: Any) -> Iterator[set[Any]]:
@@ -115,12 +115,12 @@ def test_polling_replaces_file_system_notifications_that_fail(site: Site, monkey
 
 
 @pytest.mark.postgres
-def test_content_refused_by_the_database_delays_no_other_file(site: Site) -> None:
+def test_content_refused_by_the_database_delays_no_other_file(site: WatchedSite) -> None:
     with pytest.raises(SinkRefused, match="NUL"):
         site.watcher.sink.known("claude-code:\0", ["u1"])
 
 
-def test_a_message_about_a_file_names_it_once(site: Site) -> None:
+def test_a_message_about_a_file_names_it_once(site: WatchedSite) -> None:
     path = short_session(site.folder)
     record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
     site.round()
@@ -148,7 +148,7 @@ def test_a_folder_deleted_during_the_search(tmp_path: Path) -> None:
     assert list(found) == []
 
 
-def test_an_unreachable_site_is_a_one_line_error(site: Site, settings: Any) -> None:
+def test_an_unreachable_site_is_a_one_line_error(site: WatchedSite, settings: Any) -> None:
     settings.AGENTOPS_API_KEY = "agp_key"
     short_session(site.folder)
     with pytest.raises(CommandError, match=r"http://127\.0\.0\.1:") as raised:
@@ -158,7 +158,7 @@ def test_an_unreachable_site_is_a_one_line_error(site: Site, settings: Any) -> N
     assert raised.value.returncode == 6
 
 
-def test_refused_files_are_not_retried_until_they_change(site: Site) -> None:
+def test_refused_files_are_not_retried_until_they_change(site: WatchedSite) -> None:
     refused = short_session(site.folder)
     record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
     empty, bad = site.folder / "empty.jsonl", site.folder / "bad.jsonl"
@@ -167,17 +167,17 @@ def test_refused_files_are_not_retried_until_they_change(site: Site) -> None:
     site.round()
     for path in (refused, empty, bad):
         site.watcher.files[path].quiet_s = 0.0
-        assert site.watcher.files[path].is_at_work
+        assert site.watcher.files[path].has_rest
     for _ in range(2):  # first the refusal, then the status
         site.round()
 
-    assert not any(file.is_at_work for file in site.watcher.files.values())
+    assert not any(file.has_rest for file in site.watcher.files.values())
     bad.write_text(bad.read_text().removesuffix('{"type": "user",\n'))
     site.round()
     assert [run.external_id for run in site.runs()] == ["claude-code:bad", "claude-code:s"]
 
 
-def test_unrelated_files_are_not_kept_in_memory(site: Site) -> None:
+def test_unrelated_files_are_not_kept_in_memory(site: WatchedSite) -> None:
     (site.folder / "package.json").write_text('{"name": "something"}')
     (site.folder / "rows.jsonl").write_text('{"row": 1}\n{"row": 2}\n')
     site.round()
@@ -186,7 +186,7 @@ def test_unrelated_files_are_not_kept_in_memory(site: Site) -> None:
     assert not any(file.is_recognised or file.holds_content for file in site.watcher.files.values())
 
 
-def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
+def test_what_is_no_file_keeps_no_session_waiting(site: WatchedSite) -> None:
     """With names of sessions: pipes, devices, links, a folder, files too large or without text; one file changes."""
     good, turning = recording("claude-code-growing/768de5d6.0.jsonl"), site.folder / "turning.jsonl"
     os.mkfifo(site.folder / "pipe.jsonl")
@@ -204,7 +204,7 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
     # The followed file is now a pipe without a writer. The system notifies about it and about all the others.
     turning.unlink()
     os.mkfifo(turning)
-    site.watcher.note(path for path in site.folder.iterdir() if may_be_session(path))
+    site.watcher.note_changes(path for path in site.folder.iterdir() if may_be_session(path))
     for file in site.watcher.files.values():
         file.not_before = 0.0
     site.watcher.scan_s = 3600.0
@@ -224,7 +224,7 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
 @pytest.mark.parametrize(
     ("name", "line"), [("two-records-on-one-line", 0), ("cut-line-in-the-middle", 3), ("nul-block", 3)]
 )
-def test_a_damaged_line_does_not_end_a_session(site: Site, is_remote: bool, name: str, line: int) -> None:
+def test_a_damaged_line_does_not_end_a_session(site: WatchedSite, is_remote: bool, name: str, line: int) -> None:
     """The program continues after it, line by line. The notice belongs to the run but does not reopen it."""
     site.is_remote = is_remote
     site.restart()

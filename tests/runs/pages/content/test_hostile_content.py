@@ -11,12 +11,20 @@ from django.template.loader import render_to_string
 
 from runs.pages.content.call_arguments import show_arguments
 from runs.pages.content.code_colours import LANGUAGES, coloured
-from runs.pages.content.json_tree import MAX_DEPTH, MAX_VALUES, json_tree
 from runs.pages.content.markup import CODE_CLASSES, TERMINAL_CLASSES, sanitised
-from runs.pages.content.shown_text import ShownText, show_file, show_json, show_markdown, show_output, show_tree
+from runs.pages.content.shown_text import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    ShownText,
+    json_tree,
+    show_file,
+    show_json,
+    show_markdown,
+    show_output,
+    show_tree,
+)
 from runs.pages.content.terminal_text import MAX_SPANS, colours_of
-from tests.support.browser.hostile_text import HOSTILE, WHOLE
-from tests.support.pages.parsed_page import Element, parse
+from tests.support.pages import HOSTILE, WHOLE, Element, parse
 from timeline.display import Clip, clip
 
 KIB = 1024
@@ -49,7 +57,7 @@ SLOW = [
     *("![", "[a](", "[a][b", "*a ", "a**b", "_*", "a~~", "[](", "- ", "> ", "> - ", "1) ", "|a", "| a |\n", "<!--"),
     *("&a", "<a ", "<http:", "[a]: ", '[](x "', "x\n", "|x|y|\n|-|-|\n|\n", "```\n", "\x1b[31mx", "\x1b[", "{[", "/*"),
     *("\x1b]8;;", '"\\', "${", "<!", "<![CDATA[", "#{", "a=b;", "--\n++\n", "@@ -1 +1 @@\n-a\n", "0x", "r#", "\u202e"),
-]  # fmt: skip
+]
 
 
 def elements_of(shown: ShownText) -> list[Element]:
@@ -159,13 +167,15 @@ PLAIN_BEGINNING = "Shown as plain text, without Markdown: "
         ("**a** " * 11_000, f"{PLAIN_BEGINNING}it is longer than 65,536 characters."),
         ("a\n\n" * 5000, f"{PLAIN_BEGINNING}it has too many short lines."),
         ("*a* " * 5000, "Parts are shown as plain text, without Markdown: it has more Markdown than a page renders."),
-        ("|a" * 500 + "\n" + "|-" * 500 + "\n" + "|b\n" * 400,
-         "Parts are shown as plain text, without Markdown: it has more Markdown than a page renders."),
+        (
+            "|a" * 500 + "\n" + "|-" * 500 + "\n" + "|b\n" * 400,
+            "Parts are shown as plain text, without Markdown: it has more Markdown than a page renders.",
+        ),
         ("**a** " * 100, ""),
         ("a | b - c\n" * 60, ""),
         ("word " * 13_000, ""),
     ],
-)  # fmt: skip
+)
 def test_unformatted_text_shows_the_reason(text: str, note: str) -> None:
     shown = show_markdown(Clip(text))
 
@@ -210,8 +220,12 @@ def test_terminal_colors_are_applied_except_within_a_secret() -> None:
 
     assert cut.text == "abcdefgh"
     assert spans == [
-        ("b", "tty-red tty-bold"), ("c", "tty-red"), ("d", "tty-blue"), ("e", "tty-green"), ("f", "tty-on"),
-    ]  # fmt: skip
+        ("b", "tty-red tty-bold"),
+        ("c", "tty-red"),
+        ("d", "tty-blue"),
+        ("e", "tty-green"),
+        ("f", "tty-on"),
+    ]
     assert colours_of(secret, clip(secret, KIB).text) == ()
     assert len(colours_of("\x1b[31mx\x1b[0my" * 99_999, "xy" * 99_999)) <= MAX_SPANS
 

@@ -11,8 +11,8 @@ import pytest
 from runs.tools.base import ToolContext, ToolResult
 from runs.tools.sandbox import switches
 from runs.tools.sandbox.shell import SHELL
-from tests.support.sandbox.outside import Outside, Sh, outside
-from tests.support.services import missing
+from tests.support.machine import missing
+from tests.support.sandbox import Outside, Sh, outside
 
 
 @pytest.fixture(autouse=True)

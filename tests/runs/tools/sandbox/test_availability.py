@@ -13,12 +13,11 @@ from django.test import Client
 from agentops.accounts.models import Role
 from runs.actions import agent_definitions
 from runs.tools.base import ToolDenied
-from runs.tools.sandbox import confinement, switches, syscall_filter
+from runs.tools.sandbox import confinement, switches
 from runs.tools.sandbox.shell import SHELL
 from runs.tools.sandbox.switches import why_off
-from tests.support.accounts import make_person
-from tests.support.factories import make_project
-from tests.support.sandbox.outside import Outside, Sh
+from tests.support.factories import make_person, make_project
+from tests.support.sandbox import Outside, Sh
 
 REASON = "this machine cannot run commands in a sandbox: the machine does not allow user namespaces: Invalid argument"
 
@@ -53,8 +52,8 @@ def test_no_command_runs_without_a_sandbox(sh: Sh, around: Outside, refusing_ker
 def test_an_architecture_without_a_syscall_filter_has_no_sandbox(
     sh: Sh, around: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    confinement.system_filter.cache_clear()
-    monkeypatch.setattr(syscall_filter.platform, "machine", lambda: "sparc64")
+    confinement.filter_program.cache_clear()
+    monkeypatch.setattr(confinement.platform, "machine", lambda: "sparc64")
     with pytest.raises(ToolDenied, match="there is no filter of system calls for 'sparc64'"):
         sh("touch done")
 
@@ -70,9 +69,12 @@ def test_system_checks_pages_and_commands_report_the_reason(
     admin = Client()
     admin.force_login(make_person(project, Role.ADMIN))
     definition = {
-        "agent_id": "builder", "provider": "fixture", "model": "claude-code-5c", "tools": ["shell"],
+        "agent_id": "builder",
+        "provider": "fixture",
+        "model": "claude-code-5c",
+        "tools": ["shell"],
         "settings": {"root": str(around.root)},
-    }  # fmt: skip
+    }
     agent_definitions.apply(project, definition, by="system")
     for path in ("builder", "builder/edit"):
         page = " ".join(html.unescape(admin.get(f"/p/alpha/agents/{path}").content.decode()).split())

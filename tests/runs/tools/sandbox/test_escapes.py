@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from runs.tools.sandbox import confinement, sandboxed_command
-from tests.support.sandbox.attacks.__main__ import ATTACKS
-from tests.support.sandbox.outside import Outside, Sh
+from tests.support.programs.kernel_attacks import ATTACKS
+from tests.support.sandbox import Outside, Sh
 
 Spec = dict[str, Any]
 Change = Callable[[dict[str, Any], Outside], None]
@@ -55,26 +55,49 @@ def without_limits(spec: Spec, around: Outside) -> None:
 #: Layers that are removed together → attacks that then succeed.
 LAYERS: dict[tuple[Change, ...], set[str]] = {
     (without_filter,): {
-        "socket_below_the_root", "other_families", "tracing", "memory_of_another_process", "namespace_of_a_user",
-        "namespace_of_a_user_by_clone", "namespace_of_a_user_by_clone3", "mount", "removed_mount", "terminal_input",
-        "key_of_the_session", "new_key", "system_call_of_32_bits", "newer_system_call", "denied_system_calls",
+        "socket_below_the_root",
+        "other_families",
+        "tracing",
+        "memory_of_another_process",
+        "namespace_of_a_user",
+        "namespace_of_a_user_by_clone",
+        "namespace_of_a_user_by_clone3",
+        "mount",
+        "removed_mount",
+        "terminal_input",
+        "key_of_the_session",
+        "new_key",
+        "system_call_of_32_bits",
+        "newer_system_call",
+        "denied_system_calls",
     },
     (without_private_mounts,): {
-        "content_changed_outside", "content_truncated_outside", "file_made_outside", "metadata_read",
-        "metadata_mode", "metadata_times", "metadata_owner", "metadata_attributes", "content_outside",
-        "directory_outside", "file_through_a_symbolic_link", "system_directories",
+        "content_changed_outside",
+        "content_truncated_outside",
+        "file_made_outside",
+        "metadata_read",
+        "metadata_mode",
+        "metadata_times",
+        "metadata_owner",
+        "metadata_attributes",
+        "content_outside",
+        "directory_outside",
+        "file_through_a_symbolic_link",
+        "system_directories",
     },
     (without_hidden_files,): {"name_of_a_key"},
     (without_filter, without_private_mounts): {"socket_in_a_directory_outside", "socket_of_a_home"},
     (without_filter, without(NEW_NET)): {"abstract_socket", "tcp", "udp"},
     (without(NEW_PID),): {
-        "command_line_of_another_process", "signal_to_another_process", "pidfd_of_another_process",
+        "command_line_of_another_process",
+        "signal_to_another_process",
+        "pidfd_of_another_process",
         "priority_of_another_process",
     },
     (without(NEW_IPC),): {"shared_memory"},
     (without(NEW_UTS),): {"name_of_the_machine"},
     (without_limits,): {"many_processes", "much_memory", "many_files"},
-}  # fmt: skip
+}
 #: Text of the launcher and its replacement → attacks that then succeed.
 EDITS = {
     ("LIBC.capset(", "(lambda *_: 0)("): {"privileges"},

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from runs.tools import roots
+from runs.tools import rooted_files
 from runs.tools.base import ToolDenied
 from runs.tools.sandbox import confinement, sandboxed_command, switches
 from runs.tools.sandbox.shell import SHELL
-from tests.support.sandbox.outside import OWNER, Sh
-from tests.support.waiting import eventually
+from tests.support.sandbox import OWNER, Sh
+from tests.support.timing import eventually
 from timeline.events.work import FileChanged, GitCommit
 
 
@@ -29,8 +29,9 @@ def test_a_command_returns_output_exit_code_and_changed_files(sh: Sh, root: Path
     assert (result.output, result.is_error) == (f"hello\n{root}\n[exit 3]", True)
     assert (root / "new.txt").read_text() == "new\n"
     assert list(result.events) == [
-        FileChanged(path="kept.txt", change="deleted"), FileChanged(path="new.txt", change="added"),
-    ]  # fmt: skip
+        FileChanged(path="kept.txt", change="deleted"),
+        FileChanged(path="new.txt", change="added"),
+    ]
 
 
 def test_output_is_written_while_the_command_runs(sh: Sh, root: Path) -> None:
@@ -55,8 +56,9 @@ def test_commits_become_events(sh: Sh) -> None:
     assert not result.is_error, result.output
     made = [event for event in result.events if isinstance(event, GitCommit)]
     assert [(each.subject, each.branch, each.author) for each in made] == [
-        ("First: <b> & more", "main", "agent"), ("2", "main", "agent"),
-    ]  # fmt: skip
+        ("First: <b> & more", "main", "agent"),
+        ("2", "main", "agent"),
+    ]
     assert all(each.sha and len(each.sha) == 40 for each in made)
     assert [event for event in result.events if isinstance(event, FileChanged)] == []
 
@@ -229,7 +231,7 @@ def test_a_root_with_a_kernel_file_system_is_refused(
 ) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"22 1 0:21 / {root}/a\\040chroot/proc rw - proc proc rw\n")
-    monkeypatch.setattr(roots, "MOUNTS", mounts)
+    monkeypatch.setattr(rooted_files, "MOUNTS", mounts)
     with pytest.raises(ToolDenied, match="/proc or the like is mounted below the agent's root"):
         sh("echo hello")
     mounts.write_text("22 1 0:21 / /proc rw - proc proc rw\n")
@@ -257,5 +259,5 @@ def test_a_root_replaced_by_a_link_is_not_followed(
 def test_a_worker_running_as_root_requires_a_directory_of_an_ordinary_user(sh: Sh, root: Path) -> None:
     assert sh("id -u").output == f"{OWNER}\n[exit 0]"
     os.chown(root, 0, 0)
-    with pytest.raises(ToolDenied, match="let it belong to an ordinary user"):
+    with pytest.raises(ToolDenied, match="let an ordinary user own it"):
         sh("id -u")

@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from runs.tools.sandbox.syscall_filter import DENIED, NEWEST, NoFilter, program
-from tests.support.services import missing
+from runs.tools.sandbox.confinement import DENIED, NEWEST, NoFilter, filter_program
+from tests.support.machine import missing
 
 #: Architecture → audit number, column of DENIED, and numbers of clone, ioctl, socket, socketpair and read.
 MACHINES = {
@@ -45,7 +45,7 @@ def answer(code: bytes, architecture: int, number: int, *arguments: int) -> int:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_only_dangerous_system_calls_are_refused(machine: str) -> None:
     architecture, column, (clone, ioctl, socket, socketpair, read) = MACHINES[machine]
-    code = program(machine)
+    code = filter_program(machine)
 
     def call(number: int, *arguments: int) -> int:
         return answer(code, architecture, number, *arguments)
@@ -83,4 +83,4 @@ def test_the_numbers_equal_the_numbers_of_libseccomp() -> None:
 
 def test_an_unknown_architecture_has_no_filter() -> None:
     with pytest.raises(NoFilter, match="'sparc64'"):
-        program("sparc64")
+        filter_program("sparc64")

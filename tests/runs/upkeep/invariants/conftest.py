@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from tests.support.upkeep.contradicting_rows import World, make_world
+from tests.support.upkeep import World, make_world
 
 
 @pytest.fixture(scope="module")

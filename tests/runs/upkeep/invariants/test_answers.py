@@ -15,21 +15,10 @@ from django.db.migrations.recorder import MigrationRecorder
 from uuid_utils.compat import uuid7
 
 from runs.models import AgentRun
-from runs.upkeep.invariants import INVARIANTS, LISTED, UPGRADE, Violation, check, check_within, checker, snapshot
+from runs.upkeep import invariants
+from runs.upkeep.invariants import INVARIANTS, MAX_LISTED, UPGRADE, Violation, check, check_within, snapshot
 from tests.support.factories import make_log, make_run
-from tests.support.upkeep.contradicting_rows import (
-    CALL,
-    CHOSEN,
-    EVENT,
-    NEW,
-    OF_CALL,
-    ONE_MORE_EVENT,
-    OUTSIDE,
-    RUN,
-    STARTED,
-    World,
-    red,
-)
+from tests.support.upkeep import CALL, CHOSEN, EVENT, NEW, OF_CALL, ONE_MORE_EVENT, OUTSIDE, RUN, STARTED, World, red
 from timeline.models import Event
 
 # --- Allowed exceptions -----------------------------------------------------------------------------------------
@@ -100,14 +89,14 @@ def test_a_single_run_can_be_checked(world: World) -> None:
 
 
 def test_the_list_of_violations_is_limited_and_says_so(db: None) -> None:
-    for _ in range(LISTED + 1):
+    for _ in range(MAX_LISTED + 1):
         make_log()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE timeline_log SET last_seq = 1")
 
     [violation] = check()
 
-    assert (len(violation.ids), violation.more) == (LISTED, True)
+    assert (len(violation.ids), violation.more) == (MAX_LISTED, True)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -183,7 +172,7 @@ def test_an_upgrade_in_progress_is_a_warning(world: World) -> None:
         change("runs", name)
         out = StringIO()
         call_command("check_invariants", stdout=out)
-        assert f"migrations: {UPGRADE.says} (a warning)" in out.getvalue()
+        assert f"migrations: {UPGRADE.description} (a warning)" in out.getvalue()
         assert f"runs.{name}" in out.getvalue()
         assert "violated" not in out.getvalue()
         assert check_within(within_s=10.0).unchecked == [invariant.name for invariant in INVARIANTS]
@@ -235,7 +224,7 @@ def test_a_slow_query_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     others = [invariant for invariant in INVARIANTS if invariant is not broken]
     # Checked first, so that its time limit has not passed before.
     asked = (broken, replace(others[0], sql=endless), *others[1:])
-    monkeypatch.setattr(checker, "INVARIANTS", asked)
+    monkeypatch.setattr(invariants, "INVARIANTS", asked)
 
     report = check_within(within_s=1)
 

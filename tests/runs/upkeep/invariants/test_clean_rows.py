@@ -11,15 +11,15 @@ from pytest_django import Settings
 
 from runs import chaos
 from runs.actions.resume import resume
-from runs.engine.shutdown import ShutdownDue
-from runs.fixtures.library import find, load
+from runs.engine.results import ShutdownDue
+from runs.fixtures.fixture_files import find_named, load_named
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
 from runs.upkeep.invariants import check
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.upkeep.contradicting_rows import recovered
+from tests.support.upkeep import recovered
 
 FIXTURE = "claude-code-7e"
 
@@ -47,7 +47,7 @@ class TestItIsQuietAbout:
             run = drive(resumed)
 
         assert run.status == RunStatus.COMPLETED
-        assert run.step_count == len(load(FIXTURE).answers)
+        assert run.step_count == len(load_named(FIXTURE).answers)
         assert check() == []
 
     def test_a_fresh_start(self) -> None:
@@ -156,5 +156,5 @@ def with_open_calls(monkeypatch: pytest.MonkeyPatch) -> AgentRun:
 
 
 def shortened(name: str, *, calls: int) -> str:
-    recording = json.loads(find(name).read_text())
+    recording = json.loads(find_named(name).read_text())
     return json.dumps({**recording, "calls": recording["calls"][:calls]})

@@ -1,1 +1,0 @@
-"""Commands about projects, keys and shells."""

@@ -1,1 +1,0 @@
-"""Redaction rules of projects: stored, loaded into each process, and changed on a page."""

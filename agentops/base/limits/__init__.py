@@ -1,1 +1,0 @@
-"""Limits on computation defined by users: schemas, expressions, patterns, and compressed files."""

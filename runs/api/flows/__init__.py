@@ -1,1 +1,0 @@
-"""The API of flows and flow runs."""

@@ -1,1 +1,0 @@
-"""The API of sinks and webhooks, and the metrics of the site."""

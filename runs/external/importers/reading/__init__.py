@@ -1,1 +1,0 @@
-"""Shared parts of importers of finished conversations: values with their places, messages, and the events from them."""

@@ -1,1 +1,0 @@
-"""Uploaded files: stored with their content, imported in the background by a worker, and removed afterwards."""

@@ -1,1 +1,0 @@
-"""Follows the session files of agent programs while they grow, and stores new events, here or on another site."""

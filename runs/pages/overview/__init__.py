@@ -1,1 +1,0 @@
-"""The start page of a project, its charts, and the list of projects."""

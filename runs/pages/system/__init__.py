@@ -1,1 +1,0 @@
-"""The health of the whole site, for superusers."""

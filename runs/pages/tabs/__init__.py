@@ -1,1 +1,0 @@
-"""The tabs of a run other than timeline, tree and replay: one module for each."""

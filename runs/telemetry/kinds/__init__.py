@@ -1,1 +1,0 @@
-"""The built-in kinds of sinks, one file each."""

@@ -1,1 +1,0 @@
-"""Rows for the tests of the Django admin."""

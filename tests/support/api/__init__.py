@@ -1,1 +1,0 @@
-"""Requests and rows for the tests of the API."""

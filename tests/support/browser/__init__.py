@@ -1,1 +1,0 @@
-"""Browser tabs, and helpers that read a page."""

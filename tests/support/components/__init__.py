@@ -1,1 +1,0 @@
-"""The page of components: every component of pages, with ordinary, long, empty and hostile content."""

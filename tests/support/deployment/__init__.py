@@ -1,1 +1,0 @@
-"""Helpers for the tests of the compose file and of `agentops up`."""

@@ -1,1 +1,0 @@
-"""Models, policies and worker deaths for the tests of the engine."""

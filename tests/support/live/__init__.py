@@ -1,1 +1,0 @@
-"""Streamed runs, and settings of the processes that stream them."""

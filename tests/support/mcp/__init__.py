@@ -1,1 +1,0 @@
-"""An MCP server for the tests, built with the official SDK."""

@@ -1,1 +1,0 @@
-"""OTLP as senders write it: spans, log records and whole bodies."""

@@ -1,1 +1,0 @@
-"""Programs that send OTLP with third-party libraries. Each runs in a separate process."""

@@ -1,1 +1,0 @@
-"""Timelines to render, and parsers for pages."""

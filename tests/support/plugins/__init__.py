@@ -1,1 +1,0 @@
-"""Plugins of the suite: fixtures and checks for every test."""

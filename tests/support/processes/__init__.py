@@ -1,1 +1,0 @@
-"""Workers, brokers and databases that a test may kill."""

@@ -1,1 +1,0 @@
-"""Model providers on loopback."""

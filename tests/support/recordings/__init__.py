@@ -1,1 +1,0 @@
-"""Recorded sessions, and independent counts of their contents."""

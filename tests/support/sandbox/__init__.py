@@ -1,1 +1,0 @@
-"""Attacks on the sandbox of commands, and the resources outside it that they try to reach."""

@@ -1,1 +1,0 @@
-"""Old rows, contradictory rows, and backups."""

@@ -1,1 +1,0 @@
-"""HTTP servers and clients, stream clients, and a mail server."""

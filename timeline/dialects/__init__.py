@@ -1,1 +1,0 @@
-"""Translates other event vocabularies on ingest and on read. The log itself has only one vocabulary."""
