@@ -47,6 +47,10 @@ NUDGE = "You have not called `done`. Continue the task; when it is finished, cal
 MAX_TEXT = 1_000
 
 
+#: Completes a run, with the arguments of `PolicyAct.move_options`.
+Complete = Callable[..., Progress]
+
+
 @dataclass(frozen=True)
 class Occasion:
     """An occasion on which a policy may act."""
@@ -70,6 +74,8 @@ class PolicyAct:
     occasion: Occasion
     rule: PolicyRule
     event: PolicyApplied
+    #: Completes a run that is not loaded.
+    complete: Complete | None
 
     @property
     def reports_error(self) -> bool:
@@ -92,8 +98,11 @@ class PolicyAct:
         return {"source": Source.POLICY, "events_before": [*error, Entry(self.event)]}
 
 
-def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | None:
-    """Apply the policy for an occasion. Returns None if no rule covers it."""
+def act(held_run: HeldRun, rules: Policies, occasion: Occasion, *, complete: Complete | None = None) -> Progress | None:
+    """Apply the policy for an occasion. Returns None if no rule covers it.
+
+    `complete`: for a run that is not loaded, if a rule for the occasion may complete it.
+    """
     attempts = count_attempts(held_run.run, rules, occasion)
     verdict = policies.decide(rules, occasion.trigger, attempt_count=attempts, kind=occasion.kind)
     if verdict is None:
@@ -109,7 +118,7 @@ def act(held_run: HeldRun, rules: Policies, occasion: Occasion) -> Progress | No
         gate=rule.run,
         reason=clean(occasion.detail),
     )
-    return _ACTS[rule.action](PolicyAct(held_run, occasion, rule, event))
+    return _ACTS[rule.action](PolicyAct(held_run, occasion, rule, event, complete))
 
 
 def count_attempts(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
@@ -185,8 +194,9 @@ def _pause(act: PolicyAct) -> Progress:
 def _accept(act: PolicyAct) -> Progress:
     """Take the answer as if it were whole: it completes the run, or the run continues with the results of its calls."""
     drive = act.held_run
-    assert isinstance(drive, Drive)
-    if act.occasion.trigger is Trigger.ON_REFUSED or drive.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
+    if not isinstance(drive, Drive) or act.occasion.trigger is Trigger.ON_REFUSED:
+        return _complete(act)
+    if drive.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
         return _complete(act)
     entry = Entry(act.event, step=drive.run.step_count)
 
@@ -205,6 +215,8 @@ def has_accepted(run: AgentRun) -> bool:
 
 
 def _complete(act: PolicyAct) -> Progress:
+    if act.complete is not None:
+        return act.complete(**act.move_options())
     assert isinstance(act.held_run, Drive)
     return ending.complete(act.held_run, **act.move_options())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import ValidationError
+from pydantic_ai.messages import ModelResponse
 
 from runs.agents import policies
 from runs.agents.policies import ErrorKind, Policies, PolicyAction, Trigger, kind_of, rule_for
@@ -11,7 +12,7 @@ from runs.engine.drive import Drive
 from runs.engine.ending import STOP_OR_MESSAGE, STOP_OR_PAUSE
 from runs.engine.leases import Lease
 from runs.engine.policy_acts import Occasion
-from runs.engine.releases import DecideAgain, UnloadedRun
+from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun
 from runs.engine.results import Progress, ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.lifecycle import causes, command_outcomes
@@ -52,16 +53,28 @@ _ANSWER_FAULTS = {
 }
 
 
-def on_answer_fault(drive: Drive) -> Progress:
-    """Handle an answer that was cut off or refused. Without a rule the run pauses."""
-    answer = drive.last_answer
-    assert answer is not None
+def of_answer(answer: ModelResponse) -> Occasion | None:
+    """Return the occasion of an answer that was cut off or refused; None for a whole answer."""
     fault = finish_reasons.fault_of(answer)
-    assert fault is not None
+    if fault is None:
+        return None
     trigger, reason = _ANSWER_FAULTS[fault]
     detail = finish_reasons.explain(answer)
-    progress = policy_acts.act(drive, drive.policies, Occasion(trigger, reason, detail, detail))
-    return progress or ending.pause_error(drive, reason, detail, context=LLM_COMPLETE, reason=reason)
+    return Occasion(trigger, reason, detail, detail)
+
+
+def pause_after_answer(held_run: HeldRun, occasion: Occasion) -> Progress:
+    """Pause a run on an occasion of its answer."""
+    reason = PauseReason(occasion.error_type)
+    return ending.pause_error(held_run, reason, occasion.error, context=LLM_COMPLETE, reason=reason)
+
+
+def on_answer_fault(drive: Drive) -> Progress:
+    """Handle an answer that was cut off or refused. Without a rule the run pauses."""
+    assert drive.last_answer is not None
+    occasion = of_answer(drive.last_answer)
+    assert occasion is not None
+    return policy_acts.act(drive, drive.policies, occasion) or pause_after_answer(drive, occasion)
 
 
 def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:

@@ -100,6 +100,9 @@ REMEDIES: dict[str, str] = {
     PauseReason.ANSWER_CUT: "Resume the run to continue the answer, or fork it with a higher `max_tokens`.",
     PauseReason.ANSWER_REFUSED: "Resume the run with a message that changes the request, or stop it.",
 }
+_REMEDY_OF_RESULT = "Resume the run with a message to the agent, or without one to accept the answer as the result."
+#: The same for runs of durable functions, where it differs.
+DURABLE_REMEDIES = dict.fromkeys((PauseReason.ANSWER_CUT, PauseReason.ANSWER_REFUSED), _REMEDY_OF_RESULT)
 
 
 def notify_of_pause(run: AgentRun, payload: Payload, reason: str) -> None:
@@ -110,7 +113,7 @@ def notify_of_pause(run: AgentRun, payload: Payload, reason: str) -> None:
     # Imported here: every command imports this module at its start, and pydantic takes long to load.
     from timeline.events.run import RunPaused
 
-    remedy = REMEDIES.get(reason)
+    remedy = (REMEDIES | DURABLE_REMEDIES if run.is_durable else REMEDIES).get(reason)
     if remedy is None or not isinstance(payload, RunPaused) or payload.by:
         return
     # Redacted before it is cut: half a secret would not be recognised.

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from pydantic_ai.messages import ModelResponse
 
 from agentops.accounts.models import Project
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Conflict, Invalid
 from runs.agents.output_schema import InvalidOutput, parse_output, schema_of
 from runs.agents.policies import Trigger, kind_of
-from runs.engine import ending
+from runs.conversation import transcript
+from runs.engine import ending, policy_occasions
 from runs.engine.policy_acts import Occasion
 from runs.engine.releases import DecideAgain
 from runs.lifecycle import causes, inbox
+from runs.models import AgentRunMessage
+from runs.providers import messages
 from runs.remote import holds
 from runs.remote.bodies import ReleaseBody
 from runs.remote.holds import RemoteHold
@@ -70,10 +75,31 @@ def _complete(hold: RemoteHold, body: ReleaseBody) -> None:
     elif body.structured_output is not None:
         options["structured_output"] = REDACTOR.clean(body.structured_output)[0]
     unless = ending.STOP_OR_PAUSE if body.ignores_messages else ending.STOP_OR_MESSAGE
+    summary, _ = REDACTOR.clean_text(body.summary)
+    complete = partial(ending.complete_with, hold, result, summary, unless=unless, **options)
+    occasion = None if hold.pending & unless else _occasion_of_result(hold, result)
     try:
-        ending.complete_with(hold, result, REDACTOR.clean_text(body.summary)[0], unless=unless, **options)
+        if occasion is None:
+            complete()
+        elif not holds.apply_policy(hold, occasion, complete=complete):
+            policy_occasions.pause_after_answer(hold, occasion)
     except DecideAgain:
         raise Conflict("messages arrived: receive them, and go on", code="messages_pending") from None
+
+
+def _occasion_of_result(hold: RemoteHold, result: str) -> Occasion | None:
+    """Return the occasion of a result that is the text of an answer which was cut off or refused; else None.
+
+    Other results are left to the program. So are answers of an earlier run: to resume that run was to accept them.
+    """
+    last = AgentRunMessage.objects.filter(run=hold.run).order_by("position").last()
+    if last is None or last.step_number != hold.run.step_count or hold.run.step_count == hold.run.step_base:
+        return None
+    if last.role != AgentRunMessage.Role.ASSISTANT or transcript.text_of(last.content).strip() != result.strip():
+        return None
+    answer = messages.load(last.content)
+    assert isinstance(answer, ModelResponse)
+    return policy_occasions.of_answer(answer)
 
 
 def _text(result: Any) -> str:

@@ -21,7 +21,7 @@ from runs.conversation import writes
 from runs.conversation.writes import Commit
 from runs.engine import ending, policy_acts, spending
 from runs.engine.leases import Lease
-from runs.engine.policy_acts import Occasion
+from runs.engine.policy_acts import Complete, Occasion
 from runs.engine.spending import Spending
 from runs.hooks.deciding import ActiveHook, CallDecision
 from runs.lifecycle import causes
@@ -241,15 +241,15 @@ def stop_at_limits(hold: RemoteHold, *, calls_model: bool) -> bool:
     return hold.is_released
 
 
-def apply_policy(hold: RemoteHold, occasion: Occasion) -> bool:
-    """Apply the agent's rule for an occasion. Returns False without one.
+def apply_policy(hold: RemoteHold, occasion: Occasion, *, complete: Complete | None = None) -> bool:
+    """Apply the agent's rule for an occasion. Returns False without one. `complete`: see `policy_acts.act`.
 
     A gate is a program on this site that reads the conversation of a loaded run, so it is left out here.
     """
     rule = policies.rule_for(hold.policies, occasion.trigger, occasion.kind)
     if rule is None or rule.action is policies.PolicyAction.GATE:
         return False
-    return policy_acts.act(hold, hold.policies, occasion) is not None
+    return policy_acts.act(hold, hold.policies, occasion, complete=complete) is not None
 
 
 def facts_of_release(run: AgentRun) -> Mapping[str, str]:

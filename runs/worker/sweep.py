@@ -29,6 +29,7 @@ from runs.actions import resume
 from runs.agents import policies
 from runs.agents.call_rules import InvalidPolicy
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
+from runs.conversation import transcript
 from runs.database_errors import done_alone
 from runs.engine import policy_acts
 from runs.external.recorded_ends import notice_silence
@@ -204,7 +205,11 @@ def _resume_by_policy(run: AgentRun, trigger: Trigger) -> None:
     by, reason = inbox.policy_name(trigger), _PAUSES.get(trigger, PauseReason.ERROR)
     paused = RunPaused(reason=reason, by=by)
     transitions.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=reason, not_before=None)
-    resume.resume(run.pk, by=by, message=rule.message, append=rule.append, source=Source.POLICY, reason=trigger.value)
+    message = rule.message
+    if message is None and run.is_durable and trigger in policies.OF_ANSWERS:
+        # Without a message, its resume would accept the answer: see runs.remote.ends.
+        message = transcript.CONTINUE
+    resume.resume(run.pk, by=by, message=message, append=rule.append, source=Source.POLICY, reason=trigger.value)
 
 
 def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:

@@ -227,7 +227,7 @@ def _of_answer(run: AgentRun, banner: Banner) -> Banner:
     head = f"Paused: {reason_text(run.status_reason)}"
     answer = newest_event(run.pk, EventType.LLM_TURN_END)
     href, label = (href_of(answer), "Show the answer") if answer is not None else ("", "")
-    text = RESUME_EFFECTS[run.status_reason]
+    text = banner.text if run.is_durable else RESUME_EFFECTS[run.status_reason]
     return replace(banner, head=head, text=text, href=href, label=label, offers_resume=True)
 
 

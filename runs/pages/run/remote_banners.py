@@ -19,10 +19,16 @@ PROCESS_EXPECTED_S = 15
 MAX_VERSIONS = 10
 #: Number of undelivered signals that a banner names.
 MAX_NAMED = 5
+_RESULT_IS_ANSWER = (
+    "A resumed run accepts the answer as its result. With a message, an agent that takes messages continues after the "
+    "answer instead."
+)
 #: Reason of a pause → what to do about it, where it differs from other runs.
 DURABLE_PAUSE_TEXTS: dict[str, str] = {
     PauseReason.ERROR: "The function raised an error. Remove its cause, then resume the run: stored steps are not "
     "repeated, and the step that failed runs again.",
+    PauseReason.ANSWER_CUT: _RESULT_IS_ANSWER,
+    PauseReason.ANSWER_REFUSED: _RESULT_IS_ANSWER,
 }
 #: The same for remote runs.
 PAUSE_TEXTS: dict[str, str] = {

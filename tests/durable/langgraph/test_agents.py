@@ -214,6 +214,23 @@ def test_a_model_that_fails_pauses_the_run(durable_site: DurableSite, person: Cl
     assert resumed.result == "Hello."
 
 
+def test_a_cut_answer_pauses_and_a_message_continues_it(durable_site: DurableSite, person: Client) -> None:
+    def script(messages: Sequence[BaseMessage]) -> AIMessage:
+        if len(messages) > 1:
+            return answer("high at noon.")
+        cut = answer("The tide is")
+        cut.response_metadata["stop_reason"] = "max_tokens"
+        return cut
+
+    with durable_site.serving(Desk(script).function):
+        run = durable_site.reaches(durable_site.start("desk"), PAUSED, reason="answer_cut")
+        person.resume(run.pk, "Go on.")
+        run.refresh_from_db()
+        successor = durable_site.completes(run.resumed_as)
+
+    assert (run.result, successor.result) == ("", "high at noon.")
+
+
 def test_budgets_are_checked_before_a_model_is_called(durable_site: DurableSite) -> None:
     desk = Desk()
     agent = durable_function(create_agent(desk.model, desk.tools(), name="desk"), settings={"budgets": {"tokens": 50}})

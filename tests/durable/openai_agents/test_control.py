@@ -192,6 +192,20 @@ def test_a_paused_run_continues_with_a_message(durable_site: DurableSite, person
     assert len(slow.agent.model.inputs) == 2
 
 
+def test_a_cut_answer_pauses_and_a_message_continues_it(durable_site: DurableSite, person: Client) -> None:
+    def script(items: list[Any]) -> Any:
+        return say("high at noon.") if len(items) > 1 else say("The tide is", status="incomplete")
+
+    agent = Agent(name="desk", model=ScriptedSdkModel(script))
+    with durable_site.serving(durable_function(agent)):
+        run = durable_site.reaches(durable_site.start("desk"), PAUSED, reason="answer_cut")
+        person.resume(run.pk, "Go on.")
+        run.refresh_from_db()
+        successor = durable_site.completes(run.resumed_as)
+
+    assert (run.result, successor.result) == ("", "high at noon.")
+
+
 def test_a_stop_cancels_the_tool(durable_site: DurableSite, person: Client) -> None:
     slow = SlowTool()
     with durable_site.serving(slow.function):

@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai import Agent, DeferredToolRequests, FunctionToolset, RunContext
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, UserError
-from pydantic_ai.messages import ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.tools import DeferredToolResults, ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
@@ -257,6 +257,19 @@ def test_a_paused_run_is_resumed_with_a_message(durable_site: DurableSite, perso
 
     assert (successor.result, worked) == ("done", [1])
     assert user_texts(script.requests[-1]) == ["Go.", "Hurry."]
+
+
+def test_a_cut_answer_pauses_and_a_message_continues_it(durable_site: DurableSite, person: Client) -> None:
+    cut = ModelResponse([TextPart("The tide is")], finish_reason="length")
+    script = Script(cut, "high at noon.")
+    with durable_site.serving(durable_function(durable_agent(script))):
+        run = durable_site.reaches(durable_site.start("support"), PAUSED, reason="answer_cut")
+        person.resume(run.pk, "Go on.")
+        run.refresh_from_db()
+        successor: AgentRun = durable_site.completes(run.resumed_as)
+
+    assert (run.result, successor.result) == ("", "high at noon.")
+    assert user_texts(script.requests[-1]) == ["Go.", "Go on."]
 
 
 def test_a_stop(durable_site: DurableSite, person: Client) -> None:
