@@ -19,7 +19,7 @@ from bench import report, workspace
 
 NAMES = (
     *("steps", "concurrent", "storage", "ingest", "lists", "search", "streams", "browser", "startup", "takeover"),
-    *("places", "sweep", "growth", "graphs", "remote"),
+    *("places", "sweep", "growth", "graphs", "remote", "control"),
 )
 #: Benchmarks with a configurable number of rows.
 SIZED = ("lists", "search", "growth")

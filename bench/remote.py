@@ -17,7 +17,7 @@ from bench import payload, peers
 from bench.concurrent import ROUND_S, RUNS, Rounds
 from bench.growth_meters import ProcessorClock
 from bench.processes import Program, free_port, running, site
-from bench.remote_program import PLAIN, TURNS
+from bench.remote_program import OBEDIENT, PLAIN, TURNS
 from bench.report import Row, heading, mid, note, show
 from bench.workers import READY_S, wait_until, working
 from bench.workspace import Options, Workspace, redis_url, vacuum
@@ -63,7 +63,7 @@ def run(workspace: Workspace, options: Options) -> None:
     turns = payload.steps(length)
     payload.write_fixture(workspace.fixtures(), "concurrent", turns)
     clock = ProcessorClock(workspace, [])
-    with working(workspace, 1, slots=RUNS) as workers, _serving(workspace, turns) as (served, program):
+    with working(workspace, 1, slots=RUNS) as workers, serving(workspace, turns) as (served, program):
         own = Rounds(workers, length)
         remote, plain = (RemoteRounds(served, program, clock, agent, length) for agent in (TURNS, PLAIN))
         for each in (own, remote, plain):
@@ -125,7 +125,7 @@ def _compare(
 
 
 @contextmanager
-def _serving(workspace: Workspace, turns: Sequence[payload.PayloadStep]) -> Iterator[tuple[Program, Program]]:
+def serving(workspace: Workspace, turns: Sequence[payload.PayloadStep]) -> Iterator[tuple[Program, Program]]:
     """Start a site, and a program with the durable functions."""
     from agentops.accounts.access import SYSTEM
     from agentops.accounts.keys import create_key
@@ -143,8 +143,8 @@ def _serving(workspace: Workspace, turns: Sequence[payload.PayloadStep]) -> Iter
         command = [sys.executable, "-m", "bench.remote_program", str(path), str(RUNS)]
         variables = os.environ | {"AGENTOPS_URL": served.url, "AGENTOPS_API_KEY": key}
         program = stack.enter_context(running(command, variables, workspace.folder / "program.log"))
-        agents = Agent.objects.filter(project=project, slug__in=(TURNS, PLAIN))
-        wait_until(lambda: agents.count() == 2, READY_S, program)
+        agents = Agent.objects.filter(project=project, slug__in=(TURNS, PLAIN, OBEDIENT))
+        wait_until(lambda: agents.count() == 3, READY_S, program)
         yield served, program
 
 

@@ -1,10 +1,13 @@
-"""Executes durable functions for `bench.remote`: the steps of a file, with a model and tools that answer at once.
+"""Executes durable functions for `bench.remote` and `bench.control`.
+
+The steps are those of a file; its model and tools answer at once.
 
 Usage: python -m bench.remote_program STEPS.json RUNS, with AGENTOPS_URL and AGENTOPS_API_KEY.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -12,8 +15,21 @@ from typing import Any
 
 from agentops.durable import Answer, Call, DurableFunction, DurableRun, Usage, durable, serve_forever
 
-#: The agents of the two functions.
-TURNS, PLAIN = "bench-turns", "bench-plain"
+#: The agents of the functions.
+TURNS, PLAIN, OBEDIENT = "bench-turns", "bench-plain", "bench-obedient"
+#: Seconds of a step of the obedient agent.
+STEP_S = 0.05
+
+
+@durable(OBEDIENT)
+async def obey(run: DurableRun, prompt: str) -> str:
+    """Ask for an approval if the prompt says so. Otherwise work until a message arrives, and return it."""
+    if prompt == "approve":
+        await run.approve("charge", {"cents": 500})
+        return str(await run.step("charge", str))
+    while not (received := await run.messages()):
+        await run.step("work", asyncio.sleep, STEP_S, effect="read")
+    return str(received[0])
 
 
 def functions(turns: list[dict[str, Any]]) -> list[DurableFunction]:
@@ -51,4 +67,4 @@ def functions(turns: list[dict[str, Any]]) -> list[DurableFunction]:
 
 if __name__ == "__main__":
     path, runs = sys.argv[1:]
-    serve_forever(*functions(json.loads(Path(path).read_text())), concurrency=int(runs))
+    serve_forever(obey, *functions(json.loads(Path(path).read_text())), concurrency=int(runs))

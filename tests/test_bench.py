@@ -67,9 +67,15 @@ def test_a_growing_site_is_measured_at_each_size() -> None:
 @pytest.mark.redis
 @pytest.mark.bench
 def test_workers_are_measured(redis_url: str) -> None:
-    output = bench("concurrent", "takeover", "places", "remote", BENCH_REDIS_URL=redis_url)
+    output = bench("concurrent", "takeover", "places", "remote", "control", BENCH_REDIS_URL=redis_url)
 
-    for what in ("two worker processes", "1 worker, taken_s", "a place that becomes free", "an idle worker beside"):
+    for what in (
+        "two worker processes",
+        "1 worker, taken_s",
+        "a place that becomes free",
+        "an idle worker beside",
+        "stop to the",
+    ):
         assert f"\n{what}" in output
     for what in ("step", "plain step"):
         assert f"\nweb process per remote {what}" in output
