@@ -1,8 +1,8 @@
 """Many runs at once in one worker process (G2), compared with peers that run as many in one process; and in two
 processes.
 
-The runs of a round execute at the same time. Rounds of agentops and of a peer take turns. A round lasts from the claim
-of the first run to the end of the last.
+The runs of a round execute at the same time. Rounds of agentops and of a peer take turns. A round lasts from the
+creation of the first run to the end of the last.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.workers import wait_until, working
 from bench.workspace import Options, Workspace, vacuum
 
 RUNS = 32
-PEER_GOAL = 4.0
+PEER_GOAL = 2.0
 CPU_GOAL_MS = 2.0
-TWO_GOAL = 1.3
+TWO_GOAL = 1.5
 ROUND_S = 600
 
 
@@ -100,13 +100,15 @@ def _compare(
 
 
 def _drive_all(steps: int) -> float:
-    """Queue the runs together, and return the seconds from the first claim to the last end."""
+    """Create the runs together, and return the seconds until the last end."""
     from django.db import transaction
-    from django.db.models import Max, Min
+    from django.db.models import Max
+    from django.utils import timezone
 
     from bench.driven import created
     from runs.models import AgentRun
 
+    began = timezone.now()
     with transaction.atomic():
         ids = [created("concurrent", steps).pk for _ in range(RUNS)]
     runs = AgentRun.objects.filter(pk__in=ids)
@@ -114,5 +116,6 @@ def _drive_all(steps: int) -> float:
     bad = [run for run in runs if run.status != "completed" or run.step_count != steps]
     if bad:
         raise RuntimeError(f"{len(bad)} runs have not completed: {bad[0].status} {bad[0].status_reason}")
-    span = runs.aggregate(first=Min("started_at"), last=Max("completed_at"))
-    return float((span["last"] - span["first"]).total_seconds())
+    # The server's clock is that of this machine.
+    ended = runs.aggregate(last=Max("completed_at"))["last"]
+    return float((ended - began).total_seconds())

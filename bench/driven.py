@@ -45,7 +45,7 @@ class DriveClock:
 class Driven:
     run_id: UUID
     marks: list[float]
-    #: From the claim to the end, as measured by the caller of the worker.
+    #: From the creation to the end.
     seconds: float
 
     @property
@@ -59,8 +59,8 @@ class Driven:
 
 def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody) -> Driven:
     """Execute a new run of the fixture on this thread. `others` is called after each `window` steps."""
-    run = created(fixture, steps)
     began = time.perf_counter()
+    run = created(fixture, steps)
     with _marking(window, others) as clock:
         if not worker.drive(run.pk):
             raise RuntimeError("the worker did not take the run")

@@ -1,8 +1,8 @@
 """The limit of a durable step: plain psycopg writes the same rows as a run, in the same commits.
 
 The rows of a run are read from the tables, grouped by transaction (xmin), and written with new IDs to another run: one
-connection, one pipeline per commit, prepared statements, JSON serialised in advance. The rest of a step is not
-included: calling the model, deciding, redacting and serialising.
+connection, one prepared statement per commit, JSON serialised in advance. The rest of a step is not included: calling
+the model, deciding, redacting and serialising.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Values = dict[str, Any]
 
 @dataclass
 class RowCommit:
-    """The rows of one transaction, as parameters for `executemany`."""
+    """The rows of one transaction, as parameters of one statement."""
 
     inserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     count: tuple[Any, ...] | None = None
@@ -52,6 +52,20 @@ class RowCommit:
     last_seq: int = 0
     #: Whether this is the commit of a model turn. The tool runs after it.
     is_turn: bool = False
+
+    def statement(self, inserts: dict[str, str], target: UUID) -> tuple[str, list[Any]]:
+        """Return the statement that writes the rows, and its values. `inserts`: by table, without the values."""
+        parts, values = [], []
+        for sql, row in ((COUNT, self.count), (FINISH, self.finish)):
+            if row:
+                parts.append(sql)
+                values += row
+        for table, rows in self.inserts.items():
+            row_marks = f"({', '.join(['%s'] * len(rows[0]))})"
+            parts.append(f"{inserts[table]} VALUES {', '.join([row_marks] * len(rows))}")
+            values += [value for row in rows for value in row]
+        named = ", ".join(f"part_{number} AS ({part})" for number, part in enumerate(parts))
+        return (f"WITH {named} {ADVANCE}" if parts else ADVANCE), [*values, self.last_seq, target]
 
 
 class Writer:
@@ -62,8 +76,7 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._target = target
-        self._statements = statements
-        self._commits = commits
+        self._commits = [(commit, *commit.statement(statements, target)) for commit in commits]
         self._done = 0
 
     @property
@@ -75,28 +88,15 @@ class Writer:
         began = time.perf_counter()
         begun = 0
         while self._done < len(self._commits):
-            commit = self._commits[self._done]
+            commit, statement, values = self._commits[self._done]
             if commit.is_turn and begun == count:
                 break
             begun += commit.is_turn
             self._done += 1
-            self.commit(commit)
+            self._connection.execute(statement, values)
             if commit.is_turn:
                 self._connection.execute(EPOCH, (self._target,)).fetchone()
         return time.perf_counter() - began
-
-    def commit(self, commit: RowCommit) -> None:
-        with self._connection.pipeline(), self._connection.transaction(), self._connection.cursor() as cursor:
-            if commit.count:
-                cursor.execute(COUNT, commit.count)
-            for table, rows in commit.inserts.items():
-                if len(rows) == 1:
-                    cursor.execute(self._statements[table], rows[0])
-                else:
-                    cursor.executemany(self._statements[table], rows)
-            if commit.finish:
-                cursor.execute(FINISH, commit.finish)
-            cursor.execute(ADVANCE, (commit.last_seq, self._target))
 
 
 class SameRows:
@@ -122,7 +122,7 @@ class SameRows:
             self._open_run(connection, target)
             writer = Writer(connection, target, self._statements, commits[first : last + 1])
             for commit in commits[:first]:
-                writer.commit(commit)
+                connection.execute(*commit.statement(self._statements, target))
             yield writer
             if writer.is_done:
                 self._check(connection, target, commits[last].last_seq)
@@ -145,8 +145,7 @@ class SameRows:
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
         kept = [name for name in names if name not in ("xmin", filled)]
-        marks = ", ".join(["%s"] * len(kept))
-        self._statements[table] = f"INSERT INTO {table} ({', '.join(kept)}) VALUES ({marks})"
+        self._statements[table] = f"INSERT INTO {table} ({', '.join(kept)})"
         return [(row["xmin"], {name: row[name] for name in kept}) for row in rows]
 
     def _commits(self, target: UUID) -> Iterator[RowCommit]:

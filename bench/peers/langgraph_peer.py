@@ -1,7 +1,7 @@
 """LangGraph with durability "sync": a graph of one model node and one tool node per step.
 
 With "steps", the steps of one run after the other, stored by PostgresSaver. With "runs", many runs at once on an event
-loop, stored by AsyncPostgresSaver with one connection each; the synchronous saver with a thread for each run is slower.
+loop. Each run has an AsyncPostgresSaver with a connection of its own, because a saver locks itself for each statement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool
 from turnstile import Turnstile, arguments, rounds
 
 CONNECTION: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
@@ -84,19 +83,17 @@ def main() -> None:
 
 
 def run_at_once(title: str, turns: list[dict[str, Any]], url: str, runs: int, kind: str) -> None:
-    async def opened() -> Any:
-        pool = AsyncConnectionPool(url, min_size=runs, max_size=runs, kwargs=CONNECTION, open=False)
-        await pool.open(wait=True)
-        saver = AsyncPostgresSaver(pool)
-        await saver.setup()
-        return graph(turns, kind, lambda: None).compile(checkpointer=saver)
+    async def compiled() -> list[Any]:
+        savers = [AsyncPostgresSaver(await psycopg.AsyncConnection.connect(url, **CONNECTION)) for _ in range(runs)]
+        await savers[0].setup()
+        return [graph(turns, kind, lambda: None).compile(checkpointer=saver) for saver in savers]
 
-    async def all_of_them(app: Any) -> None:
-        await asyncio.gather(*(app.ainvoke({"messages": []}, config(turns), durability="sync") for _ in range(runs)))
+    async def all_of_them(apps: list[Any]) -> None:
+        await asyncio.gather(*(app.ainvoke({"messages": []}, config(turns), durability="sync") for app in apps))
 
     with asyncio.Runner() as runner:
-        app = runner.run(opened())
-        rounds(title, lambda: runner.run(all_of_them(app)))
+        apps = runner.run(compiled())
+        rounds(title, lambda: runner.run(all_of_them(apps)))
 
 
 def config(turns: list[dict[str, Any]]) -> dict[str, Any]:
