@@ -59,7 +59,8 @@ def owner_of(project: Project, worker: str) -> str:
 def claim(project: Project, body: ClaimBody) -> RemoteClaim | None:
     """Claim the first run that the process can execute; None without one.
 
-    A run that may crash its processes pauses, as does one whose policy for deaths says so: then the next one is tried.
+    A run that may crash its processes pauses, as does one whose policy for deaths says so, or whose rules cannot be
+    read: then the next one is tried.
     """
     for run_id in _candidates(project, body).values_list("pk", flat=True)[:CANDIDATES]:
         claimed = transitions.claim(run_id, owner_of(project, body.worker), careful=False, remote=True)
@@ -67,7 +68,7 @@ def claim(project: Project, body: ClaimBody) -> RemoteClaim | None:
             continue
         claimed.run.project = project
         try:
-            if not claimed.is_first and _is_released_after_death(claimed.run, died=claimed.died):
+            if _is_released(claimed.run, is_first=claimed.is_first, died=claimed.died):
                 continue
         except LeaseLost:
             # This request took so long that another process has claimed the run.
@@ -125,12 +126,15 @@ def _candidates(project: Project, body: ClaimBody) -> RunQuerySet:
     return runs.order_by("priority", "queued_at")
 
 
-def _is_released_after_death(run: AgentRun, *, died: bool) -> bool:
+def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of a lost process, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
         hold = holds.hold_of(run)
-        ending.abandon_open_turn(hold.lease)
-        if not died:
+        if not is_first:
+            ending.abandon_open_turn(hold.lease)
+        if holds.is_released_by_rules(hold):
+            return True
+        if is_first or not died:
             return False
         in_step = Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason__in=DEATHS)
         if (deaths := in_step.count()) >= MAX_DEATHS:

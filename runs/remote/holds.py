@@ -15,7 +15,7 @@ from agentops.accounts.models import Project
 from agentops.base.database.statements import locked, select
 from runs.access import run_in
 from runs.agents import call_rules, policies
-from runs.agents.call_rules import ApprovalRule
+from runs.agents.call_rules import ApprovalRule, InvalidPolicy
 from runs.agents.policies import ErrorKind, Policies, Trigger
 from runs.conversation import writes
 from runs.conversation.writes import Commit
@@ -77,15 +77,12 @@ class RemoteHold:
 
     @cached_property
     def policies(self) -> Policies:
-        """The agent's policies, as frozen in the run. None apply if a newer version of agentops cannot read them."""
-        try:
-            return policies.parse(self.config.get("policies") or {})
-        except ValueError:
-            return Policies(rules={})
+        """The agent's policies, as frozen in the run. Raises `InvalidPolicy`: see `is_released_by_rules`."""
+        return policies.parse(self.config.get("policies") or {})
 
     @cached_property
     def approval_rules(self) -> tuple[tuple[ApprovalRule, ...], ...]:
-        """The approval rules of the project, then of the agent."""
+        """The approval rules of the project, then of the agent. Raises `InvalidPolicy`."""
         return call_rules.of_project(self.run.project.settings), self.policies.approvals
 
     @cached_property
@@ -227,6 +224,20 @@ def hold_of(run: AgentRun) -> RemoteHold:
 def follow_commands(hold: RemoteHold) -> bool:
     """Stop or pause the run if such a command is pending. Returns whether the run was released."""
     return bool(hold.pending & ending.STOP_OR_PAUSE) and ending.follow_command(hold) is not None
+
+
+def is_released_by_rules(hold: RemoteHold) -> bool:
+    """Pause a run whose policies or approval rules cannot be read, because it must not continue without them.
+
+    Called for each claim. A pending stop or pause comes first. Returns whether the run was released.
+    """
+    try:
+        _ = hold.approval_rules  # Reads the policies, too.
+    except InvalidPolicy as error:
+        if not follow_commands(hold):
+            ending.pause_error(hold, "unusable_agent", str(error), context=causes.STEP)
+        return True
+    return False
 
 
 def stop_at_limits(hold: RemoteHold, *, calls_model: bool) -> bool:

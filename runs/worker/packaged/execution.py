@@ -53,7 +53,7 @@ class PackagedRuns:
 
     def execute(self, run: AgentRun, claim: ClaimContext) -> None:
         """Execute a claimed run until it is released. Raises `LeaseLost`, and errors inside agentops."""
-        if not claim.is_new and _is_released_after_death(run, died=claim.death_undecided):
+        if _is_released(run, is_first=claim.is_new, died=claim.death_undecided):
             return
         is_first, claim.is_new, claim.death_undecided = claim.is_new, False, False
         function = _function_of(run)
@@ -81,12 +81,15 @@ def _function_of(run: AgentRun) -> DurableFunction | None:
     return AGENTS.find(str(run.agent_config.get("agent_id")), run.code_version or 0)
 
 
-def _is_released_after_death(run: AgentRun, *, died: bool) -> bool:
+def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of an earlier worker, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
         hold = holds.hold_of(run)
-        ending.abandon_open_turn(hold.lease)
-        return died and claims.is_released_by_policy(hold, "worker")
+        if not is_first:
+            ending.abandon_open_turn(hold.lease)
+        if holds.is_released_by_rules(hold):
+            return True
+        return died and not is_first and claims.is_released_by_policy(hold, "worker")
 
 
 class _Execution:

@@ -186,3 +186,28 @@ def test_a_fault_in_a_body_is_named(project: Project, path: str, body: dict[str,
     answer = Program(project).post(path, **body)
     assert (answer.status, answer.json["code"]) == (422, "invalid_body")
     assert answer.json["errors"][0]["pointer"] == pointer
+
+
+def test_a_run_whose_rules_cannot_be_read_pauses(project: Project) -> None:
+    """The next run is claimed instead. It must not execute calls that a rule would deny."""
+    program = Program(project)
+    unreadable = program.start_run()
+    config = unreadable.agent_config | {"policies": {"approvals": [{"tools": "charge", "action": "unknown"}]}}
+    AgentRun.objects.filter(pk=unreadable.pk).update(agent_config=config)
+    readable = program.start_run()
+
+    assert program.claim()["run"]["id"] == str(readable.pk)
+    unreadable.refresh_from_db()
+    assert (unreadable.status, unreadable.error_type) == ("paused", "unusable_agent")
+    assert "unknown" in unreadable.error_message
+
+
+def test_runs_of_a_project_whose_rules_cannot_be_read_pause(project: Project) -> None:
+    program = Program(project)
+    run = program.start_run()
+    project.settings = {"approvals": [{"tools": "charge", "action": "unknown"}]}
+    project.save()
+
+    assert program.claim() is None
+    run.refresh_from_db()
+    assert (run.status, run.error_type) == ("paused", "unusable_agent")
