@@ -198,6 +198,10 @@ def redis_url(settings: Any) -> Iterator[str]:
     url = redis_target()
     if urlsplit(url).path.strip("/") in {"", "0"}:
         pytest.fail("The suite does not empty Redis database 0: name another one in TEST_REDIS_URL or REDIS_URL")
+    from runs.lifecycle import wake
+
+    # Requests of earlier tests must not be sent during this one.
+    wake.flush_requests()
     with redis.Redis.from_url(url) as client:
         client.flushdb()
         settings.REDIS_URL = url

@@ -121,12 +121,17 @@ class AgentopsCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._at_command_line = True
-        if not self.logs_runs and "LOG_LEVEL" not in os.environ:
-            logging.getLogger("agentops.runs").setLevel(logging.CRITICAL)
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Escape characters that the terminal's encoding lacks, as stderr does.
             sys.stdout.reconfigure(errors="backslashreplace")
-        super().run_from_argv(argv)
+        logger = logging.getLogger("agentops.runs")
+        level = logger.level
+        if not self.logs_runs and "LOG_LEVEL" not in os.environ:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            super().run_from_argv(argv)
+        finally:
+            logger.setLevel(level)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Execute the command. Expected errors become an exit code, or a CommandError if called with `call_command`."""

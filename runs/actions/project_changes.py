@@ -22,7 +22,18 @@ from agentops.accounts.models import ApiKey, Membership, Project
 from agentops.base.refusals import Conflict
 from runs.agents import budgets
 from runs.agents.prices import InvalidPrices, ModelPrice, prices_of
-from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Schedule, Sink
+from runs.models import (
+    Agent,
+    AgentRun,
+    AlertRule,
+    ClaudeTranscript,
+    FileImport,
+    Flow,
+    FlowRun,
+    GraphThread,
+    Schedule,
+    Sink,
+)
 from runs.statuses import LIVE
 from timeline.models import Log
 
@@ -155,6 +166,7 @@ _COUNTED: dict[str, QuerySet[Any]] = {
     "schedules": Schedule.objects.all(),
     "imports": FileImport.objects.all(),
     "transcripts": ClaudeTranscript.objects.all(),
+    "graph_threads": GraphThread.objects.all(),
 }
 EVENTS = "events"
 

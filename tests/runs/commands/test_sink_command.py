@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,8 @@ def test_json_in_options_and_files_is_strict(case: str, tmp_path: Path, capsys: 
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("agentops sink add: error: argument --option: url: ")
     assert len(line) < 400
+    # The command line hides events of runs, but only while the command is executed.
+    assert logging.getLogger("agentops.runs").isEnabledFor(logging.INFO)
 
     secrets = tmp_path / "secrets.json"
     secrets.write_text(NOT_STRICT[case])
