@@ -37,7 +37,7 @@ from runs.lifecycle.suspicion import Suspected
 from runs.models import AgentRun, WorkerProcess
 from runs.statuses import RunStatus
 from runs.worker.packaged.catalogue import AGENTS
-from runs.worker.packaged.execution import PackagedRuns
+from runs.worker.packaged.runner import PackagedRuns
 from runs.worker.quarantine import try_alone
 from timeline.models import LeaseLost
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,28 @@ def test_announced_removal_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
         "agentops: POST /api/projects/web/agent-runs is deprecated and is served until "
         "Fri, 01 Oct 2027 00:00:00 GMT: upgrade this client"
     )
+
+
+#: Loads all commands and pages of a site that is installed without the client. `write_reference` documents the client.
+SITE = """
+import sys
+sys.modules["agentops.client"] = sys.modules["agentops.durable"] = None
+import django
+django.setup()
+from django.core.management import get_commands, load_command_class
+own = {"agentops", "agentops.accounts", "agentops.admin", "runs", "timeline"}
+commands = {name: app for name, app in get_commands().items() if app in own and name != "write_reference"}
+for name, app in commands.items():
+    load_command_class(app, name)
+import agentops.urls, agentops.asgi, agentops.celery
+agentops.celery.app.loader.import_default_modules()
+print(sorted(commands))
+"""
+
+
+def test_the_site_works_without_the_client() -> None:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "agentops.settings"}
+    done = subprocess.run([sys.executable, "-c", SITE], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert {"'up'", "'worker'", "'agent'"} <= set(done.stdout.strip("[]\n").split(", "))

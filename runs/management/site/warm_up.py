@@ -43,6 +43,9 @@ ON_USE = {
     "runs.providers.anthropic_server",
     "runs.providers.openai_server",
     "runs.tools.mcp_session",
+    # They need the client, which only sites with agents of packages have.
+    "runs.worker.packaged.execution",
+    "runs.worker.packaged.requests",
 }
 #: Set after the first success of `load_vendors`.
 _is_done = threading.Event()

@@ -1,20 +1,25 @@
-"""The durable functions of installed packages, and of the modules that the deployment names."""
+"""The durable functions of installed packages, and of the modules that the deployment names.
+
+`agentops.durable` is imported with the first of them: a site without such packages may be installed without the client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentops.accounts.errors import InvalidSlug
 from agentops.accounts.names import clean_slug
 from agentops.base.catalogue import Catalogue, CatalogueEntry, Extension, ExtensionFailed, members_of
 from agentops.base.refusals import Invalid
-from agentops.durable.functions import DurableFunction, Functions, as_durable_function
 from runs.remote.bodies import OfferedAgent, parsed
 
+if TYPE_CHECKING:
+    from agentops.durable.functions import DurableFunction, Functions
 
-class PackagedAgents(Catalogue[DurableFunction]):
+
+class PackagedAgents(Catalogue["DurableFunction"]):
     """The durable functions by their names and versions, such as `support version 2`.
 
     An extension is a durable function, an agent or a graph of a framework that has an adapter, or a module with durable
@@ -28,6 +33,8 @@ class PackagedAgents(Catalogue[DurableFunction]):
     def candidates(self, extension: Extension, value: object) -> Iterable[object]:
         if not isinstance(value, ModuleType):
             return [value]
+        from agentops.durable.functions import DurableFunction
+
         # Objects of frameworks are named one by one: a module has others too, such as tools.
         functions = [each for each in members_of(value) if isinstance(each, DurableFunction)]
         if not functions:
@@ -37,6 +44,8 @@ class PackagedAgents(Catalogue[DurableFunction]):
 
     def make(self, extension: Extension, candidate: Any) -> tuple[str, DurableFunction]:
         try:
+            from agentops.durable.functions import as_durable_function
+
             function = as_durable_function(candidate)
             clean_slug(function.name)
             parsed(OfferedAgent, function.offer())
@@ -64,7 +73,11 @@ class PackagedAgents(Catalogue[DurableFunction]):
 
     def _functions(self) -> Functions | None:
         parts = [entry.part for entry in self.all().values()]
-        return Functions(parts) if parts else None
+        if not parts:
+            return None
+        from agentops.durable.functions import Functions
+
+        return Functions(parts)
 
     def _is_known(self, function: DurableFunction) -> bool:
         entry = self._added.get(_name(function.name, function.version))

@@ -1,21 +1,19 @@
-"""Executes the runs of agents of packages: a Celery task holds the run, and the function works in an event loop.
+"""Executes a run of an agent of a package: a Celery task holds the run, and the function works in an event loop.
 
-All functions of a process share one event loop, because the clients of frameworks keep connections that belong to it.
+It needs the client. Only packages that have it have agents, so other processes do not import this module.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 
 from agentops.base.database.statements import fault_of
 from agentops.durable.codec import Values
@@ -28,71 +26,13 @@ from runs.engine.step import ClaimContext
 from runs.engine.turns.model_stream import LoopThread
 from runs.lifecycle import command_outcomes, places
 from runs.models import AgentRun
-from runs.queries.remote_processes import is_project_of_packages
-from runs.remote import claims, holds
-from runs.worker.packaged.catalogue import AGENTS
 from runs.worker.packaged.requests import ThreadCalls, WorkerLease, WorkerRequests
 from timeline.models import LeaseLost
 
 log = logging.getLogger(__name__)
 
 
-class PackagedRuns:
-    """Executes the runs of agents of packages in this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    @cached_property
-    def _loop(self) -> LoopThread:
-        return LoopThread("durable-functions")
-
-    def has_code(self, run: AgentRun) -> bool:
-        """Whether this process may execute a run: it has its agent, in the version of the run."""
-        return is_project_of_packages(run.project) and _function_of(run) is not None
-
-    def execute(self, run: AgentRun, claim: ClaimContext) -> None:
-        """Execute a claimed run until it is released. Raises `LeaseLost`, and errors inside agentops."""
-        if _is_released(run, is_first=claim.is_new, died=claim.death_undecided):
-            return
-        is_first, claim.is_new, claim.death_undecided = claim.is_new, False, False
-        function = _function_of(run)
-        if function is None:
-            raise LookupError(f"no package has {run.agent_config.get('agent_id')!r} in version {run.code_version}")
-        with self._lock:
-            loop = self._loop
-        document = claims.document(claims.opened(run, is_first=is_first))
-        _Execution(run, claim, function, document).run_in(loop)
-
-    def ask_to_stop(self) -> None:
-        """Stop the event loop, without waiting for it."""
-        with self._lock:
-            if "_loop" in vars(self):
-                self._loop.ask_to_stop()
-
-    def close(self, until: float) -> None:
-        """Stop the event loop, and wait for its thread until a time of `time.monotonic()`."""
-        with self._lock:
-            if "_loop" in vars(self):
-                self._loop.close(until)
-
-
-def _function_of(run: AgentRun) -> DurableFunction | None:
-    return AGENTS.find(str(run.agent_config.get("agent_id")), run.code_version or 0)
-
-
-def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
-    """Close the model call of an earlier worker, and handle its death. Returns whether the run was released."""
-    with transaction.atomic():
-        hold = holds.hold_of(run)
-        if not is_first:
-            ending.abandon_open_turn(hold.lease)
-        if holds.is_released_by_rules(hold):
-            return True
-        return died and not is_first and claims.is_released_by_policy(hold, "worker")
-
-
-class _Execution:
+class Execution:
     """The execution of one claimed run, in the thread of its Celery task."""
 
     def __init__(
