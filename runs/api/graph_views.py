@@ -15,8 +15,9 @@ from rest_framework.request import Request
 from agentops.accounts.audit import name_of
 from agentops.accounts.models import Project
 from runs.api.problems import JSON
-from runs.api.requests.bodies import StringField
-from runs.api.requests.queries import QuerySerializer, WholeParameter
+from runs.api.requests.bodies import StringField, document_of
+from runs.api.requests.idempotency import answer_once
+from runs.api.requests.queries import CleanText, QuerySerializer, WholeParameter
 from runs.api.work_schema import CHANGED_THREADS, CHECKPOINTS, schema_of
 from runs.api.work_views import AnswerView, WorkView
 from runs.remote import graph_states, graph_threads
@@ -38,7 +39,7 @@ class JsonObject(StringField):
 
 
 class CheckpointsQuery(QuerySerializer):
-    thread = StringField(
+    thread = CleanText(
         required=False,
         min_length=1,
         allow_blank=False,
@@ -47,11 +48,11 @@ class CheckpointsQuery(QuerySerializer):
         " By default, all threads.",
         style={"example": "chat-17"},
     )
-    namespace = StringField(
+    namespace = CleanText(
         required=False, max_length=300, help_text="Only this sub-graph. Empty: the graph itself. By default, all."
     )
-    checkpoint = StringField(required=False, max_length=64, help_text="Only the checkpoint with this ID.")
-    before = StringField(required=False, max_length=64, help_text="Only checkpoints with smaller IDs.")
+    checkpoint = CleanText(required=False, max_length=64, help_text="Only the checkpoint with this ID.")
+    before = CleanText(required=False, max_length=64, help_text="Only checkpoints with smaller IDs.")
     metadata = JsonObject(
         required=False,
         max_length=4000,
@@ -78,10 +79,16 @@ class WorkCheckpoints(WorkView):
 class WorkThreads(AnswerView):
     """Store, copy and delete the states of graphs that are executed outside of runs.
 
-    409 `thread_is_run`: the site keeps the state of a run. Values that are stored for a run fork it.
+    409 `thread_is_run`: the site keeps the state of a run. Values that are stored for a run fork it: send an
+    `Idempotency-Key`, so that a repeated request makes no second fork.
     """
 
     body_class = ThreadsBody
+    takes_idempotency_key = True
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        project, post = self.get_work_project(), super().post
+        return answer_once(request, self.principal, project, document_of(request), lambda: post(request))
 
     def answer(self, project: Project, body: ThreadsBody) -> Mapping[str, Any]:
         return graph_threads.perform(project, body.ops, by=name_of(self.principal))

@@ -75,6 +75,7 @@ BODIES: dict[str, dict[str, str]] = {
     "FailStep": {
         "op": "Store that an attempt failed.",
         "key": "The key of the step.",
+        "id": "Of an attempt that is not the last: chosen by the process, so that a repetition has no further effect.",
         "call_id": "Of a model's call that was not started, and is not executed any more: as for a start.",
         "error": "The error.",
         "final": "Whether the error is the outcome of the step. Otherwise the process tries again.",
@@ -84,10 +85,12 @@ BODIES: dict[str, dict[str, str]] = {
     "AddText": {
         "op": "Show a piece of text that a started step streams. It is not part of the journal.",
         "key": "The key of the step.",
+        "id": "Chosen by the process, so that a repeated operation has no further effect.",
         "text": "The text.",
     },
     "LogEvent": {
         "op": "Append an event of your own type to the log of the run.",
+        "id": "Chosen by the process, so that a repeated operation has no further effect.",
         "type": "Begins with `x.`.",
         "payload": "Any JSON object.",
     },
@@ -106,10 +109,19 @@ BODIES: dict[str, dict[str, str]] = {
         "checkpoint": "ID of the checkpoint that it is or belongs to; empty for a channel. Later ones have larger IDs.",
         "key": "Of a channel: its name and version. Of a write: its task and number.",
         "index": "Number of the piece, from 0, of a text that is too large for one request.",
-        "facts": "Of a checkpoint: its `parent`, `metadata` and `channels`, which are the keys of its channel values,"
-        " and `deltas`, the channels whose values depend on its ancestors. Of a write: anything.",
+        "facts": "What the site knows about the value.",
         "text": "The value as ASCII text, of at most 1 MiB, such as Base64.",
         "keeps": "Whether an existing value stays as it is. Otherwise it is replaced.",
+    },
+    "GraphFacts": {
+        "parent": "Of a checkpoint: the ID of the one before it.",
+        "metadata": "Of a checkpoint: its metadata.",
+        "channels": "Of a checkpoint: the keys of its channel values.",
+        "deltas": "Of a checkpoint: the channels whose values depend on its ancestors.",
+        "task": "Of a write: its task.",
+        "index": "Of a write: its number within the task.",
+        "channel": "Of a write: the channel that it writes to.",
+        "path": "Of a write: the path of its task.",
     },
     "ThreadsBody": {
         "ops": "Operations: `put`, `delete`, `copy`, `prune` and `delete_runs`. Carried out in order and in one"
@@ -120,6 +132,9 @@ BODIES: dict[str, dict[str, str]] = {
         "thread": "Name of the thread. With the ID of a run, the run is forked, and the fork gets the values.",
         "values": "The values.",
         "parent": "Of a run: the checkpoint at which it is forked.",
+        "fork": "Of a run: a UUID chosen by the process, which all parts of a state name that is sent in several"
+        " requests.",
+        "completes": "Of a run: false if further parts of the state follow. The last part queues the fork.",
     },
     "DeleteThread": {"op": "Delete a thread.", "thread": "Name of the thread."},
     "CopyThread": {

@@ -18,8 +18,8 @@ from agentops.base.refusals import Conflict, Forbidden
 from runs.api.base_views import ApiView
 from runs.api.ingest.ingest_view import IngestRate
 from runs.api.problems import JSON
-from runs.api.requests.bodies import StrictJSONParser, StringField, document_of
-from runs.api.requests.queries import MAX_VERSION, QuerySerializer, WholeParameter
+from runs.api.requests.bodies import StrictJSONParser, document_of
+from runs.api.requests.queries import MAX_VERSION, CleanText, QuerySerializer, WholeParameter
 from runs.api.work_schema import (
     BATCH_ANSWER,
     CLAIM,
@@ -156,7 +156,7 @@ class StepsQuery(QuerySerializer):
 
 class PieceQuery(QuerySerializer):
     epoch = WholeParameter(1, MAX_VERSION, help_text="The epoch of the claim.", style={"example": 1})
-    key = StringField(max_length=200, help_text="The key of the step.", style={"example": "3"})
+    key = CleanText(max_length=200, help_text="The key of the step.", style={"example": "3"})
     piece = WholeParameter(0, MAX_PIECES, default=0, help_text="The index of the piece.", style={"example": 0})
 
 

@@ -29,6 +29,8 @@ from timeline.models import LeaseLost
 
 #: A lease: the ID of its run, and its epoch.
 Held = tuple[UUID, int]
+#: Leases in one statement on SQLite, whose expressions have a depth of at most 1,000.
+ONE_STATEMENT = 500
 #: A single statement, because a process that is suspended between two statements would keep the locks of the first. The
 #: end of the lease is computed as in runs.lifecycle.transitions.lease_end.
 _RENEW_UNLOCKED = """
@@ -76,9 +78,14 @@ def renew_locked(run_id: UUID, epoch: int, *, wait_s: float) -> bool:
 
 def _renew_all(leases: Collection[Held]) -> Renewals:
     """Extend the leases on SQLite, which locks the whole database, so no row is skipped."""
-    held = reduce(or_, (Q(pk=run_id, lease_epoch=epoch) for run_id, epoch in leases))
-    rows = AgentRun.objects.filter(held, status=RunStatus.RUNNING)
-    if rows.update(lease_expires_at=transitions.lease_end()) == len(leases):
+    renewed = 0
+    in_order = list(leases)
+    for start in range(0, len(in_order), ONE_STATEMENT):
+        some = in_order[start : start + ONE_STATEMENT]
+        held = reduce(or_, (Q(pk=run_id, lease_epoch=epoch) for run_id, epoch in some))
+        rows = AgentRun.objects.filter(held, status=RunStatus.RUNNING)
+        renewed += rows.update(lease_expires_at=transitions.lease_end())
+    if renewed == len(leases):
         return Renewals(frozenset(leases), frozenset())
     lost = _not_held(frozenset(leases))
     return Renewals(frozenset(leases) - lost, lost)

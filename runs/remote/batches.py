@@ -1,7 +1,8 @@
 """The operations of several runs in one request. They share a transaction and its statements, as a group commit does.
 
-Nothing in such a request waits: neither for a locked row, nor for a hook. What would, or changes more than the steps of
-its run, is left out: the process sends it again, in a request about this run alone.
+Nothing in such a request waits: neither for a locked row, nor for a hook. An operation that would have to wait, or that
+changes more than the steps of its run, is not carried out here: the process sends it again, in a request about this run
+alone.
 """
 
 from __future__ import annotations

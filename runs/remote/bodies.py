@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agentops.base.http import strict_json
 from agentops.base.refusals import Invalid
@@ -23,8 +23,29 @@ MAX_OPERATIONS = 100
 #: Maximum number of runs in one request.
 MAX_RUNS = 100
 
-Key = Annotated[str, Field(min_length=1, max_length=200)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+#: The largest epoch that a column holds.
+MAX_EPOCH = 2**31 - 1
+
+
+def _storable(text: str) -> str:
+    """Return a text that columns accept. Raises `ValueError` if it contains NUL or unpaired surrogates."""
+    if "\0" in text:
+        raise ValueError("the text contains NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text contains an unpaired surrogate") from None
+    return text
+
+
+#: A text that is stored unchanged, such as a name. Texts of people and programs are cleaned instead.
+Stored = Annotated[str, AfterValidator(_storable)]
+Key = Annotated[Stored, Field(min_length=1, max_length=200)]
+Name = Annotated[Stored, Field(min_length=1, max_length=200)]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+Epoch = Annotated[int, Field(ge=1, le=MAX_EPOCH)]
+#: Chosen by the process, so that a repeated operation has no further effect.
+OperationId = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-zA-Z_.-]*$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Milliseconds = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
@@ -110,7 +131,7 @@ class FinishStep(_Body):
     op: Literal["finish"]
     key: Key
     value: Any = None
-    codec: Annotated[str, Field(max_length=63)] = ""
+    codec: Annotated[Stored, Field(max_length=63)] = ""
     pieces: Annotated[int, Field(ge=1, le=MAX_PIECES)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] = ""
     shown: str | None = None
@@ -134,6 +155,8 @@ class FailStep(_Body):
     key: Key
     #: As of a start. A call that was not started is not executed any more.
     call_id: Annotated[str, Field(max_length=256)] = ""
+    #: Of an attempt that is not the last one.
+    id: OperationId = ""
     error: StepError
     final: bool
     retry_in_s: Annotated[float, Field(ge=0, le=86_400)] | None = None
@@ -145,6 +168,7 @@ class AddText(_Body):
 
     op: Literal["text"]
     key: Key
+    id: OperationId = ""
     text: Annotated[str, Field(max_length=64 * 1024)]
 
 
@@ -152,6 +176,7 @@ class LogEvent(_Body):
     """Append an event of the process's own type, or a handoff from one agent of the process to another."""
 
     op: Literal["log"]
+    id: OperationId = ""
     type: Annotated[str, Field(pattern=f"{CUSTOM_TYPE}|^{EventType.HANDOFF}$", max_length=MAX_TYPE_LENGTH)]
     payload: dict[str, Any] = {}
 
@@ -172,15 +197,28 @@ class ReceiveMessages(_Body):
     may_release: bool = True
 
 
+class GraphFacts(_Body):
+    """What the site knows about a value of a graph: of a checkpoint, or of a write."""
+
+    parent: Annotated[Stored, Field(max_length=64)] | None = None
+    metadata: dict[str, Any] = {}
+    channels: list[Stored] = []
+    deltas: list[Stored] = []
+    task: Stored = ""
+    index: int = 0
+    channel: Stored = ""
+    path: Stored = ""
+
+
 class GraphValueBody(_Body):
     """A value of a graph that the process executes."""
 
     kind: Literal["checkpoint", "channel", "write"]
-    namespace: Annotated[str, Field(max_length=300)] = ""
-    checkpoint: Annotated[str, Field(max_length=64)] = ""
-    key: Annotated[str, Field(max_length=300)] = ""
+    namespace: Annotated[Stored, Field(max_length=300)] = ""
+    checkpoint: Annotated[Stored, Field(max_length=64)] = ""
+    key: Annotated[Stored, Field(max_length=300)] = ""
     index: Annotated[int, Field(ge=0, lt=MAX_PIECES)] = 0
-    facts: dict[str, Any] = {}
+    facts: GraphFacts = GraphFacts()
     text: str
     keeps: bool = False
 
@@ -204,14 +242,14 @@ Operation = Annotated[
 class StepsBody(_Body):
     """The body of `POST /api/work/runs/{run}/steps`."""
 
-    epoch: Annotated[int, Field(ge=1)]
+    epoch: Epoch
     ops: Annotated[list[Operation], Field(min_length=1, max_length=MAX_OPERATIONS)]
 
 
 class RunOperations(StepsBody):
     """The operations of one run."""
 
-    id: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+    id: RunId
 
 
 class BatchBody(_Body):
@@ -223,7 +261,7 @@ class BatchBody(_Body):
 class ReleaseBody(_Body):
     """The body of `POST /api/work/runs/{run}/release`."""
 
-    epoch: Annotated[int, Field(ge=1)]
+    epoch: Epoch
     to: Literal["completed", "failed", "paused", "stopped", "queued"]
     result: Any = None
     summary: Annotated[str, Field(max_length=10_000)] = ""
@@ -236,11 +274,11 @@ class ReleaseBody(_Body):
 class OfferedAgent(_Body):
     """An agent that a process can execute."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63)]
+    name: Annotated[Stored, Field(min_length=1, max_length=63)]
     version: Annotated[int, Field(ge=1, le=1_000_000_000)] = 1
-    description: Annotated[str, Field(max_length=10_000)] | None = None
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    queue: Annotated[str, Field(max_length=63)] | None = None
+    description: Annotated[Stored, Field(max_length=10_000)] | None = None
+    model: Annotated[Stored, Field(min_length=1, max_length=200)] | None = None
+    queue: Annotated[Stored, Field(max_length=63)] | None = None
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     settings: dict[str, Any] | None = None
 
@@ -251,7 +289,7 @@ class RegisterBody(_Body):
     agents: Annotated[list[OfferedAgent], Field(min_length=1, max_length=100)]
 
 
-ThreadName = Annotated[str, Field(min_length=1, max_length=200)]
+ThreadName = Annotated[Stored, Field(min_length=1, max_length=200)]
 
 
 class PutInThread(_Body):
@@ -260,7 +298,11 @@ class PutInThread(_Body):
     op: Literal["put"]
     thread: ThreadName
     values: GraphValues
-    parent: Annotated[str, Field(max_length=64)] = ""
+    parent: Annotated[Stored, Field(max_length=64)] = ""
+    #: Chosen by the process for the new state of a run. All its operations and their repetitions name the same fork.
+    fork: RunId | None = None
+    #: False: further operations about the fork follow. Only the last one queues it.
+    completes: bool = True
 
 
 class DeleteThread(_Body):
@@ -310,16 +352,16 @@ Versions = Annotated[list[Annotated[int, Field(ge=1, le=1_000_000_000)]], Field(
 class ClaimBody(_Body):
     """The body of `POST /api/work/claim`."""
 
-    worker: Annotated[str, Field(min_length=1, max_length=120)]
-    agents: Annotated[dict[Annotated[str, Field(max_length=63)], Versions], Field(min_length=1, max_length=100)]
-    queues: Annotated[list[Annotated[str, Field(min_length=1, max_length=63)]], Field(min_length=1, max_length=100)]
+    worker: Annotated[Stored, Field(min_length=1, max_length=120)]
+    agents: Annotated[dict[Annotated[Stored, Field(max_length=63)], Versions], Field(min_length=1, max_length=100)]
+    queues: Annotated[list[Annotated[Stored, Field(min_length=1, max_length=63)]], Field(min_length=1, max_length=100)]
 
 
 class HeldRunBody(_Body):
     """A run that a process holds."""
 
-    id: Annotated[str, Field(pattern=r"^[0-9a-fA-F-]{36}$")]
-    epoch: Annotated[int, Field(ge=1)]
+    id: RunId
+    epoch: Epoch
 
 
 class HeartbeatBody(ClaimBody):

@@ -154,7 +154,10 @@ def planned_of(run_ids: Sequence[UUID]) -> dict[UUID, list[AgentRunToolCall]]:
 
 
 def reject(hold: RemoteHold, op: FailStep, call: AgentRunToolCall) -> dict[str, Any]:
-    """Close a call that the process does not execute, for example because its arguments are wrong."""
+    """Close a call that the process does not execute, for example because its arguments are wrong.
+
+    A step with this key was not started.
+    """
     step = journal.add(hold.run, hold.epoch, key=op.key, kind=RemoteStep.Kind.TOOL, name=call.tool_name, call=call)
     close(hold, call, CallResult(ToolStatus.ERROR, op.error.message))
     journal.fail(step, op.error.type, op.error.message)

@@ -32,7 +32,8 @@ from runs.remote.operations import named_commands
 from runs.statuses import DEATHS
 from timeline.models import LeaseLost
 
-#: Losses of the process in one step after which a run pauses. Each process may hold other runs too.
+#: A run pauses after its processes have died this often in the same step. More often than for workers, because another
+#: run of the process may be the cause.
 MAX_DEATHS = 5
 #: How many runs are tried at most for one claim.
 CANDIDATES = 20
@@ -129,7 +130,8 @@ def _candidates(project: Project, body: ClaimBody) -> RunQuerySet:
 def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of a lost process, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
-        hold = holds.hold_of(run)
+        # Locked, so that no command arrives meanwhile.
+        hold = holds.lock(run.project, run.pk, run.lease_epoch)
         if not is_first:
             ending.abandon_open_turn(hold.lease)
         if holds.is_released_by_rules(hold):

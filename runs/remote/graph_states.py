@@ -5,6 +5,7 @@ The site cannot read the values. It knows only the order of the checkpoints, the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.db.models.functions import Length
 
 from agentops.accounts.models import Project
 from agentops.base import database_clock
@@ -27,8 +29,8 @@ Kind = GraphValue.Kind
 _IDENTITY = ["kind", "namespace", "checkpoint", "key", "index"]
 #: Maximum bytes of the identity of a value, because an index of PostgreSQL holds at most 2,700.
 MAX_IDENTITY = 1_200
-#: Checkpoints in one answer.
-PAGE = 100
+#: Maximum checkpoints in one answer, and characters of texts, unless a single checkpoint has more.
+PAGE, PAGE_SIZE = 100, 8 * 1024 * 1024
 
 
 def put(owner: AgentRun | GraphThread, values: Sequence[GraphValueBody]) -> None:
@@ -45,7 +47,16 @@ def put(owner: AgentRun | GraphThread, values: Sequence[GraphValueBody]) -> None
         if not keeps:
             changed = ["facts", "text", "step_number", "created_at"]
             options = {"update_conflicts": True, "unique_fields": [name, *_IDENTITY], "update_fields": changed}
+            _delete_replaced({name: owner}, [value for value in values if not value.keeps])
         GraphValue.objects.bulk_create(rows.values(), **options)
+
+
+def _delete_replaced(owner: Mapping[str, Any], values: Sequence[GraphValueBody]) -> None:
+    """Delete the further pieces of texts that these values replace. The new text may have fewer pieces."""
+    for value in values:
+        if value.index == 0 and value.kind == Kind.WRITE.value:
+            place = {"namespace": value.namespace, "checkpoint": value.checkpoint, "key": value.key}
+            GraphValue.objects.filter(**owner, **place, kind=value.kind, index__gt=0).delete()
 
 
 def _check(value: GraphValueBody) -> None:
@@ -55,8 +66,8 @@ def _check(value: GraphValueBody) -> None:
     if not value.text.isascii():
         raise Invalid("the text must be ASCII", code="invalid_value", pointer="/text")
     identity = value.namespace + value.checkpoint + value.key
-    if len(identity.encode(errors="replace")) > MAX_IDENTITY or "\0" in identity:
-        problem = f"namespace, checkpoint and key have together more than {MAX_IDENTITY} bytes, or contain NUL"
+    if len(identity.encode()) > MAX_IDENTITY:
+        problem = f"namespace, checkpoint and key have together more than {MAX_IDENTITY} bytes"
         raise Invalid(problem, code="invalid_value", pointer="/key")
 
 
@@ -69,7 +80,7 @@ def _row(owner: AgentRun | GraphThread, value: GraphValueBody) -> GraphValue:
     if isinstance(owner, AgentRun):
         place = {"run": owner, "step_number": owner.step_count}
     # Texts and keys are not masked: only the process reads them.
-    facts = {**value.facts}
+    facts = value.facts.model_dump(exclude_unset=True)
     if "metadata" in facts:
         facts["metadata"] = MODEL_INPUT.clean(facts["metadata"])[0]
     fields = dict(zip(_IDENTITY, _identity(value), strict=True))
@@ -111,12 +122,13 @@ def values_of(project: Project, thread: str | None) -> QuerySet[GraphValue]:
 
 
 def run_named(project: Project, thread: str) -> AgentRun | None:
-    """Return the remote run of the project with this ID; None without one."""
+    """Return the run of the project with this ID whose code is a durable function; None without one."""
     try:
         run_id = UUID(thread)
     except ValueError:
         return None
-    return AgentRun.objects.remote().select_related("project").filter(project=project, pk=run_id).first()
+    runs = AgentRun.objects.filter(project=project, pk=run_id, code_version__isnull=False)
+    return runs.select_related("project").first()
 
 
 def of_run(run: AgentRun) -> QuerySet[GraphValue]:
@@ -127,8 +139,12 @@ def of_run(run: AgentRun) -> QuerySet[GraphValue]:
 def page(rows: QuerySet[GraphValue], selection: Selection) -> dict[str, Any]:
     """Return checkpoints as JSON, newest first, with their writes and the channel values that they consist of."""
     chosen = list(islice(_checkpoints(rows, selection), selection.limit + 1))
-    rest = len(chosen) > selection.limit
-    chosen = chosen[: selection.limit]
+    whole = _within_a_page(rows, chosen[: selection.limit])
+    rest = len(chosen) > len(whole)
+    chosen = whole
+    texts = dict(rows.filter(pk__in=[each.pk for each in chosen]).values_list("pk", "text"))
+    for each in chosen:
+        each.text = texts.get(each.pk, "")
     writes = _writes(rows, chosen)
     return {
         "checkpoints": [
@@ -148,7 +164,8 @@ def _checkpoints(rows: QuerySet[GraphValue], selection: Selection) -> Iterator[G
         found = found.filter(checkpoint=selection.checkpoint)
     if selection.before:
         found = found.filter(checkpoint__lt=selection.before)
-    ordered = found.order_by("-checkpoint", "namespace", "-id").select_related("thread")
+    # Without the texts: a filter may leave out most of the checkpoints.
+    ordered = found.order_by("-checkpoint", "namespace", "-id").select_related("thread").defer("text")
     previous = None
     for row in ordered.iterator(chunk_size=PAGE) if selection.metadata else ordered[: 2 * selection.limit + 2]:
         metadata = row.facts.get("metadata") or {}
@@ -157,6 +174,30 @@ def _checkpoints(rows: QuerySet[GraphValue], selection: Selection) -> Iterator[G
         is_repeated, previous = identity == previous, identity
         if not is_repeated and all(metadata.get(name) == value for name, value in selection.metadata.items()):
             yield row
+
+
+def _within_a_page(rows: QuerySet[GraphValue], checkpoints: list[GraphValue]) -> list[GraphValue]:
+    """Return the first of these checkpoints, at least one, whose writes and channel values fit into an answer."""
+    ids = {each.checkpoint for each in checkpoints}
+    keys = {key for each in checkpoints for key in each.facts.get("channels") or ()}
+    sized = rows.annotate(size=Length("text")).order_by()
+    of_checkpoints = sized.filter(checkpoint__in=ids, kind__in=(Kind.CHECKPOINT, Kind.WRITE))
+    of_channels = sized.filter(kind=Kind.CHANNEL, key__in=keys)
+    sizes: Counter[Any] = Counter()
+    for thread, namespace, checkpoint, size in of_checkpoints.values_list("thread", "namespace", "checkpoint", "size"):
+        sizes[thread, namespace, checkpoint] += size
+    for thread, namespace, key, size in of_channels.values_list("thread", "namespace", "key", "size"):
+        sizes[thread, namespace, "channel", key] += size
+    total, counted = 0, 0
+    for each in checkpoints:
+        place = (each.thread_id, each.namespace)
+        channels = [(*place, "channel", key) for key in each.facts.get("channels") or ()]
+        # A channel value that several checkpoints name is sent once.
+        total += sizes[(*place, each.checkpoint)] + sum(sizes.pop(channel, 0) for channel in channels)
+        if counted and total > PAGE_SIZE:
+            break
+        counted += 1
+    return checkpoints[:counted]
 
 
 def _as_json(row: GraphValue, writes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -177,7 +218,8 @@ def _writes(rows: QuerySet[GraphValue], checkpoints: Sequence[GraphValue]) -> di
     for row in found.order_by("id", "index") if checkpoints else ():
         known = by_checkpoint.setdefault((row.thread_id, row.namespace, row.checkpoint), {})
         if row.index:
-            known[row.key]["text"] += row.text
+            if row.key in known:  # else the first piece was not sent
+                known[row.key]["text"] += row.text
         else:
             known[row.key] = {"key": row.key, "facts": row.facts, "text": row.text}
     return {place: list(writes.values()) for place, writes in by_checkpoint.items()}

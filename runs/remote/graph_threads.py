@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.models import Project
@@ -22,6 +23,8 @@ from runs.statuses import RunStatus
 Kind = GraphValue.Kind
 #: Steps of a conversation in which a checkpoint to fork from is looked up.
 MAX_STEPS = 10_000
+#: Values that are copied at a time.
+COPIED = 50
 
 
 def perform(project: Project, operations: Sequence[ThreadOperation], *, by: str) -> dict[str, Any]:
@@ -37,7 +40,8 @@ def _perform(project: Project, operation: ThreadOperation, forks: dict[str, Agen
         case PutInThread():
             return _put(project, operation, forks, by)
         case DeleteThread():
-            return {"threads": _own_threads(project, operation.thread).delete()[1].get(GraphThread._meta.label, 0)}
+            threads = _locked(_own_threads(project, operation.thread))
+            return {"threads": threads.delete()[1].get(GraphThread._meta.label, 0)}
         case CopyThread():
             return _copy(project, operation)
         case PruneThread():
@@ -46,24 +50,51 @@ def _perform(project: Project, operation: ThreadOperation, forks: dict[str, Agen
             return _delete_checkpoints(project, operation.run_ids)
 
 
-def _own_threads(project: Project, name: str) -> Any:
+def _own_threads(project: Project, name: str) -> QuerySet[GraphThread]:
     """Return the threads with this name. Raises `Conflict` for a run, whose values the site keeps."""
     if graph_states.run_named(project, name) is not None:
         raise Conflict(f"{name} is a run: delete or fork the run itself", code="thread_is_run")
     return GraphThread.objects.filter(project=project, name=name)
 
 
+def _locked(threads: QuerySet[GraphThread]) -> QuerySet[GraphThread]:
+    """Lock threads until the end of the transaction, so that nobody stores values in them meanwhile."""
+    return GraphThread.objects.filter(pk__in=[thread.pk for thread in threads.select_for_update().order_by("pk")])
+
+
 def _put(project: Project, operation: PutInThread, forks: dict[str, AgentRun], by: str) -> Mapping[str, Any]:
     name = operation.thread
-    owner: AgentRun | GraphThread | None = forks.get(name)
-    if owner is None and (run := graph_states.run_named(project, name)) is not None:
-        owner = _waiting_fork(run)
-        if owner is None and all(value.kind == Kind.WRITE.value for value in operation.values):
-            return {"thread": name, "deferred": True}
-        owner = forks[name] = owner or _forked(run, operation.parent, by)
-    owner = owner or _touched(project, name)
+    run = graph_states.run_named(project, name)
+    if run is None:
+        graph_states.put(_touched(project, name), operation.values)
+        return {"thread": name}
+    if name in forks:
+        graph_states.put(forks[name], operation.values)
+        return {"thread": str(forks[name].pk)}
+    owner = _waiting_fork(run)
+    if owner is None and all(value.kind == Kind.WRITE.value for value in operation.values):
+        return {"thread": name, "deferred": True}
+    # The parts of a large state, until the last one arrives.
+    parts = f"fork of {run.pk}: {operation.fork}"
+    if not operation.completes and operation.fork is not None:
+        graph_states.put(_touched(project, parts), operation.values)
+        return {"thread": name}
+    owner = forks[name] = owner or _forked(run, operation.parent, by)
+    if operation.fork is not None:
+        _move(project, parts, owner)
     graph_states.put(owner, operation.values)
-    return {"thread": name if isinstance(owner, GraphThread) else str(owner.pk)}
+    return {"thread": str(owner.pk)}
+
+
+def _move(project: Project, name: str, owner: AgentRun) -> None:
+    """Move the values of a thread to a fork, and delete the thread."""
+    for thread in _locked(GraphThread.objects.filter(project=project, name=name)):
+        values = GraphValue.objects.filter(thread=thread)
+        for row in values.defer("text"):
+            place = {"kind": row.kind, "namespace": row.namespace, "checkpoint": row.checkpoint}
+            GraphValue.objects.filter(run=owner, **place, key=row.key, index=row.index).delete()
+        values.update(run=owner, thread=None, step_number=owner.step_count)
+        thread.delete()
 
 
 def _waiting_fork(run: AgentRun) -> AgentRun | None:
@@ -99,22 +130,25 @@ def _forked(run: AgentRun, parent: str, by: str) -> AgentRun:
 def _copy(project: Project, operation: CopyThread) -> Mapping[str, Any]:
     """Copy all values of a thread, or all that a run reads, to a thread. Existing ones are replaced."""
     _own_threads(project, operation.to)
-    rows = list(graph_states.values_of(project, operation.thread).order_by("id"))
-    if rows:
+    rows = graph_states.values_of(project, operation.thread).order_by("id")
+    newest = {row[:-1]: row[-1] for row in rows.values_list("kind", "namespace", "checkpoint", "key", "index", "pk")}
+    if newest:
         thread = _touched(project, operation.to)
-        thread.values.all().delete()
-        newest = {(row.kind, row.namespace, row.checkpoint, row.key, row.index): row for row in rows}
-        for row in newest.values():
-            row.pk, row.run_id, row.thread_id, row.step_number = uuid7(), None, thread.pk, 0
-        GraphValue.objects.bulk_create(newest.values(), batch_size=500)
-    return {"values": len(rows)}
+        thread.values.exclude(pk__in=newest.values()).delete()
+        ids = list(newest.values())
+        for start in range(0, len(ids), COPIED):
+            copies = list(GraphValue.objects.filter(pk__in=ids[start : start + COPIED]).exclude(thread=thread))
+            for row in copies:
+                row.pk, row.run_id, row.thread_id, row.step_number = uuid7(), None, thread.pk, 0
+            GraphValue.objects.bulk_create(copies)
+    return {"values": len(newest)}
 
 
 def _prune(project: Project, operation: PruneThread) -> Mapping[str, Any]:
     """Delete the values that the newest checkpoint of each namespace does not need."""
-    rows = GraphValue.objects.filter(thread__in=_own_threads(project, operation.thread))
+    rows = GraphValue.objects.filter(thread__in=_locked(_own_threads(project, operation.thread)))
     newest: dict[str, GraphValue] = {}
-    for row in rows.filter(kind=Kind.CHECKPOINT).order_by("checkpoint"):
+    for row in rows.filter(kind=Kind.CHECKPOINT).order_by("checkpoint").defer("text"):
         newest[row.namespace] = row
     deleted = 0
     for namespace, row in newest.items():
@@ -128,12 +162,16 @@ def _prune(project: Project, operation: PruneThread) -> Mapping[str, Any]:
 
 
 def _needed_checkpoints(rows: Any, newest: GraphValue) -> set[str]:
-    """Return the newest checkpoint, and its ancestors up to the last whole value of each channel of deltas."""
+    """Return the newest checkpoint, and the ancestors that it needs.
+
+    For a channel that is stored as changes, they are the ancestors back to its last complete value.
+    """
     needed = {newest.checkpoint}
-    by_id = {row.checkpoint: row.facts for row in rows.filter(kind=Kind.CHECKPOINT)}
+    by_id = dict(rows.filter(kind=Kind.CHECKPOINT).values_list("checkpoint", "facts"))
     missing = set(newest.facts.get("deltas") or ())
     parent = newest.facts.get("parent")
-    while missing and parent in by_id:
+    # The facts are those of the process: a checkpoint may even name itself as its parent.
+    while missing and parent in by_id and parent not in needed:
         needed.add(parent)
         missing &= set(by_id[parent].get("deltas") or ())
         parent = by_id[parent].get("parent")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from django.db.models import Model, Q
 
 from agentops.base import database_clock
 from agentops.base.database.statements import insert, prepared_cursor, select_joined
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Conflict, NotFound
 from runs.conversation import ancestry
 from runs.models import AgentRun, AgentRunToolCall, RemoteStep, RemoteStepPiece
@@ -26,8 +27,10 @@ _OF_RUNS = """unnest(%s::uuid[], %s::text[]) AS wanted (run_id, key)
   CROSS JOIN LATERAL (SELECT * FROM agent_run_remote_steps AS s
     WHERE s.run_id = wanted.run_id AND s.key = wanted.key LIMIT 1) AS agent_run_remote_steps
   LEFT JOIN agent_run_tool_calls ON agent_run_tool_calls.id = agent_run_remote_steps.call_id"""
-#: Steps in one answer.
-PAGE = 500
+#: Maximum steps in one answer, and bytes of values after which it ends. A value has at most 4 MiB.
+PAGE, PAGE_SIZE = 500, 4 * 1024 * 1024
+#: Steps that are read at a time.
+CHUNK = 10
 
 
 def within(run: AgentRun) -> tuple[list[Any], Q]:
@@ -90,10 +93,23 @@ def page(run: AgentRun, *, after: int = 0) -> tuple[list[dict[str, Any]], int | 
     newest = {
         key: (order[run_id], position, pk) for pk, run_id, position, key in sorted(keys, key=lambda k: order[k[1]])
     }
-    chosen = sorted(newest.values())[after : after + PAGE]
-    by_id = RemoteStep.objects.in_bulk([pk for _, _, pk in chosen])
-    rest = after + PAGE if len(newest) > after + PAGE else None
-    return [as_json(by_id[pk], position=after + index) for index, (_, _, pk) in enumerate(chosen, start=1)], rest
+    steps: list[dict[str, Any]] = []
+    for step in _within_a_page([pk for _, _, pk in sorted(newest.values())[after : after + PAGE]]):
+        steps.append(as_json(step, position=after + len(steps) + 1))
+    end = after + len(steps)
+    return steps, end if len(newest) > end else None
+
+
+def _within_a_page(ids: Sequence[UUID]) -> Iterator[RemoteStep]:
+    """Yield these steps in order, until their values have `PAGE_SIZE` bytes."""
+    size = 0
+    for start in range(0, len(ids), CHUNK):
+        by_id = RemoteStep.objects.in_bulk(ids[start : start + CHUNK])
+        for pk in ids[start : start + CHUNK]:
+            size += len(by_id[pk].value or "")
+            yield by_id[pk]
+            if size > PAGE_SIZE:
+                return
 
 
 def as_json(step: RemoteStep, *, position: int | None = None) -> dict[str, Any]:
@@ -197,14 +213,18 @@ def finish_unsaved(step: RemoteStep, value: StoredValue) -> None:
 
 def fail(step: RemoteStep, error_type: str, message: str) -> None:
     """Store the error of a step as its outcome."""
-    step.state, step.error = State.FAILED, {"type": error_type, "message": message}
+    step.state, step.error = State.FAILED, _error(error_type, message)
     _save_outcome(step)
 
 
 def note_failure(step: RemoteStep, error_type: str, message: str) -> None:
     """Store the error of a step whose process decides later whether it is the outcome."""
-    step.error = {"type": error_type, "message": message}
+    step.error = _error(error_type, message)
     step.save(update_fields=["error"])
+
+
+def _error(error_type: str, message: str) -> dict[str, str]:
+    return {"type": REDACTOR.clean_text(error_type)[0], "message": REDACTOR.clean_text(message)[0]}
 
 
 def _save_outcome(step: RemoteStep) -> None:

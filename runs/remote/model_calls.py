@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, Thi
 from pydantic_ai.usage import RequestUsage
 
 from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from agentops.base.refusals import Invalid
 from runs.agents.prices import readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage, writes
@@ -94,14 +95,19 @@ def finish(hold: RemoteHold, op: FinishStep, step: RemoteStep, value: StoredValu
     hold.add_outcome(step)
 
 
-def fail(hold: RemoteHold, op: FailStep, step: RemoteStep, entries: list[Entry]) -> None:
-    """Append the end of an attempt without an answer, and save its error. `entries` are appended after it."""
+def fail(
+    hold: RemoteHold, op: FailStep, step: RemoteStep, entries: list[Entry], *, event_id: str | None = None
+) -> None:
+    """Append the end of an attempt without an answer, and save its error. `entries` are appended after it.
+
+    `event_id`: of the event of the end.
+    """
     number = hold.run.step_count + 1
     abandoned = LlmTurnAbandoned(
         attempt=step.attempt or None, reason=op.error.type, usage="unknown", duration_ms=op.duration_ms
     )
     writes.count_abandoned(hold.run.pk, hold.epoch, [Entry(abandoned, step=number)])
-    _append(hold, [Entry(abandoned, step=number), *entries])
+    _append(hold, [Entry(abandoned, step=number, event_id=event_id), *entries])
     save_error(hold, op, step, context=LLM_STREAM, number=number)
 
 
@@ -112,9 +118,9 @@ def save_error(hold: RemoteHold, op: FailStep, step: RemoteStep, *, context: str
         step_number=number,
         context=context[:300],
         call_id=step.call.call_id if step.call is not None else "",
-        error_type=op.error.type,
-        message=op.error.message,
-        details=op.error.details,
+        error_type=REDACTOR.clean_text(op.error.type)[0],
+        message=REDACTOR.clean_text(op.error.message)[0],
+        details=REDACTOR.clean_text(op.error.details)[0],
         attempt=step.attempt,
         created_at=database_clock.now(),
     )

@@ -67,10 +67,10 @@ def perform(
 
 
 def perform_on(hold: RemoteHold, operations: Sequence[Operation]) -> tuple[RemoteHold, dict[str, Any]]:
-    """Carry out operations in the transaction of the caller. Return the answer, and the hold.
+    """Carry out operations in the transaction of the caller. Return the answer, and a hold that replaces the given one.
 
-    The hold may be another one, and has the commit of the last operation. Raises `HooksNeeded` for a call that is not
-    in its decisions.
+    The commit of the last operation is not written yet: call `flush` or `take`. Raises `HooksNeeded` for a call that is
+    not in the decisions of the hold.
     """
     results: list[dict[str, Any]] = []
     for operation in operations:
@@ -170,6 +170,13 @@ def _own(hold: RemoteHold, key: str) -> RemoteStep | None:
     return hold.known_steps.pop(key) if key in hold.known_steps else journal.own(hold.run, key)
 
 
+def _own_known(hold: RemoteHold, key: str) -> RemoteStep | None:
+    """Return the step of the run itself with this key, and keep it for `_started`."""
+    if hold.known_steps.get(key) is None:
+        hold.known_steps[key] = journal.own(hold.run, key)
+    return hold.known_steps[key]
+
+
 def _started(hold: RemoteHold, key: str) -> RemoteStep:
     """Return a started step. Raises `Conflict` if it was not started under this epoch."""
     step = hold.known_steps.pop(key, None) or journal.started(hold.run, key)
@@ -206,13 +213,15 @@ def _close(hold: RemoteHold, step: RemoteStep, result: CallResult) -> None:
 
 def _fail(hold: RemoteHold, op: FailStep) -> dict[str, Any]:
     """Store the error of an attempt, and if it is final, the outcome of the step."""
-    if op.final and (call := calls.requested_call(hold, op)) is not None:
+    if op.final and _own_known(hold, op.key) is None and (call := calls.requested_call(hold, op)) is not None:
         return calls.reject(hold, op, call)
     step = _started(hold, op.key)
     if step.is_final:
         return calls.outcome(step)
+    if op.id and log.has_event(hold.run.pk, _event_id(hold, op)):
+        return {"state": "started"}  # the request is repeated, because its answer was lost
     if step.kind == Kind.MODEL:
-        model_calls.fail(hold, op, step, _retry(hold, op, step))
+        model_calls.fail(hold, op, step, _retry(hold, op, step), event_id=_event_id(hold, op))
     else:
         if not op.final:
             _note_attempt(hold, op, step)
@@ -224,6 +233,11 @@ def _fail(hold: RemoteHold, op: FailStep) -> dict[str, Any]:
         journal.fail(step, op.error.type, op.error.message)
         return calls.outcome(step)
     return {"state": "started"}
+
+
+def _event_id(hold: RemoteHold, op: FailStep | AddText | LogEvent) -> str | None:
+    """Return the ID of the event of an operation, which is stored once; None without an ID of the process."""
+    return f"~{hold.epoch}.{op.id}" if op.id else None
 
 
 def _has_failed(step: RemoteStep) -> bool:
@@ -241,9 +255,8 @@ def _note_attempt(hold: RemoteHold, op: FailStep, step: RemoteStep) -> None:
         context=step.name,
         call_id=call_id,
     )
-    log.append(
-        hold.run.pk, [Entry(error, step=number), *_retry(hold, op, step)], source=Source.WORKER, epoch=hold.epoch
-    )
+    failed = Entry(error, step=number, event_id=_event_id(hold, op))
+    log.append(hold.run.pk, [failed, *_retry(hold, op, step)], source=Source.WORKER, epoch=hold.epoch)
     model_calls.save_error(hold, op, step, context=step.name, number=number)
 
 
@@ -267,18 +280,19 @@ def _add_text(hold: RemoteHold, op: AddText) -> dict[str, Any]:
     """Append a piece of streamed text of a model call, or of the output of another step."""
     step = _started(hold, op.key)
     if step.kind == Kind.MODEL:
-        entry = Entry(LlmTextDelta(text=op.text, index=0), step=hold.run.step_count + 1)
+        delta = LlmTextDelta(text=op.text, index=0)
+        entry = Entry(delta, step=hold.run.step_count + 1, event_id=_event_id(hold, op))
     else:
         call = step.call
         assert call is not None
         output = ToolOutput(call_id=call.call_id, tool_name=call.tool_name, text=op.text)
-        entry = Entry(output, step=call.step_number, ref_id=call.pk)
+        entry = Entry(output, step=call.step_number, ref_id=call.pk, event_id=_event_id(hold, op))
     log.append(hold.run.pk, [entry], source=Source.WORKER, epoch=hold.epoch)
     return {}
 
 
 def _log_event(hold: RemoteHold, op: LogEvent) -> dict[str, Any]:
-    entry = Entry(op.payload, type=op.type, step=hold.run.step_count)
+    entry = Entry(op.payload, type=op.type, step=hold.run.step_count, event_id=_event_id(hold, op))
     log.append(hold.run.pk, [entry], source=Source.WORKER, epoch=hold.epoch)
     return {}
 
@@ -300,10 +314,11 @@ def _receive(hold: RemoteHold, op: ReceiveMessages) -> dict[str, Any]:
         for role, turn in cast("Any", turns)
     ]
     AgentRunMessage.objects.bulk_create(rows)
+    opening = _opening_texts(hold)  # before these commands count as applied
     mark_applied(commands)
     log.append(hold.run.pk, [transcript.message_event(row) for row in rows], source=Source.WORKER, epoch=hold.epoch)
     hold.pending.difference_update({Type.SEND, Type.REPLY})
-    texts = [*_opening_texts(hold), *(transcript.text_of(row.content) for row in rows)]
+    texts = [*opening, *(transcript.text_of(row.content) for row in rows)]
     step = journal.add(hold.run, hold.epoch, key=op.key, kind=Kind.MESSAGES, name="messages")
     journal.finish(step, values.inline(texts, ""))
     return calls.outcome(step)

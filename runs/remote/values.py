@@ -42,6 +42,7 @@ def inline(value: Any, codec: str) -> StoredValue:
     if codec:
         if not isinstance(value, str):
             raise Invalid("a sealed value must be a string", code="invalid_value", pointer="/value")
+        _require_storable(value, "/value")
         return _checked(StoredValue(value, codec))
     text, redactor = _dumps(value), MODEL_INPUT.fixed()
     # First search the whole text once, as in transcript.new_row.
@@ -53,6 +54,17 @@ def inline(value: Any, codec: str) -> StoredValue:
 
 def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _require_storable(text: str, pointer: str) -> None:
+    """Raise `Invalid` for a text that no column accepts, and that cannot be cleaned, because it is encoded."""
+    try:
+        text.encode()
+        is_storable = "\0" not in text
+    except UnicodeEncodeError:
+        is_storable = False
+    if not is_storable:
+        raise Invalid("the text contains NUL or an unpaired surrogate", code="invalid_value", pointer=pointer)
 
 
 def _checked(value: StoredValue) -> StoredValue:
@@ -67,6 +79,7 @@ def add_piece(step: RemoteStep, index: int, text: str) -> None:
     """Store a piece of a large value. A repeated piece replaces the earlier one."""
     if len(text.encode(errors="surrogatepass")) > MAX_PIECE:
         raise Invalid(f"a piece must have at most {MAX_PIECE:,} bytes", code="value_too_large", pointer="/data")
+    _require_storable(text, "/data")
     RemoteStepPiece.objects.update_or_create(step=step, index=index, defaults={"run": step.run, "text": text})
 
 
@@ -104,14 +117,15 @@ def shown(value: Any, stored: StoredValue, text: str | None) -> str:
         return f"[sealed by {stored.codec}]"
     if stored.pieces:
         return f"[a value in {stored.pieces} pieces]"
-    return _cut(value if isinstance(value, str) else canonical(value))
+    # Masked before it is cut: half a secret would not be recognised.
+    return _cut(MODEL_INPUT.clean_text(value if isinstance(value, str) else canonical(value))[0])
 
 
 def shown_input(value: Any) -> dict[str, Any]:
     """Return the input of a step as an object for pages: other values as its member `input`, long ones shortened."""
     arguments = value if isinstance(value, dict) else {} if value is None else {"input": value}
     text = canonical(arguments)
-    return arguments if len(text) <= MAX_SHOWN else {"input": _cut(text)}
+    return arguments if len(text) <= MAX_SHOWN else {"input": _cut(MODEL_INPUT.clean_text(text)[0])}
 
 
 def _cut(text: str) -> str:

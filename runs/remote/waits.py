@@ -12,7 +12,8 @@ from typing import Any
 from django.conf import settings
 
 from agentops.base import database_clock
-from agentops.base.refusals import Invalid, Refusal
+from agentops.base.refusals import Conflict, Invalid, Refusal
+from runs.conversation.call_ids import own_call_id
 from runs.conversation.tool_results import CallResult
 from runs.engine import ending
 from runs.engine.ending import STOP_OR_PAUSE
@@ -35,6 +36,8 @@ SHORT_SLEEP_S = 5.0
 TIME_OVER = "The time is over."
 #: The error types of steps whose wait has ended without a value.
 TIMED_OUT, REFUSED = "timeout", "child_refused"
+#: Characters of a child run's prompt in the arguments of its call. The child gets all of it.
+MAX_PROMPT = 10_000
 
 
 def start(hold: RemoteHold, op: StartStep, left: RemoteStep | None) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def go_on(hold: RemoteHold, op: StartStep, step: RemoteStep) -> dict[str, Any]:
         case "approval":
             return _ask_for_approval(hold, op, step, call)
         case "question":
-            return _release(hold, WaitReason.INPUT, call, question=op.question, choices=op.choices or None)
+            return _release(hold, op, WaitReason.INPUT, step, question=op.question, choices=op.choices or None)
         case "sleep":
             return _sleep(hold, op, step, call)
         case "signal":
@@ -118,7 +121,8 @@ def _arguments(op: StartStep) -> dict[str, Any]:
         case "signal":
             return {"signal": op.signal, **_until(op.timeout_s)}
         case "child":
-            return {"agent": op.agent, "prompt": op.prompt, **_until(op.timeout_s)}
+            # Cut, because the whole object must not be too large for pages: it has the deadline.
+            return {"agent": op.agent, "prompt": op.prompt[:MAX_PROMPT], **_until(op.timeout_s)}
     return values.shown_input(op.input)
 
 
@@ -135,28 +139,33 @@ def _until(timeout_s: float | None) -> dict[str, str]:
     return {"until": (database_clock.now() + timedelta(seconds=timeout_s)).isoformat()}
 
 
-def _deadline(call: AgentRunToolCall) -> datetime | None:
-    """Return the time at which the wait of a call ends; None for no limit."""
+def _deadline(op: StartStep, step: RemoteStep) -> datetime | None:
+    """Return the time at which the wait of a step ends; None for no limit."""
+    call = step.call
+    assert call is not None
+    if call.call_id != own_call_id(step.key):
+        # The arguments are those of a model's call, which a child run executes.
+        return step.created_at + timedelta(seconds=op.timeout_s) if op.timeout_s else None
     until = call.input.get("until") if isinstance(call.input, dict) else None
     return datetime.fromisoformat(until) if until else None
 
 
-def _is_over(call: AgentRunToolCall) -> bool:
-    deadline = _deadline(call)
+def _is_over(op: StartStep, step: RemoteStep) -> bool:
+    deadline = _deadline(op, step)
     return deadline is not None and database_clock.now() >= deadline
 
 
-def _wait(hold: RemoteHold, op: StartStep, reason: WaitReason, call: AgentRunToolCall) -> dict[str, Any]:
-    """Release the run to wait for a call. A process that works on other steps keeps it, and starts this one again."""
-    return _release(hold, reason, call) if op.may_release else {"state": "waiting"}
+def _wait(hold: RemoteHold, op: StartStep, reason: WaitReason, step: RemoteStep) -> dict[str, Any]:
+    """Release the run to wait for a step. A process that works on other steps keeps it, and starts this one again."""
+    return _release(hold, op, reason, step) if op.may_release else {"state": "waiting"}
 
 
-def _release(hold: RemoteHold, reason: WaitReason, call: AgentRunToolCall, **facts: Any) -> dict[str, Any]:
-    """Release the run to wait for a call. A reply in the inbox is the answer to a question."""
-    until = _deadline(call)
+def _release(hold: RemoteHold, op: StartStep, reason: WaitReason, step: RemoteStep, **facts: Any) -> dict[str, Any]:
+    """Release the run to wait for a step. A reply in the inbox is the answer to a question."""
+    until = _deadline(op, step)
     payload = RunWaiting(reason=reason, until=until, **facts)
     then = (lambda: inbox.answer_early(hold.run)) if reason is WaitReason.INPUT else None
-    options: dict[str, Any] = {"reason": reason, "ref_id": call.pk, "not_before": until, "unless": STOP_OR_PAUSE}
+    options: dict[str, Any] = {"reason": reason, "ref_id": step.call_id, "not_before": until, "unless": STOP_OR_PAUSE}
     release_run(hold, RunStatus.WAITING, payload, then=then, **options)
     return {}
 
@@ -194,9 +203,9 @@ def settle(step: RemoteStep) -> dict[str, Any]:
 
 
 def _sleep(hold: RemoteHold, op: StartStep, step: RemoteStep, call: AgentRunToolCall) -> dict[str, Any]:
-    if not _is_over(call):
+    if not _is_over(op, step):
         if (op.seconds or 0) > SHORT_SLEEP_S:
-            return _wait(hold, op, WaitReason.TIMER, call)
+            return _wait(hold, op, WaitReason.TIMER, step)
         journal.take(step, hold.epoch)
         return {"state": "run", "attempt": step.attempt}
     calls.close(hold, call, CallResult(ToolStatus.COMPLETED, TIME_OVER))
@@ -211,9 +220,9 @@ def _receive_signal(hold: RemoteHold, op: StartStep, step: RemoteStep, call: Age
         payload = signal.payload.get("payload")
         calls.close(hold, call, CallResult(ToolStatus.COMPLETED, canonical(payload)))
         return _done(step, payload)
-    if _is_over(call):
+    if _is_over(op, step):
         return _fail(hold, step, TIMED_OUT, f"no signal {op.signal!r} arrived in time")
-    return _wait(hold, op, WaitReason.SIGNAL, call)
+    return _wait(hold, op, WaitReason.SIGNAL, step)
 
 
 def _open_child(hold: RemoteHold, op: StartStep) -> AgentRun:
@@ -235,9 +244,12 @@ def _await_child(hold: RemoteHold, op: StartStep, step: RemoteStep, call: AgentR
     assert call.child_run is not None
     child = children.newest(call.child_run)
     if not child.state.terminal:
-        if not _is_over(call):
-            return _wait(hold, op, WaitReason.CHILDREN, call)
-        inbox.stop(child.pk, by=f"run:{hold.run.pk}", key=f"timed_out:{child.pk}")
+        if not _is_over(op, step):
+            return _wait(hold, op, WaitReason.CHILDREN, step)
+        try:
+            inbox.stop(child.pk, by=f"run:{hold.run.pk}", key=f"timed_out:{child.pk}")
+        except Conflict:  # it has ended since it was read
+            return _await_child(hold, op, step, call)
         return _fail(hold, step, TIMED_OUT, f"the child run {child.pk} had not ended in time and was stopped")
     value = _child_outcome(child)
     status = ToolStatus.COMPLETED if child.state is RunStatus.COMPLETED else ToolStatus.ERROR

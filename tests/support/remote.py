@@ -37,9 +37,13 @@ class Program:
     _headers: dict[str, str] = field(default_factory=dict)
 
     def post(self, path: str, **body: Any) -> Answer:
+        return self.post_with({}, path, **body)
+
+    def post_with(self, headers: dict[str, str], path: str, **body: Any) -> Answer:
+        """Send a request with further headers."""
         self._headers = self._headers or with_key(self.project, "work")
         response = Client().post(
-            f"/api/work/{path}", json.dumps(body), content_type="application/json", headers=self._headers
+            f"/api/work/{path}", json.dumps(body), content_type="application/json", headers=self._headers | headers
         )
         return Answer(response.status_code, json.loads(response.content or "null"))
 

@@ -110,14 +110,18 @@ class Time(serializers.DateTimeField):  # type: ignore[misc]
             raise ValidationError(f"this {error}") from None
 
 
-class Text(StringField):
-    """Any text up to a length. NUL and lone surrogates are replaced, as in stored texts."""
-
-    def __init__(self, max_length: int = 200, **options: Any) -> None:
-        super().__init__(required=False, allow_blank=False, min_length=1, max_length=max_length, **options)
+class CleanText(StringField):
+    """A text in which NUL and lone surrogates are replaced, as in stored texts."""
 
     def to_internal_value(self, data: Any) -> str:
         return BARE.clean_text(super().to_internal_value(data))[0]
+
+
+class Text(CleanText):
+    """Any text up to a length, or none."""
+
+    def __init__(self, max_length: int = 200, **options: Any) -> None:
+        super().__init__(required=False, allow_blank=False, min_length=1, max_length=max_length, **options)
 
 
 class PageQuery(QuerySerializer):

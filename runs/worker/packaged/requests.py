@@ -182,10 +182,11 @@ class WorkerRequests:
         return {"data": journal.piece_text(self._read(), key, index)}
 
     def _checkpoints(self, query: Mapping[str, Any]) -> Mapping[str, Any]:
-        values = graph_states.values_of(self._project, query["thread"])
         # As in the URL of the HTTP API, these are a JSON text.
         metadata = orjson.loads(query.get("metadata") or "{}")
-        return graph_states.page(values, graph_states.selection_of({**query, "metadata": metadata}))
+        return graph_states.page(
+            graph_states.of_run(self._read()), graph_states.selection_of({**query, "metadata": metadata})
+        )
 
     def _read(self) -> AgentRun:
         return holds.read(self._project, self._run.pk, self._lease.epoch, is_packaged=True)

@@ -73,7 +73,8 @@ def _function_of(run: AgentRun) -> DurableFunction | None:
 def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of an earlier worker, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
-        hold = holds.hold_of(run)
+        # Locked, so that no command arrives meanwhile.
+        hold = holds.lock(run.project, run.pk, run.lease_epoch, is_packaged=True)
         if not is_first:
             ending.abandon_open_turn(hold.lease)
         if holds.is_released_by_rules(hold):

@@ -10,6 +10,7 @@ from django.test import Client
 from agentops.accounts.models import Project
 from runs.actions.resume import resume
 from runs.models import AgentRun, GraphThread, GraphValue
+from runs.remote import graph_states
 from tests.support.factories import make_project, with_key
 from tests.support.remote import Program
 
@@ -128,3 +129,75 @@ def test_a_state_that_is_put_into_a_run_without_steps_is_refused(program: Progra
     assert (answer.status, answer.json["code"]) == (422, "no_checkpoint")
     answer = thread_op(program, "delete", thread=program.run_id)
     assert (answer.status, answer.json["code"]) == (409, "thread_is_run")
+
+
+def test_a_checkpoint_that_names_itself_as_its_parent_is_pruned(program: Program) -> None:
+    thread_op(program, "put", thread="t", values=[checkpoint(1, parent="cp1", deltas=["messages"])])
+
+    assert thread_op(program, "prune", thread="t").json == {"results": [{"values": 0}]}
+
+
+def forked(program: Program) -> AgentRun:
+    """Return a run with a step and a checkpoint, which may be forked."""
+    program.step("1", "plan", 1)
+    put(program, checkpoint(1))
+    program.release("completed", result="done")
+    return program.run
+
+
+def parts_of(run: AgentRun, fork: str) -> list[dict[str, Any]]:
+    """Return the operations that store a new state of a run in two requests."""
+    both = {"op": "put", "thread": str(run.pk), "parent": "cp1", "fork": fork}
+    channel = {"kind": "channel", "key": "messages/2", "text": "ab", "keeps": True}
+    whole = checkpoint(2, parent="cp1", channels=["messages/2"])
+    return [{**both, "values": [channel], "completes": False}, {**both, "values": [whole]}]
+
+
+def test_a_state_in_several_requests_makes_one_fork(program: Program) -> None:
+    run = forked(program)
+    first, last = parts_of(run, "01a22696-a1a8-75ab-a9ab-b03c776679f4")
+    program.post("threads", ops=[first])
+    assert AgentRun.objects.filter(forked_from=run).count() == 0
+    [result] = program.post("threads", ops=[last]).json["results"]
+
+    [fork] = AgentRun.objects.filter(forked_from=run)
+    assert result == {"thread": str(fork.pk)}
+    page = listed(program, thread=str(fork.pk))
+    assert [(row["key"], row["text"]) for row in page["channels"]] == [("messages/2", "ab")]
+    assert not GraphThread.objects.exists()
+
+
+def test_a_repeated_request_makes_no_second_fork(program: Program) -> None:
+    run = forked(program)
+    ops = parts_of(run, "01a22696-a1a8-75ab-a9ab-b03c776679f4")
+    key = {"Idempotency-Key": "state-2"}
+    answers = [program.post_with(key, "threads", ops=ops).json for _ in range(2)]
+
+    assert answers[0] == answers[1]
+    assert AgentRun.objects.filter(forked_from=run).count() == 1
+
+
+def test_a_replaced_write_keeps_no_piece_of_the_earlier_one(program: Program) -> None:
+    write = {"kind": "write", "checkpoint": "cp1", "key": "t/-1", "facts": {"task": "t"}}
+    put(program, checkpoint(1), {**write, "text": "ab", "index": 0}, {**write, "text": "cd", "index": 1})
+    put(program, {**write, "text": "e", "index": 0})
+
+    [row] = listed(program, thread=program.run_id)["checkpoints"]
+    assert [each["text"] for each in row["writes"]] == ["e"]
+
+
+def test_a_page_of_large_values_is_shorter(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_states, "PAGE_SIZE", 20)
+    for number in range(3):
+        put(program, {**checkpoint(number), "text": "x" * 15})
+
+    page = listed(program, thread=program.run_id)
+    assert ([row["id"] for row in page["checkpoints"]], page["before"]) == (["cp2"], "cp2")
+
+
+@pytest.mark.parametrize(
+    "facts", [{"channels": 5}, {"channels": [{}]}, {"metadata": [1]}, {"deltas": 5}, {"parent": []}, {"odd": 1}]
+)
+def test_unreadable_facts_are_refused(program: Program, facts: dict[str, Any]) -> None:
+    answer = put(program, {**checkpoint(1), "facts": facts})
+    assert (answer.status, answer.json["code"]) == (422, "invalid_body")

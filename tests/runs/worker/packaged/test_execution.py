@@ -12,6 +12,7 @@ import pytest
 
 from agentops.accounts.models import Project
 from agentops.base.database_clock import Now
+from runs import chaos
 from runs.actions import approvals, run_actions
 from runs.lifecycle import transitions
 from runs.lifecycle.approval_decisions import Decision
@@ -211,11 +212,17 @@ def test_a_policy_for_deaths_decides(shop: Project, worker: Worker) -> None:
     assert (run.status, run.status_reason) == ("paused", "escalated")
 
 
-def test_an_unexpected_error_of_the_site_hands_the_run_back(shop: Project, worker: Worker) -> None:
+def test_an_unexpected_error_of_the_site_hands_the_run_back(
+    shop: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same as in a step of the site's own loop: the run is queued again, and pauses after the third error."""
     run = packaged.start(shop, "counting", "1")
-    shop.settings = {"approvals": "unreadable"}
-    shop.save(update_fields=["settings"])
+
+    def fail(point: str) -> None:
+        if point == "result.in_transaction":
+            raise LookupError(point)
+
+    monkeypatch.setattr(chaos, "point", fail)
     for _ in range(3):
         assert worker.drive(run.pk)
 
