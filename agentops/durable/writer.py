@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ BATCH_OPS, BATCH_SIZE = 100, 2 * 1024 * 1024
 #: Maximum characters of a streamed piece of text, and seconds until it is sent.
 TEXT_SIZE, TEXT_PAUSE_S = 60_000, 0.25
 
+#: The operations that append to the log of the run. Others change a step, which has a key.
+APPENDING = frozenset({"fail", "log", "text"})
 #: Sends operations as JSON texts, and returns the response. Raises `AgentopsError` or `RunInterrupted`.
 Send = Callable[[Sequence[str]], Awaitable[Mapping[str, Any]]]
 
@@ -175,4 +178,7 @@ class StepWriter:
 
 
 def _json(op: Mapping[str, Any] | str) -> str:
-    return op if isinstance(op, str) else dump_json(op)
+    if isinstance(op, str):
+        return op
+    # If the answer is lost, the request is repeated. By the ID, the site knows the operation again.
+    return dump_json({**op, "id": secrets.token_hex(8)} if op["op"] in APPENDING else op)

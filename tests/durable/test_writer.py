@@ -113,6 +113,26 @@ def test_what_is_added_is_sent_soon_and_by_other_threads_too() -> None:
     assert run(scene) == [["1"], ["last"]]
 
 
+def test_appended_operations_have_ids_that_a_repetition_keeps() -> None:
+    """Without a key of their own, the site could not tell a repetition from another operation."""
+    sent: list[Any] = []
+
+    async def receive(ops: Sequence[str]) -> dict[str, Any]:
+        sent.extend(json.loads(op) for op in ops)
+        return {"results": [{} for _ in ops], "commands": []}
+
+    async def scene() -> None:
+        writer = StepWriter(receive, lambda commands: None)
+        for _ in range(2):
+            writer.add({"op": "log", "type": "x.counted", "payload": {}})
+        writer.add({"op": "start", "key": "1"})
+        await writer.flush()
+
+    asyncio.run(scene())
+    assert ["id" in op for op in sent] == [True, True, False]
+    assert sent[0]["id"] != sent[1]["id"]
+
+
 def test_a_cancelled_caller_does_not_keep_its_operation_from_being_sent() -> None:
     async def scene(site: Recipient) -> Any:
         task = asyncio.create_task(site.state("a"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -291,7 +292,20 @@ def _list_query(
 
 
 def _put(place: CheckpointPlace, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return operations(rows, thread=place.thread, parent=place.checkpoint)
+    puts = operations(rows, thread=place.thread, parent=place.checkpoint)
+    if not _may_be_run(place.thread):
+        return puts
+    # A state that is stored for a run forks it: once, however many requests the state needs.
+    fork = str(uuid.uuid4())
+    return [{**put, "fork": fork, "completes": put is puts[-1]} for put in puts]
+
+
+def _may_be_run(thread: str) -> bool:
+    try:
+        uuid.UUID(thread)
+    except ValueError:
+        return False
+    return True
 
 
 def _prune(thread_ids: Sequence[str], strategy: str) -> list[dict[str, Any]]:

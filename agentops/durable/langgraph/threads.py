@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -16,7 +17,7 @@ from agentops.client.errors import AgentopsError
 from agentops.durable.codec import dump_json
 from agentops.durable.wire import TIMEOUT_S
 
-#: Attempts of a request that fails temporarily. All requests may be repeated.
+#: Attempts of a request that fails temporarily.
 ATTEMPTS = 5
 #: Maximum characters of the operations of one request. A site accepts 6 MiB.
 REQUEST_SIZE = 3 * 1024 * 1024
@@ -44,13 +45,17 @@ class ThreadStore:
 
     def perform(self, operations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Carry out operations on threads, and return their results. Raises `AgentopsError`."""
-        return [row for body in _bodies(operations) for row in self._send("POST", "/threads", content=body)["results"]]
+        results: list[dict[str, Any]] = []
+        for body in _bodies(operations):
+            results += self._send("POST", "/threads", content=body, headers=_headers(operations))["results"]
+        return results
 
     async def aperform(self, operations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Carry out operations on threads, and return their results. Raises `AgentopsError`."""
         results: list[dict[str, Any]] = []
         for body in _bodies(operations):
-            results += (await self._asend("POST", "/threads", content=body))["results"]
+            answer = await self._asend("POST", "/threads", content=body, headers=_headers(operations))
+            results += answer["results"]
         return results
 
     async def aclose(self) -> None:
@@ -101,6 +106,11 @@ class ThreadStore:
             raise ValueError("outside of a run, AgentopsSaver needs url and key, or AGENTOPS_URL and AGENTOPS_API_KEY")
         headers = {**request_headers(key), "Content-Type": "application/json"}
         return {"base_url": f"{site_url(url)}/api/work", "headers": headers, **self._options}
+
+
+def _headers(operations: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the headers of a request. If it may fork a run, a repetition of it must not make a second fork."""
+    return {"Idempotency-Key": uuid.uuid4().hex} if any("fork" in operation for operation in operations) else {}
 
 
 def _pauses() -> Iterator[float | None]:

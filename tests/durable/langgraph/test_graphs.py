@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
@@ -15,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
 
 from agentops.client import Client
-from agentops.durable.langgraph import AgentopsSaver, current_run, durable_function
+from agentops.durable.langgraph import AgentopsSaver, current_run, durable_function, rows, threads
 from runs.models import AgentRun, AgentRunToolCall, RemoteStep
 from runs.statuses import RunStatus
 from tests.support.durable import DurableSite, steps_of
@@ -247,7 +248,12 @@ def test_the_functional_api(durable_site: DurableSite, person: Client) -> None:
     assert (run.result, written) == ("an essay on cats: yes", ["cats"])
 
 
-def test_a_state_that_is_changed_from_outside_forks_the_run(durable_site: DurableSite) -> None:
+@pytest.mark.parametrize("size", [threads.REQUEST_SIZE, 10], ids=["one request", "several requests"])
+def test_a_state_that_is_changed_from_outside_forks_the_run(
+    durable_site: DurableSite, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    for module, name in ((threads, "REQUEST_SIZE"), (rows, "OPERATION_SIZE")):
+        monkeypatch.setattr(module, name, size)
     model = ScriptedChat(script=lambda messages: answer(f"{messages[-1].text}!"))
 
     async def shout(state: MessagesState) -> Any:
@@ -274,4 +280,5 @@ def test_a_state_that_is_changed_from_outside_forks_the_run(durable_site: Durabl
 
     assert (run.result, fork.result) == ("(hello!)", "(HELLO)")
     assert (fork.forked_from_id, len(model.requests)) == (run.pk, 1)
+    assert AgentRun.objects.filter(forked_from=run).count() == 1
     assert {name for _, name, _ in steps_of(fork)} == {"messages"}
