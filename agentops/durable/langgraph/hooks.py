@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Base
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.prompt_values import ChatPromptValue, PromptValue
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 
 from agentops.durable.answers import Answer
 from agentops.durable.errors import StepFailed
@@ -32,6 +32,7 @@ from agentops.durable.langgraph.models import (
     with_handler,
 )
 from agentops.durable.langgraph.served import ServedRun
+from agentops.durable.langgraph.tool_rules import ToolRule
 from agentops.durable.langgraph.tools import ToolCallStep
 
 _lock = threading.Lock()
@@ -50,6 +51,8 @@ def install() -> None:
             (BaseChatModel, "generate_prompt", _generate_prompt),
             (BaseChatModel, "astream", _astream),
             (BaseChatModel, "stream", _stream),
+            (Tool, "ainvoke", _ainvoke),
+            (StructuredTool, "ainvoke", _ainvoke),
             (BaseTool, "arun", _arun),
             (BaseTool, "run", _run),
         ):
@@ -118,6 +121,7 @@ async def _model_step(
     served: ServedRun, model: BaseChatModel, messages: Sequence[BaseMessage], generate: Callable[..., Any]
 ) -> LLMResult:
     """Call a model as a step, and return its result as stored."""
+    run = served.next_run()
     messages = await served.inbox.added_to(messages)
     generation = _generation(served, messages)
 
@@ -125,7 +129,7 @@ async def _model_step(
         return generation.answer_of(await generate(messages))
 
     try:
-        return generation.result_of(await served.node_run.model(model_name(model), function))
+        return generation.result_of(await run.model(model_name(model), function))
     except StepFailed as error:
         raise error_of(error) from None
 
@@ -134,12 +138,11 @@ def _sync_model_step(
     served: ServedRun, model: BaseChatModel, messages: Sequence[BaseMessage], generate: Callable[..., Any]
 ) -> LLMResult:
     """Call a model as a step, in a thread, and return its result as stored."""
+    run = served.in_thread(served.next_run())
     messages = served.wait_for(served.inbox.added_to(messages))
     generation = _generation(served, messages)
     try:
-        return generation.result_of(
-            served.sync_run.model(model_name(model), lambda: generation.answer_of(generate(messages)))
-        )
+        return generation.result_of(run.model(model_name(model), lambda: generation.answer_of(generate(messages))))
     except StepFailed as error:
         raise error_of(error) from None
 
@@ -211,6 +214,19 @@ def _as_chunk(result: LLMResult) -> AIMessageChunk:
 
 
 # --- Tools ---
+
+
+def _ainvoke(original: Any) -> Any:
+    async def ainvoke(self: BaseTool, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
+        served = recording_run()
+        is_model_call = isinstance(input, dict) and input.get("type") == "tool_call"
+        if served is None or is_model_call or not ToolRule.of(self).step:
+            return await original(self, input, config, **kwargs)
+        # LangChain executes synchronous tools in threads of a pool, which begin in any order.
+        with served.keys.reserved():
+            return await original(self, input, config, **kwargs)
+
+    return ainvoke
 
 
 def _arun(original: Any) -> Any:

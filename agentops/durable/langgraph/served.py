@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from langchain_core.runnables import ensure_config
@@ -26,6 +28,8 @@ from agentops.durable.steps import Step
 from agentops.durable.sync_run import SyncDurableRun
 
 T = TypeVar("T")
+#: The key that was reserved for the next step of this context; empty when it is used.
+_reserved: ContextVar[list[str] | None] = ContextVar("agentops_langgraph_key", default=None)
 
 
 class TaskRun(DurableRun):
@@ -64,6 +68,7 @@ class TaskKeys:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
         self._attempts: dict[str, int] = {}
         self._owners: dict[str, dict[object, int]] = {}
         self._counts: Counter[str] = Counter()
@@ -73,6 +78,21 @@ class TaskKeys:
         task, attempt = current_task()
         if call_id is not None:
             return key_of_call(task, call_id)
+        if reserved := _reserved.get():
+            return reserved.pop()
+        with self._lock:
+            return self._numbered(task, attempt)
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Take the key of the next step of this context now, although a thread begins the step later."""
+        token = _reserved.set([self.next(None)])
+        try:
+            yield
+        finally:
+            _reserved.reset(token)
+
+    def _numbered(self, task: str, attempt: int) -> str:
         if self._attempts.setdefault(task, attempt) != attempt:
             # LangGraph executes the node again: its steps have the keys of the first attempt.
             self.forget(task)
@@ -84,8 +104,9 @@ class TaskKeys:
 
     def forget(self, task: str) -> None:
         """Number the steps of a task from the beginning, because it is executed again."""
-        for number in self._owners.pop(task, {}).values():
-            del self._counts[f"{task}.{number}"]
+        with self._lock:
+            for number in self._owners.pop(task, {}).values():
+                del self._counts[f"{task}.{number}"]
 
 
 def key_of_call(task: str, call_id: str) -> str:
@@ -121,9 +142,10 @@ class ServedRun:
         self.keys = TaskKeys()
         self.node_run = TaskRun(run, self.keys)
         self.codec: Codec | None = run._steps.values.codec
-        #: The IDs of the calls whose tools have raised an exception in this process.
-        self.failed_calls: set[str] = set()
-        #: What executes the models of the graph, and its tools. Set before the graph is executed.
+        #: How often the tools of calls have raised an exception in this process, by the ID of the call.
+        self.failed_calls: Counter[str] = Counter()
+        #: Messages of people, rules of tools, and the form of stored values. `GraphRun` sets them before the graph
+        #: runs.
         self.inbox: RunInbox
         self.rules: ToolRules
         self.encoding: StateEncoding
@@ -138,7 +160,19 @@ class ServedRun:
     @property
     def sync_run(self) -> SyncDurableRun:
         """The run for functions in threads."""
-        return SyncDurableRun(self.node_run, self._steps.gate, self._loop)
+        return self.in_thread(self.node_run)
+
+    def in_thread(self, run: DurableRun) -> SyncDurableRun:
+        """Return a run for functions in threads."""
+        return SyncDurableRun(run, self._steps.gate, self._loop)
+
+    def next_run(self) -> DurableRun:
+        """Return the run for the step that begins now.
+
+        Its key is taken at once. What the step awaits first may wait in one execution and not in another, so keys that
+        are taken afterwards could be those of other steps that begin at the same time.
+        """
+        return self.node_run.at(self.keys.next(None))
 
     @property
     def is_in_loop(self) -> bool:
@@ -148,11 +182,20 @@ class ServedRun:
         except RuntimeError:
             return False
 
+    def check_thread(self) -> None:
+        """Raise `RuntimeError` in the event loop of `serve`, which a synchronous method would block."""
+        if self.is_in_loop:
+            raise RuntimeError(
+                "this would block the event loop: use the asynchronous method of the graph, model or tool"
+            )
+
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine in the event loop of `serve`, for functions in threads."""
-        if self.is_in_loop:
+        try:
+            self.check_thread()
+        except RuntimeError:
             coroutine.close()
-            raise RuntimeError("this would block the event loop: use the asynchronous method of the graph or model")
+            raise
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def named_run(self, prefix: str) -> DurableRun:

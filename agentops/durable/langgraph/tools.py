@@ -15,6 +15,7 @@ from agentops.durable.langgraph.encoding import FORMS, StateEncoding
 from agentops.durable.langgraph.models import error_of
 from agentops.durable.langgraph.served import ServedRun, current_task, key_of_call
 from agentops.durable.langgraph.tool_rules import ToolRule
+from agentops.durable.run import DurableRun
 
 #: Executes a tool with its input. An asynchronous one returns a coroutine.
 Execute = Callable[[Any], Any]
@@ -56,7 +57,7 @@ class ToolCallStep:
             return await function(**arguments)
 
         try:
-            return self._result(await self._begin(self._served.node_run, function, plain))
+            return self._result(await self._begin(self._step_run(), function, plain))
         except StepFailed as error:
             return self._failed(error)
 
@@ -70,14 +71,21 @@ class ToolCallStep:
                 raise self._unsuitable(error) from error
 
         try:
-            begun = self._begin(self._served.sync_run, function, lambda arguments: function(**arguments))
-            return self._result(begun)
+            run = self._served.in_thread(self._step_run())
+            return self._result(self._begin(run, function, lambda arguments: function(**arguments)))
         except StepFailed as error:
             return self._failed(error)
 
+    def _step_run(self) -> DurableRun:
+        """Return the run for the step of this call, or if the call has failed before, for another one."""
+        if self._call_id is None:
+            return self._served.next_run()
+        failures = self._served.failed_calls[self._call_id]
+        return self._served.node_run.at(f"{self.key}:{failures + 1}" if failures else self.key)
+
     def _begin(self, run: Any, function: Any, plain: Any) -> Any:
         """Start the step: of the call of a model, or without one, or when the call has failed before, another one."""
-        if self._call_id is None or self._call_id in self._served.failed_calls:
+        if self._call_id is None or self._served.failed_calls[self._call_id]:
             return run.step(self._tool.name, plain, self._arguments, effect=self.rule.effect)
         call = Call(
             id=self._call_id,
@@ -130,7 +138,7 @@ class ToolCallStep:
         if self._call_id is not None:
             if isinstance(error, Denied):
                 return ToolMessage(error.message, name=self._tool.name, tool_call_id=self._call_id, status="error")
-            self._served.failed_calls.add(self._call_id)
+            self._served.failed_calls[self._call_id] += 1
         raise error_of(error) from None
 
     def _unsuitable(self, error: GraphBubbleUp) -> RuntimeError:
