@@ -84,6 +84,10 @@ class SyncDurableRun:
         """Execute a tool call of a model's answer. Raises `Denied`. See `DurableRun.tool`."""
         return self._wait_for(self._run.tool(call, function, retries=retries, timeout_s=timeout_s, shown=shown))
 
+    def reject(self, call: Call, message: str) -> None:
+        """Tell the site that a tool call is not executed, and why. Does not wait. See `DurableRun.reject`."""
+        self._run.reject(call, message)
+
     def approve(self, name: str, payload: Any = None, *, expires_s: float | None = None) -> Decision:
         """Ask a person to approve or deny something. See `DurableRun.approve`."""
         decision: Decision = self._wait_for(self._run.approve(name, payload, expires_s=expires_s))
@@ -101,9 +105,9 @@ class SyncDurableRun:
         """Wait for a signal, and return its payload. Raises `StepTimeout`."""
         return self._wait_for(self._run.wait_for(name, timeout_s=timeout_s))
 
-    def child(self, agent: str, prompt: str, *, timeout_s: float | None = None) -> ChildRun:
+    def child(self, agent: str, prompt: str, *, timeout_s: float | None = None, call: Call | None = None) -> ChildRun:
         """Start a child run, wait for its end, and return it. See `DurableRun.child`."""
-        child: ChildRun = self._wait_for(self._run.child(agent, prompt, timeout_s=timeout_s))
+        child: ChildRun = self._wait_for(self._run.child(agent, prompt, timeout_s=timeout_s, call=call))
         return child
 
     def messages(self) -> list[str]:
@@ -121,9 +125,11 @@ class SyncDurableRun:
 
     def _wait_for(self, method: Coroutine[Any, Any, Any]) -> Any:
         """Return the result of a method in the event loop. Functions that it calls are called in this thread."""
-        if self._gate.interruption is not None:
+        try:
+            self._check()
+        except BaseException:
             method.close()
-            self._gate.check()
+            raise
         calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         future = asyncio.run_coroutine_threadsafe(_with_calls(method, calls), self._loop)
         future.add_done_callback(lambda _: calls.put(None))
@@ -132,6 +138,19 @@ class SyncDurableRun:
         if future.cancelled():
             raise self._gate.interruption or RunInterrupted("the run was cancelled")
         return future.result()
+
+    def _check(self) -> None:
+        """Raise `RuntimeError` in the event loop, which would wait for itself, and `RunInterrupted`."""
+        if _running_loop() is self._loop:
+            raise RuntimeError("this would block the event loop: use the asynchronous method")
+        self._gate.check()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _with_calls(method: Coroutine[Any, Any, Any], calls: queue.SimpleQueue[Callable[[], None] | None]) -> Any:

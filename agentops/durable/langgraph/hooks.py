@@ -256,10 +256,11 @@ def _run(original: Any) -> Any:
         if served is None:
             return execute(tool_input)
         step = ToolCallStep(served, served.encoding, self, tool_input, tool_call_id)
+        if not step.rule.step and tool_call_id is None:
+            return execute(tool_input)
+        served.check_thread()
         if step.rule.step:
             return step.run(execute)
-        if tool_call_id is None:
-            return execute(tool_input)
         return step.record(None if step.is_stored else execute(tool_input))
 
     return run
