@@ -1,4 +1,4 @@
-"""The effects in the metadata of LangChain's tools say about their effects."""
+"""What the metadata of LangChain's tools says about their effects and approvals."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ class ToolRule:
         if rule.get("effect", "once") not in get_args(Effect):
             raise ValueError(
                 f"tool {tool!r} has the effect {rule['effect']!r}: use one of {', '.join(get_args(Effect))}"
+            )
+        if rule.get("approval") and not rule.get("step", True):
+            # The tool is recorded when it has ended, which is too late for a decision about it.
+            raise ValueError(
+                f'tool {tool!r} has "approval" and "step": False, but only steps can be approved: '
+                "give the approval to the tools inside of it"
             )
         return cls(**rule)
 

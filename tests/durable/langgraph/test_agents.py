@@ -299,11 +299,18 @@ def test_a_model_repeats_call_ids(durable_site: DurableSite) -> None:
     assert AgentRunToolCall.objects.filter(run=run).values("call_id").distinct().count() == 2
 
 
-def test_tools_with_invalid_rules_are_refused() -> None:
-    @tool(extras={"agentops": {"effect": "twice"}})
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"effect": "twice"}, "tool 'odd' has the effect 'twice'"),
+        ({"step": False, "approval": True}, 'tool \'odd\' has "approval" and "step": False'),
+    ],
+)
+def test_tools_with_invalid_rules_are_refused(rule: dict[str, Any], problem: str) -> None:
+    @tool(extras={"agentops": rule})
     def odd() -> str:
         """Do something."""
         return ""
 
-    with pytest.raises(ValueError, match="tool 'odd' has the effect 'twice'"):
+    with pytest.raises(ValueError, match=problem):
         durable_function(create_agent(ScriptedChat(script=None), [odd], name="odd"))
