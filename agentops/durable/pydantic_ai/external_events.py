@@ -13,7 +13,7 @@ from agentops.durable.errors import StepFailed, StepTimeout
 from agentops.durable.pydantic_ai.executions import MAX_KEY, AgentExecution, short
 from agentops.durable.pydantic_ai.failures import original_of
 
-#: The only member of a signal's payload that means that the event will not arrive.
+#: A payload with only this member says that the event will not arrive, and why.
 _FAILURE = "agentops.failure"
 
 

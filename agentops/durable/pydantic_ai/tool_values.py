@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: The only member of a value that is the library's own form of a result, such as a request to try again.
+#: A stored object with only this member contains the library's own form of a result, such as a request to try again.
 WRAPPED = "pydantic_ai"
 _RETURNED = "tool_return"
 _FILES = "content_file_digests"
