@@ -22,11 +22,11 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from agentops.durable.answers import Answer
 from agentops.durable.errors import StepFailed
 from agentops.durable.langgraph.context import recording_run
+from agentops.durable.langgraph.failures import original_of
 from agentops.durable.langgraph.models import (
     Generation,
     TokenStream,
     as_messages,
-    error_of,
     known_calls,
     model_name,
     with_handler,
@@ -131,7 +131,8 @@ async def _model_step(
     try:
         return generation.result_of(await run.model(model_name(model), function))
     except StepFailed as error:
-        raise error_of(error) from None
+        raised = original_of(error)
+        raise raised from raised.__cause__
 
 
 def _sync_model_step(
@@ -144,7 +145,8 @@ def _sync_model_step(
     try:
         return generation.result_of(run.model(model_name(model), lambda: generation.answer_of(generate(messages))))
     except StepFailed as error:
-        raise error_of(error) from None
+        raised = original_of(error)
+        raise raised from raised.__cause__
 
 
 def _astream(original: Any) -> Any:
@@ -238,10 +240,11 @@ def _arun(original: Any) -> Any:
         if served is None:
             return await execute(tool_input)
         step = ToolCallStep(served, served.encoding, self, tool_input, tool_call_id)
+        if not step.rule.step and tool_call_id is None:
+            return await execute(tool_input)
+        step.check_input()
         if step.rule.step:
             return await step.arun(execute)
-        if tool_call_id is None:
-            return await execute(tool_input)
         return await step.arecord(None if step.is_stored else await execute(tool_input))
 
     return arun
@@ -259,6 +262,7 @@ def _run(original: Any) -> Any:
         if not step.rule.step and tool_call_id is None:
             return execute(tool_input)
         served.check_thread()
+        step.check_input()
         if step.rule.step:
             return step.run(execute)
         return step.record(None if step.is_stored else execute(tool_input))

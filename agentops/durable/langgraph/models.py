@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, mess
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, GenerationChunk, LLMResult
 
 from agentops.durable.answers import Answer, FinishReason, Usage
-from agentops.durable.errors import StepFailed
 from agentops.durable.langgraph.encoding import StateEncoding
 from agentops.durable.langgraph.tool_rules import ToolRules
 from agentops.durable.run import DurableRun
@@ -157,8 +156,3 @@ def known_calls(messages: Sequence[BaseMessage]) -> frozenset[str]:
     """Return the IDs of the tool calls in a request."""
     calls = (call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls)
     return frozenset(str(call["id"]) for call in calls if call["id"])
-
-
-def error_of(failed: StepFailed) -> BaseException:
-    """Return the exception of a model or tool that has failed in this process; otherwise the step's failure."""
-    return failed.__cause__ if type(failed) is StepFailed and failed.__cause__ is not None else failed

@@ -8,11 +8,12 @@ from typing import Any
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
+from pydantic import ValidationError
 
 from agentops.durable.answers import Call
 from agentops.durable.errors import Denied, StepFailed
 from agentops.durable.langgraph.encoding import FORMS, StateEncoding
-from agentops.durable.langgraph.models import error_of
+from agentops.durable.langgraph.failures import original_of
 from agentops.durable.langgraph.served import ServedRun, current_task, key_of_call
 from agentops.durable.langgraph.tool_rules import ToolRule
 from agentops.durable.run import DurableRun
@@ -43,6 +44,25 @@ class ToolCallStep:
     def is_stored(self) -> bool:
         """Whether the journal has the outcome of the call."""
         return self._served.run.has_outcome(self.key)
+
+    def check_input(self) -> None:
+        """Raise the `ValidationError` of arguments that the tool refuses, which `ToolNode` answers.
+
+        This happens before the step, because the journal could not give this exception back.
+        """
+        if self._tool.handle_validation_error:
+            return
+        # LangChain adds the ID of the call to the input.
+        given = dict(self._input) if isinstance(self._input, dict) else self._input
+        try:
+            self._tool._parse_input(given, self._call_id)
+        except ValidationError as error:
+            if self._call_id is not None:
+                call = Call(id=self._call_id, name=self._tool.name)
+                self._served.node_run.at(self.key).reject(call, str(error))
+            raise
+        except Exception:
+            return  # the tool raises it again in its step
 
     async def arun(self, execute: Execute) -> Any:
         """Execute the tool as a step, and return its result as stored."""
@@ -139,7 +159,8 @@ class ToolCallStep:
             if isinstance(error, Denied):
                 return ToolMessage(error.message, name=self._tool.name, tool_call_id=self._call_id, status="error")
             self._served.failed_calls[self._call_id] += 1
-        raise error_of(error) from None
+        raised = original_of(error)
+        raise raised from raised.__cause__
 
     def _unsuitable(self, error: GraphBubbleUp) -> RuntimeError:
         name = self._tool.name

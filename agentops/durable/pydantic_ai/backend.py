@@ -135,7 +135,8 @@ class _BoundStep(_Bound[Any, Any, Any]):
         try:
             payload = await step.step(self._name, execute, effect=self._effect)
         except StepFailed as error:
-            raise original_of(error) from error
+            raised = original_of(error)
+            raise raised from raised.__cause__
         record_durable_unit(executed=executed)
         return self._operation.result_codec.load(payload)
 
@@ -181,7 +182,8 @@ class _BoundModel(_Bound[Any, Any, Any]):
         try:
             answer = await step.model(self._model, request, retries=self._retries)
         except StepFailed as error:
-            raise original_of(error, self._model) from error
+            raised = original_of(error, self._model)
+            raise raised from raised.__cause__
         record_durable_unit(executed=executed)
         response = self._operation.result_codec.load(answer.raw)
         if isinstance(response, ModelResponse):
@@ -216,7 +218,8 @@ class _BoundTool(_Bound[Any, Any, Any]):
         except StepFailed as error:
             if error.type == "outcome_unknown":
                 raise ToolFailed(error.message) from error
-            raise original_of(error) from error
+            raised = original_of(error)
+            raise raised from raised.__cause__
 
     async def _execute(self, execution: AgentExecution, call: Call, params: Any, options: ToolOptions) -> Any:
         """Execute the tool as a step, and return its result in the library's JSON form."""

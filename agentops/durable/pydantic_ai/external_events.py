@@ -35,7 +35,8 @@ class SignalWaiter(ExternalEventWaiter):
             asking = run.at(f"{signal}/ask")
             answer: JsonValue = await asking.step(f"ask {name}"[:MAX_KEY], ask, token, effect="idempotent")
         except StepFailed as error:
-            raise original_of(error) from error
+            raised = original_of(error)
+            raise raised from raised.__cause__
         if answer is not None:
             return answer
         try:
