@@ -20,7 +20,7 @@ from agentops.durable.journal import Journal
 from agentops.durable.run import DurableRun, current_run
 from agentops.durable.steps import Steps
 from agentops.durable.sync_run import SyncDurableRun
-from agentops.durable.wire import RunLease, StepRequests
+from agentops.durable.wire import RunLease, StepRequests, WatchedRequests
 from agentops.durable.writer import StepWriter
 
 log = logging.getLogger("agentops.durable")
@@ -63,9 +63,9 @@ class HeldRun:
         self._claim = claim
         self._loop = asyncio.get_running_loop()
         self._gate = RunGate()
-        self._requests = requests
+        self._requests = WatchedRequests(requests, self.lose)
         self._journal = Journal(f"{function!r}")
-        self._writer = StepWriter(self._send_ops, self.follow)
+        self._writer = StepWriter(self._requests.send_ops, self.follow)
         self._steps = Steps(self._journal, self._writer, self._gate, values, self._requests)
         #: Set when the function is not waited for any longer.
         self._abandoned = asyncio.Event()
@@ -221,10 +221,3 @@ class HeldRun:
             other = releases.failed(error) if body["to"] == "completed" else releases.HAND_BACK
             released = await self._requests.release(other)
         log.info("agentops: run %s is %s", self.id, released.get("status"))
-
-    async def _send_ops(self, ops: Sequence[str]) -> Mapping[str, Any]:
-        try:
-            return await self._requests.send_ops(ops)
-        except LeaseLost as error:
-            self.lose(str(error))
-            raise

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -25,6 +25,7 @@ from agentops.durable.batches import RunBatches
 from agentops.durable.codec import dump_json
 from agentops.durable.errors import LeaseLost
 
+T = TypeVar("T")
 #: Seconds until a request without an answer is repeated.
 TIMEOUT_S = 20.0
 #: Seconds before the end of a lease at which this process stops using it.
@@ -124,6 +125,44 @@ class StepRequests(Protocol):
 
     async def release(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Release the run."""
+
+
+class WatchedRequests:
+    """The requests about one held run, which tell when one of them has found the lease lost.
+
+    Otherwise the function would end by this exception like by one of its own, and the run would be released as failed.
+    """
+
+    def __init__(self, requests: StepRequests, on_lost: Callable[[str], None]) -> None:
+        self._requests = requests
+        self._on_lost = on_lost
+
+    async def send_ops(self, ops: Sequence[str]) -> Mapping[str, Any]:
+        """Send operations in one transaction. Each is a JSON text."""
+        return await self._watched(self._requests.send_ops(ops))
+
+    async def steps_after(self, after: int) -> Mapping[str, Any]:
+        """Return the page of the journal after this number of steps."""
+        return await self._watched(self._requests.steps_after(after))
+
+    async def piece(self, key: str, index: int) -> str:
+        """Return a piece of a large value."""
+        return await self._watched(self._requests.piece(key, index))
+
+    async def checkpoints(self, query: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return stored checkpoints of graphs."""
+        return await self._watched(self._requests.checkpoints(query))
+
+    async def release(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Release the run."""
+        return await self._watched(self._requests.release(body))
+
+    async def _watched(self, request: Awaitable[T]) -> T:
+        try:
+            return await request
+        except LeaseLost as error:
+            self._on_lost(str(error))
+            raise
 
 
 class RunRequests:
