@@ -53,6 +53,8 @@ class DurableRun:
         #: How often each ID of a tool call was requested by models, and executed.
         self._requested: Counter[str] = Counter()
         self._executed: Counter[str] = Counter()
+        #: For adapters of frameworks: what they keep about the run, by their names. It ends with the run.
+        self.adapter_state: dict[str, Any] = {}
         #: The key and the name of the next step, if `at` has set them.
         self._key: str | None = None
         self._name = ""

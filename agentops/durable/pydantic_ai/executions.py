@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import RunContext
@@ -128,12 +127,14 @@ class _RunAgents:
     known_ids: set[str] = field(default_factory=set)
 
 
-_runs: WeakKeyDictionary[DurableRun, _RunAgents] = WeakKeyDictionary()
+def _agents_of(run: DurableRun) -> _RunAgents:
+    agents: _RunAgents = run.adapter_state.setdefault("pydantic_ai", _RunAgents())
+    return agents
 
 
 def begin(run: DurableRun, run_id: str | None = None) -> str:
     """Begin an execution of an agent, and return the library's ID of its run. `run_id`: given by the caller."""
-    agents = _runs.setdefault(run, _RunAgents())
+    agents = _agents_of(run)
     prefix = run.next_position()
     run_id = run_id or f"{run.root_run_id}:{prefix}"
     agents.executions[run_id] = AgentExecution(run, prefix, agents.known_ids)
@@ -146,7 +147,7 @@ def execution_of(ctx: RunContext[Any]) -> AgentExecution:
     if run is None:
         raise RuntimeError("the agent's durable steps were called outside of a durable run")
     run_id = ctx.run_id or ""
-    agents = _runs.setdefault(run, _RunAgents())
+    agents = _agents_of(run)
     if run_id not in agents.executions:
         begin(run, run_id)
     return agents.executions[run_id]

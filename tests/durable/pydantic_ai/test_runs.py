@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterable
 from typing import Any
 
@@ -177,3 +179,19 @@ def test_the_capability_does_nothing_outside_of_a_durable_run() -> None:
     result = asyncio.run(agent.run("Go."))
 
     assert (result.output, results_of(script.requests[-1])) == ("done", {"note": "noted"})
+
+
+def test_a_run_that_has_ended_does_not_stay_in_memory(durable_site: DurableSite) -> None:
+    agent = durable_agent(Script("done"))
+    runs: list[weakref.ref[DurableRun]] = []
+
+    @durable("desk")
+    async def desk(run: DurableRun, prompt: str) -> str:
+        runs.append(weakref.ref(run))
+        return (await agent.run(prompt)).output
+
+    with durable_site.serving(desk):
+        durable_site.completes(durable_site.start("desk"))
+    gc.collect()
+
+    assert [run() for run in runs] == [None]
