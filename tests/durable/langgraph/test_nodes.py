@@ -124,3 +124,35 @@ def test_a_synchronous_call_of_a_tool_in_an_asynchronous_node_is_refused(
 
     assert (run.error_type, "use the asynchronous method" in run.error_message) == ("RuntimeError", True)
     assert done == []
+
+
+def test_a_pause_does_not_wait_longer_for_a_synchronous_tool_than_the_grace_period(
+    durable_site: DurableSite, person: Client
+) -> None:
+    """The tool continues in its thread. Its result is not stored, so a person decides about it."""
+    entered, finish = threading.Event(), threading.Event()
+
+    @tool
+    def transfer() -> str:
+        """Take long."""
+        entered.set()
+        finish.wait(60)
+        return "transferred"
+
+    async def work(state: MessagesState) -> Any:
+        return {"messages": [await transfer.ainvoke({})]}
+
+    with durable_site.serving(graph("pays", work), grace_s=0.05):
+        run = durable_site.start("pays")
+        assert entered.wait(60)
+        person.pause(run.pk)
+        durable_site.reaches(run, PAUSED, reason="operator")
+        finish.set()
+        person.resume(run.pk)
+        run.refresh_from_db()
+        successor = durable_site.reaches(run.resumed_as, RunStatus.WAITING)
+        [request] = person.approvals(run_id=str(successor.pk), state="pending")
+        person.resolve_call(successor.pk, request.call_id, "done", "transferred")
+        durable_site.completes(successor)
+
+    assert successor.result == "transferred"
