@@ -144,10 +144,13 @@ class DurableRun:
     def reject(self, call: Call, message: str) -> None:
         """Tell the site that a tool call of a model's answer is not executed, and why. Does not wait."""
         call_id = shortened_id(call.id)
-        key = self._position(call_id).key
-        if not self._steps.journal.drop(key):
+        position = self._position(call_id)
+        self._steps.store_failures(position.handled)
+        if not self._steps.journal.drop(position.key):
             error = {"type": "not_executed", "message": message[:MAX_MESSAGE]}
-            self._steps.writer.add({"op": "fail", "key": key, "call_id": call_id, "error": error, "final": True})
+            self._steps.writer.add(
+                {"op": "fail", "key": position.key, "call_id": call_id, "error": error, "final": True}
+            )
 
     # --- Steps for which the run waits without a process ---
 

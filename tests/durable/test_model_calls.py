@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agentops.client import Client
-from agentops.durable import Answer, Call, Denied, DurableRun, Usage, durable
+from agentops.durable import Answer, Call, Denied, DurableRun, StepFailed, Usage, durable
 from runs.models import AgentRunMessage, AgentRunToolCall, TurnUsage
 from runs.statuses import RunStatus
-from tests.support.durable import DurableSite
+from tests.support.durable import DurableSite, steps_of
 
 CALLS = (
     Call(id="c1", name="look_up", arguments={"order": 17}, effect="read"),
@@ -167,3 +167,19 @@ def test_calls_that_no_tool_executes(durable_site: DurableSite) -> None:
     assert [(row.status, row.output) for row in rows][:2] == [("error", "no such tool"), ("denied", rows[1].output)]
     assert rows[2].child_run is not None
     assert rows[2].status == "completed"
+
+
+def test_a_failure_that_is_handled_before_a_rejected_call_is_stored(durable_site: DurableSite) -> None:
+    @durable("desk")
+    async def desk(run: DurableRun, prompt: str) -> str:
+        answer = await run.model("model-1", lambda: Answer(calls=[Call(id="c1", name="wrong")]))
+        try:
+            await run.step("number", int, "one")
+        except StepFailed:
+            run.reject(answer.calls[0], "no number")
+        return "ended"
+
+    with durable_site.serving(desk):
+        run = durable_site.completes(durable_site.start("desk"))
+
+    assert ("2", "number", "failed") in steps_of(run)
