@@ -19,7 +19,10 @@ StartInThread = Callable[[Callable[[], Any]], "asyncio.Future[Any]"]
 
 
 class ThreadCancelled(Exception):
-    """A call was cancelled while its function ran in a thread, which cannot be interrupted. It has a result."""
+    """A call was cancelled while its function ran in a thread, which cannot be interrupted.
+
+    The function has ended since; `result` is its finished future.
+    """
 
     def __init__(self, result: asyncio.Future[Any]) -> None:
         super().__init__()

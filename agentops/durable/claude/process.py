@@ -276,9 +276,9 @@ class ClaudeProcess:
         return self._messages[-1]
 
     async def _or_never(self, ready: Callable[[], T | None]) -> T:
-        """Wait until `ready` returns a value. If the program fails or ends, wait until the SDK cancels this.
+        """Wait until `ready` returns a value, also after the program has failed or ended.
 
-        After an answer, the program would continue while it ends.
+        Returning would let the program go on while it is being ended, so this waits until the SDK cancels it.
         """
         try:
             return await self._until(ready)

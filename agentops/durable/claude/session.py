@@ -192,8 +192,8 @@ class ClaudeSession:
     def _rules(self) -> dict[str, Any]:
         """Return the options with the rules for the program's tools.
 
-        As an option, `allowed_tools` makes the SDK warn that the callback does not get these calls. The one of the
-        user does not exist, and ours does not need them.
+        As an option, `allowed_tools` makes the SDK warn that the callback does not get these calls. The user gave no
+        callback, and ours need not see these calls, so the rules are passed as a flag.
         """
         options = self._options
         if options.can_use_tool is not None or options.skills is not None or not options.allowed_tools:
