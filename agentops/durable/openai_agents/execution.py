@@ -56,6 +56,8 @@ class Execution:
     received: list[tuple[int, list[Any]]] = field(default_factory=list)
     #: Calls of answers that have not been executed, by ID.
     open_calls: dict[str, Call] = field(default_factory=dict)
+    #: The IDs of all calls that its models have requested.
+    call_ids: set[str] = field(default_factory=set)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def key(self, name: str) -> str:

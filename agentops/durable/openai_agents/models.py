@@ -11,7 +11,7 @@ from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
 from agentops.durable.answers import Answer, Call, Effect
-from agentops.durable.openai_agents import effects, responses
+from agentops.durable.openai_agents import call_ids, effects, responses
 from agentops.durable.openai_agents.execution import Execution, active
 
 #: Events of a stream with a piece of text, and with a finished output item.
@@ -122,6 +122,8 @@ class DurableModel(Model):
 
         async def call() -> Answer:
             response = await self._respond(execution, request, events)
+            # Before the answer is stored, so that later executions read the same IDs.
+            response = call_ids.with_own_ids(response, execution.call_ids | call_ids.ids_in(request.input))
             calls = _with_effects(responses.shown(response).calls, execution, request)
             return responses.answer(response, model=self.name, provider=provider, calls=calls)
 
@@ -130,6 +132,7 @@ class DurableModel(Model):
         view = responses.shown(response)
         for hosted in view.hosted:
             await execution.close_call(hosted.call, hosted.result)
+        execution.call_ids.update(call.id for call in view.calls)
         execution.open_calls = {call.id: call for call in answer.calls if call.id in {call.id for call in view.calls}}
         return response
 

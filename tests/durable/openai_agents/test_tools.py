@@ -181,6 +181,45 @@ def test_calls_that_the_sdk_answers_itself_get_their_result(durable_site: Durabl
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("call_id", ["call_0", ""])
+def test_each_call_is_executed_even_if_the_model_repeats_its_id(
+    durable_site: DurableSite, person: Client, call_id: str
+) -> None:
+    executed: list[str] = []
+
+    @function_tool
+    def look_up(order: str) -> str:
+        executed.append(order)
+        return f"order {order}"
+
+    @function_tool(needs_approval=True)
+    def refund(order: str) -> str:
+        executed.append(f"refund {order}")
+        return f"refund of {order}"
+
+    def script(items: list[Any]) -> Any:
+        done = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        if not done:
+            return [call(call_id, "look_up", order="1"), call(call_id, "look_up", order="2")]
+        return say(", ".join(done)) if len(done) == 3 else call(call_id, "refund", order="2")
+
+    agent = Agent(name="desk", model=ScriptedSdkModel(script), tools=[look_up, refund])
+    with durable_site.serving(durable_function(agent)):
+        run = durable_site.reaches(durable_site.start("desk", "Refund."), RunStatus.WAITING, reason="approval")
+    # Another process reads the first answer, with its new IDs, from the journal.
+    with durable_site.serving(durable_function(agent)):
+        [approval] = person.approvals(run_id=str(run.pk), kind="approval", state="pending")
+        person.approve(run.pk, approval.call_id)
+        durable_site.completes(run)
+
+    assert run.result == "order 1, order 2, refund of 2"
+    assert sorted(executed) == ["1", "2", "refund 2"]
+    assert len(agent.model.inputs) == 3
+    ids = AgentRunToolCall.objects.filter(run=run).values_list("call_id", flat=True)
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.django_db
 def test_a_tool_that_ends_the_run(durable_site: DurableSite) -> None:
     @effect("read")
     @function_tool
