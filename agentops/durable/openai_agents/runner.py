@@ -23,9 +23,10 @@ _KEPT = frozenset({"max_turns", "hooks", "run_config", "session", "error_handler
 
 
 class AgentopsRunner:
-    """Has the methods of the SDK's `Runner`. In a durable function, all that an agent does is a step of its run.
+    """Has the methods `run` and `run_streamed` of the SDK's `Runner`, with further options.
 
-    Elsewhere, the methods behave like the methods of `Runner`.
+    In a durable function, all that an agent does is a step of its run. Elsewhere, the methods behave like those of
+    `Runner`, and the further options have no effect.
     """
 
     @classmethod
@@ -51,8 +52,7 @@ class AgentopsRunner:
         run = _current()
         if run is None:
             return await Runner.run(starting_agent, input, **options)
-        names = children if isinstance(children, Mapping) else {agent.name: agent_name(agent) for agent in children}
-        how = AgentOptions(effects or {}, names, retries, streams, provider)
+        how = _agent_options(effects, children, retries=retries, streams=streams, provider=provider)
         execution = Execution(run, how, run.next_position())
         return await _DurableRunner.install().execute(execution, starting_agent, input, options)
 
@@ -61,25 +61,43 @@ class AgentopsRunner:
         cls,
         starting_agent: Agent[Any],
         input: Any,  # noqa: A002 - the name in the SDK
+        *,
+        effects: Mapping[str, Effect] | None = None,
+        children: Iterable[Agent[Any]] | Mapping[str, str] = (),
+        retries: int | RetryPolicy = 0,
+        streams: bool = True,
+        provider: str = "",
         **options: Any,
     ) -> RunResultStreaming:
         """Execute an agent in the background, and return its stream. Takes the options of `run`.
 
-        Stored model answers have no events but their last one. Tools that need an approval wait for it.
+        `streams`: whether the models of agents that are tools stream too. Stored model answers have no events but their
+        last one. Tools that need an approval wait for it.
         """
         run = _current()
         if run is None:
             return Runner.run_streamed(starting_agent, input, **options)
-        names = [name for name in ("effects", "children", "retries", "provider") if name in options]
-        given = {name: options.pop(name) for name in names}
-        options.pop("streams", None)
-        execution = Execution(run, AgentOptions(**given, streams=True), run.next_position())
+        how = _agent_options(effects, children, retries=retries, streams=streams, provider=provider)
+        execution = Execution(run, how, run.next_position())
         return _DurableRunner.install().execute_streamed(execution, starting_agent, input, options)
 
 
 def _current() -> DurableRun | None:
     """Return the durable run of this context; None in the function of a step, which has no steps itself."""
     return None if current_step.get() else current_run.get()
+
+
+def _agent_options(
+    effects: Mapping[str, Effect] | None,
+    children: Iterable[Agent[Any]] | Mapping[str, str],
+    *,
+    retries: int | RetryPolicy,
+    streams: bool,
+    provider: str,
+) -> AgentOptions:
+    """Return the options of `AgentopsRunner.run` as the steps of an execution need them."""
+    names = children if isinstance(children, Mapping) else {agent.name: agent_name(agent) for agent in children}
+    return AgentOptions(effects or {}, names, retries, streams, provider)
 
 
 def agent_name(agent: Agent[Any]) -> str:

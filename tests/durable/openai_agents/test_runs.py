@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from agents import Agent, Runner, function_tool
+from agents import Agent, Runner, RunResultStreaming, function_tool
 from pydantic import BaseModel
 
 from agentops.durable import DurableRun, durable
@@ -184,6 +184,34 @@ def test_output_type_and_runner_in_a_function(durable_site: DurableSite) -> None
     assert [key for key, name, _ in steps_of(run) if name == "gpt-5"] == ["1.model.1", "3.model.1"]
 
 
+async def streamed(agent: Agent[Any], **options: Any) -> RunResultStreaming:
+    """Execute an agent with all options of the runner, and return its stream at the end."""
+    given: dict[str, Any] = {"effects": None, "children": (), "retries": 1, "streams": True, "provider": "openai"}
+    result = AgentopsRunner.run_streamed(agent, "Hi.", **{**given, **options})
+    async for _ in result.stream_events():
+        pass
+    return result
+
+
+def test_a_streamed_agent_takes_the_options_of_run(durable_site: DurableSite) -> None:
+    inner = Agent(name="Text counter", model=ScriptedSdkModel(lambda items: say("5 letters")))
+
+    def script(items: list[Any]) -> Any:
+        return say(f"It has {outputs(items)['c1']}.") if outputs(items) else call("c1", "ask_counter", input="tides")
+
+    outer = Agent(name="desk", model=ScriptedSdkModel(script), tools=[inner.as_tool("ask_counter", "Counts.")])
+
+    @durable("streaming")
+    async def streaming(run: DurableRun, prompt: str) -> Any:
+        return (await streamed(outer, children=[inner])).final_output
+
+    with durable_site.serving(streaming, durable_function(inner)):
+        run = durable_site.completes(durable_site.start("streaming"))
+
+    assert run.result == "It has 5 letters."
+    assert run.children.get().agent_config["agent_id"] == "text-counter"
+
+
 def test_outside_of_a_durable_run_it_is_the_runner_of_the_sdk() -> None:
     agent = Agent(name="desk", model=ScriptedSdkModel(lambda items: say("Hello.")))
 
@@ -192,6 +220,7 @@ def test_outside_of_a_durable_run_it_is_the_runner_of_the_sdk() -> None:
 
     assert result.final_output == plain.final_output == "Hello."
     assert result.last_agent is agent
+    assert asyncio.run(streamed(agent)).final_output == "Hello."
     assert not RemoteStep.objects.exists()
 
 
