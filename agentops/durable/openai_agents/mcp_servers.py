@@ -22,24 +22,46 @@ class _Connections:
         self._managers: dict[MCPServer, MCPServerManager] = {}
 
     async def open(self, servers: Sequence[MCPServer]) -> None:
+        """Connect servers that are not connected yet. If one cannot be connected, none of them is kept."""
+        kept: list[MCPServer] = []
         async with self._lock:
-            for server in servers:
-                if server not in self._managers:
-                    manager = MCPServerManager([server], strict=True)
-                    await manager.connect_all()
-                    self._managers[server] = manager
-                self._users[server] += 1
+            try:
+                for server in servers:
+                    if server not in self._managers:
+                        self._managers[server] = await _connect(server)
+                    self._users[server] += 1
+                    kept.append(server)
+            except BaseException:  # also if the run is cancelled: then nobody calls `close`
+                await self._leave(kept)
+                raise
 
     async def close(self, servers: Sequence[MCPServer]) -> None:
         async with self._lock:
-            for server in servers:
-                self._users[server] -= 1
-                if not self._users[server]:
-                    del self._users[server]
-                    await self._managers.pop(server).cleanup_all()
+            await self._leave(servers)
+
+    async def _leave(self, servers: Sequence[MCPServer]) -> None:
+        for server in servers:
+            self._users[server] -= 1
+            if not self._users[server]:
+                del self._users[server]
+                await self._managers.pop(server).cleanup_all()
 
     def has(self, server: MCPServer) -> bool:
         return server in self._managers
+
+
+async def _connect(server: MCPServer) -> MCPServerManager:
+    manager = MCPServerManager([server], strict=True)
+    await manager.connect_all()
+    if (error := manager.errors.get(server)) is None:
+        return manager
+    # The manager does not raise a cancellation, and leaves the half-made connection open.
+    await manager.cleanup_all()
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise error
+    # The connection has cancelled itself, which must not look as if the run was cancelled.
+    raise ConnectionError(f"the MCP server {server.name!r} cannot be connected") from error
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()

@@ -1,16 +1,14 @@
-"""Tools of the SDK in durable runs: MCP servers, time limits, outputs, and agents that are tools."""
+"""Tools of the SDK in durable runs: time limits, outputs, and agents that are tools."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, ComputerTool, RunConfig, ToolOutputImage, UserError, function_tool
-from agents.mcp import MCPServerStdio
 
 from agentops.client import Client
 from agentops.durable.openai_agents import durable_function, effect
@@ -20,50 +18,11 @@ from runs.statuses import RunStatus, ToolStatus
 from tests.support.durable import DurableSite
 from tests.support.sdk_model import ScriptedSdkModel, call, outputs, say
 
-SERVER = """
-from mcp.server.mcpserver import MCPServer
-from mcp.types import ToolAnnotations
-
-server = MCPServer("shop")
-
-@server.tool(annotations=ToolAnnotations(readOnlyHint=True))
-def find(item: str) -> str:
-    return f"found {item}"
-
-@server.tool()
-def buy(item: str) -> str:
-    raise ValueError(f"{item} is sold out")
-
-server.run("stdio")
-"""
-
 
 @pytest.fixture
 def person(durable_site: DurableSite) -> Iterator[Client]:
     with Client(durable_site.site.url, durable_site.site.key("read", "write")) as client:
         yield client
-
-
-@pytest.mark.django_db
-def test_tools_of_an_mcp_server(durable_site: DurableSite, tmp_path: Path) -> None:
-    program = tmp_path / "server.py"
-    program.write_text(SERVER)
-    server = MCPServerStdio(
-        {"command": sys.executable, "args": [str(program)]}, name="shop", client_session_timeout_seconds=60
-    )
-
-    def script(items: list[Any]) -> Any:
-        done = outputs(items)
-        return say(f"{done}") if done else [call("c1", "find", item="a chair"), call("c2", "buy", item="a table")]
-
-    agent = Agent(name="shopper", model=ScriptedSdkModel(script), mcp_servers=[server])
-    with durable_site.serving(durable_function(agent)):
-        run = durable_site.completes(durable_site.start("shopper", "Buy."))
-
-    assert "found a chair" in run.result
-    rows = AgentRunToolCall.objects.filter(run=run).order_by("call_id")
-    assert list(rows.values_list("tool_name", "effect")) == [("find", "read"), ("buy", "at_most_once")]
-    assert server.session is None
 
 
 @pytest.mark.django_db
