@@ -17,11 +17,13 @@ from claude_agent_sdk import (
 
 from agentops.durable.answers import Effect
 
-#: Tools of the program that change nothing outside of the session.
-READS = frozenset(
+#: Tools of the program whose work is calls of other tools. Those calls are decided about, but are no steps.
+DELEGATES = frozenset({"Agent", "Task", "Skill"})
+#: Tools of the program that need no approval: by themselves, they change nothing outside of the session.
+READS = DELEGATES | frozenset(
     {
         *("Read", "Glob", "Grep", "LS", "NotebookRead", "BashOutput", "TaskOutput", "ToolSearch", "StructuredOutput"),
-        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "EnterPlanMode", "Agent", "Task", "Skill"),
+        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "EnterPlanMode"),
     }
 )
 #: Tools of the program that its mode `acceptEdits` allows.

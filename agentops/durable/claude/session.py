@@ -19,7 +19,7 @@ from agentops.durable.answers import Answer, Call, Effect
 from agentops.durable.claude.messages import blocks_of
 from agentops.durable.claude.outcomes import ToolOutcome
 from agentops.durable.claude.own_tools import OwnTool, ServedTools, servers_of
-from agentops.durable.claude.permissions import READS, ToolPermission, ToolPermissions
+from agentops.durable.claude.permissions import DELEGATES, READS, ToolPermission, ToolPermissions
 from agentops.durable.claude.process import ClaudeProcess
 from agentops.durable.claude.spending import ClaudeSpending
 from agentops.durable.claude.transcript import ClaudeJournal, Continuation, Entries, Entry
@@ -63,7 +63,10 @@ class ClaudeSession:
         if tool in self._effects:
             return self._effects[tool]
         own = self.tools.get(tool)
-        return own.effect if own is not None else "read" if tool in READS else "once"
+        if own is not None:
+            return own.effect
+        # A repeated sub-agent would execute all its calls again, also those that change something.
+        return "read" if tool in READS - DELEGATES else "once"
 
     # --- The conversation ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agentops.durable.claude import durable_function
-from runs.models import AgentRunToolCall
+from runs.models import AgentRunToolCall, Approval
 from tests.support.claude_model import call
 from tests.support.claude_rig import BASH, ClaudeRig, Shop
 from tests.support.durable import DurableSite, steps_of
@@ -54,3 +54,29 @@ def test_a_run_with_own_tools_and_tools_of_the_program(durable_site: DurableSite
     # Each answer has 18 tokens of input, of which 3 and 5 are cached.
     assert (run.input_tokens, run.output_tokens) == (54, 21)
     assert run.cost_usd is not None
+
+
+def test_a_person_decides_about_an_interrupted_subagent(durable_site: DurableSite, rig: ClaudeRig) -> None:
+    """Its calls are no steps, so that a repeated sub-agent would make all of them again."""
+    model = rig.model(
+        [
+            call("toolu_1", "Read", file_path="notes"),
+            call("toolu_2", "Agent", prompt="Tidy up."),
+            call("toolu_3", "Skill", skill="tidy"),
+            call("toolu_4", "Task", prompt="Count."),
+        ],
+        "Done.",
+    )
+    function = durable_function(rig.options(model), name="tidy", effects={"Task": "read"})
+
+    with durable_site.serving(function):
+        run = durable_site.completes(durable_site.start("tidy"))
+
+    calls = AgentRunToolCall.objects.filter(run=run).order_by("pk")
+    assert {row.tool_name: row.effect for row in calls} == {
+        "Read": "read",
+        "Agent": "at_most_once",
+        "Skill": "at_most_once",
+        "Task": "read",
+    }
+    assert not Approval.objects.filter(run=run).exists()
