@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from agentops.durable.answers import Answer, Call, shortened_id
-from agentops.durable.claude.errors import ClaudeFailed
+from agentops.durable.claude.errors import ClaudeFailed, OutcomeLost
 from agentops.durable.claude.messages import questions_of
 from agentops.durable.claude.outcomes import ToolOutcome
 from agentops.durable.claude.session import ClaudeSession
@@ -102,6 +102,9 @@ class ClaudeConversation:
 
         try:
             return ToolOutcome.of(await self._run.tool(call, execute))
+        except OutcomeLost as lost:
+            # The function of the run fails, so that the run pauses with the reason.
+            raise lost.reason from None
         except Denied as denied:
             reason = denied.message or "The call was denied."
         except StepFailed as failed:

@@ -6,6 +6,7 @@ from claude_agent_sdk import ResultMessage
 
 from agentops.client.errors import AgentopsError
 from agentops.durable.claude.messages import ModelMessage
+from agentops.durable.errors import RunInterrupted
 
 
 class ClaudeFailed(AgentopsError):
@@ -25,3 +26,15 @@ class ClaudeFailed(AgentopsError):
             return cls(message.error, message.text)
         text = "; ".join(result.errors or ()) or result.result or ""
         return cls(result.subtype if result.subtype != "success" else "error", text)
+
+
+class OutcomeLost(RunInterrupted):
+    """The program failed or ended in a call that must not be repeated. It leaves the step without an outcome.
+
+    A failed attempt would mean that the call may be executed again. Without an outcome, the site asks a person.
+    """
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        #: Why the program does not report the result.
+        self.reason = reason

@@ -16,6 +16,7 @@ from claude_agent_sdk import (
 )
 
 from agentops.durable.answers import Answer, Call, Effect
+from agentops.durable.claude.errors import OutcomeLost
 from agentops.durable.claude.messages import blocks_of
 from agentops.durable.claude.outcomes import ToolOutcome
 from agentops.durable.claude.own_tools import OwnTool, ServedTools, servers_of
@@ -118,7 +119,10 @@ class ClaudeSession:
         return await self.permissions.of(call.name, {**given, **named, "tool_input": call.arguments, **facts}, call.id)
 
     async def execute(self, call: Call, arguments: Mapping[str, Any], permission: ToolPermission) -> ToolOutcome:
-        """Execute a call, and return its result. Starts the program if the call is one of its tools."""
+        """Execute a call, and return its result. Starts the program if the call is one of its tools.
+
+        Raises `ClaudeFailed`, and `OutcomeLost` if the call may have taken effect and must not be repeated.
+        """
         own = self.tools.get(call.name)
         if not self.is_at(call.id):
             await self.close()  # it continues another call of the same answer
@@ -127,7 +131,14 @@ class ClaudeSession:
         program = self.program or await self._start(replace(call, arguments=arguments))
         given = (await program.reached(call.id)).get("tool_input")
         program.decide(call.id, _allowed(permission, None if arguments == given else arguments))
-        return await program.outcome_of(call.id, None if own is None else lambda: own(arguments))
+        if own is not None:
+            return await program.outcome_of(call.id, lambda: own(arguments))
+        try:
+            return await program.outcome_of(call.id, None)
+        except Exception as error:
+            if call.effect == "once":
+                raise OutcomeLost(error) from error
+            raise
 
     def is_at(self, call_id: str) -> bool:
         """Return whether the program at work has requested a call."""

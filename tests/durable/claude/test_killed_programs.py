@@ -1,4 +1,4 @@
-"""A process that is killed in a tool, in a model call and in a wait; another one continues the session."""
+"""Processes and programs that are killed in a tool, in a model call and in a wait, and how the session continues."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from agentops.base.database_clock import Now
 from agentops.client import Client
+from agentops.durable.claude import durable_function
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
 from tests.support.claude_model import ClaudeModel, call
@@ -101,3 +102,43 @@ def test_a_killed_process_repeats_no_stored_step(durable_site: DurableSite, rig:
     ]
     assert {state for _, _, state in steps_of(run)} == {"done"}
     assert (run.input_tokens, run.output_tokens) == (54, 21)
+
+
+#: A command that notes its execution, and kills the program that executes it.
+DEADLY = call("toolu_1", "Bash", command="echo executed >> ledger; kill -9 $PPID", description="Kill")
+
+
+def test_a_person_decides_about_a_call_in_which_the_program_died(
+    durable_site: DurableSite, rig: ClaudeRig, person: Client
+) -> None:
+    options = rig.options(rig.model([DEADLY], "Done."), allowed_tools=["Bash"])
+    ledger = rig.home / "work" / "ledger"
+
+    with durable_site.serving(durable_function(options, name="shell")):
+        run = durable_site.reaches(durable_site.start("shell"), RunStatus.PAUSED)
+        assert "program_ended" in run.error_message
+        person.resume(run.pk)
+        run.refresh_from_db()
+        successor = durable_site.reaches(run.resumed_as, RunStatus.WAITING, reason="unknown_tool")
+        assert ledger.read_text() == "executed\n"
+        unknown = AgentRunToolCall.objects.get(run=successor, status="unknown")
+        person.resolve_call(successor.pk, unknown.pk, "done", "killed")
+        durable_site.completes(successor)
+
+    assert (successor.result, ledger.read_text()) == ("Done.", "executed\n")
+    assert rig.models[0].conversation[2][1][0] == "=killed"
+
+
+def test_a_repeatable_call_in_which_the_program_died_is_repeated(
+    durable_site: DurableSite, rig: ClaudeRig, person: Client
+) -> None:
+    options = rig.options(rig.model([DEADLY], "Done."), allowed_tools=["Bash"])
+
+    with durable_site.serving(durable_function(options, name="shell", effects={"Bash": "idempotent"})):
+        run = durable_site.reaches(durable_site.start("shell"), RunStatus.PAUSED)
+        person.resume(run.pk)
+        run.refresh_from_db()
+        successor = durable_site.reaches(run.resumed_as, RunStatus.PAUSED)
+
+    assert "program_ended" in successor.error_message
+    assert (rig.home / "work" / "ledger").read_text() == "executed\nexecuted\n"
