@@ -116,6 +116,6 @@ def _drive_all(steps: int) -> float:
     bad = [run for run in runs if run.status != "completed" or run.step_count != steps]
     if bad:
         raise RuntimeError(f"{len(bad)} runs have not completed: {bad[0].status} {bad[0].status_reason}")
-    # The server's clock is that of this machine.
+    # PostgreSQL uses the clock of this machine.
     ended = runs.aggregate(last=Max("completed_at"))["last"]
     return float((ended - began).total_seconds())

@@ -1,6 +1,6 @@
 """Executes durable functions for `bench.remote` and `bench.control`.
 
-The steps are those of a file; its model and tools answer at once.
+It makes the steps of a file, whose model and tools answer at once.
 
 Usage: python -m bench.remote_program STEPS.json RUNS, with AGENTOPS_URL and AGENTOPS_API_KEY.
 """

@@ -1,7 +1,7 @@
 """LangGraph with durability "sync": a graph of one model node and one tool node per step.
 
 With "steps", the steps of one run after the other, stored by PostgresSaver. With "runs", many runs at once on an event
-loop. Each run has an AsyncPostgresSaver with a connection of its own, because a saver locks itself for each statement.
+loop. Each run has an AsyncPostgresSaver and a connection, because a saver executes one statement at a time.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _candidates(project: Project, body: ClaimBody) -> RunQuerySet:
 def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of a lost process, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
-        # Locked, so that no command arrives meanwhile.
+        # Locked, so that no command arrives until the end of the transaction.
         hold = holds.lock(run.project, run.pk, run.lease_epoch)
         if not is_first:
             ending.abandon_open_turn(hold.lease)

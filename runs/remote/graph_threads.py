@@ -58,7 +58,7 @@ def _own_threads(project: Project, name: str) -> QuerySet[GraphThread]:
 
 
 def _locked(threads: QuerySet[GraphThread]) -> QuerySet[GraphThread]:
-    """Lock threads until the end of the transaction, so that nobody stores values in them meanwhile."""
+    """Lock threads until the end of the transaction, so that other requests cannot store values in them."""
     return GraphThread.objects.filter(pk__in=[thread.pk for thread in threads.select_for_update().order_by("pk")])
 
 
@@ -170,7 +170,7 @@ def _needed_checkpoints(rows: Any, newest: GraphValue) -> set[str]:
     by_id = dict(rows.filter(kind=Kind.CHECKPOINT).values_list("checkpoint", "facts"))
     missing = set(newest.facts.get("deltas") or ())
     parent = newest.facts.get("parent")
-    # The facts are those of the process: a checkpoint may even name itself as its parent.
+    # The process has sent the facts: a checkpoint may even name itself as its parent.
     while missing and parent in by_id and parent not in needed:
         needed.add(parent)
         missing &= set(by_id[parent].get("deltas") or ())

@@ -47,8 +47,8 @@ class RemoteHold:
     lease: Lease
     #: Whether an operation has released the run, so that the process must not go on.
     is_released: bool = False
-    #: The decisions of hooks about the calls of this request, by the key of the step. Empty until the hooks were asked;
-    #: then the transaction is repeated.
+    #: The decisions of hooks about the calls of this request, by the key of the step. Empty until the hooks have
+    #: decided; then the transaction is repeated.
     decisions: Mapping[str, CallDecision] = field(default_factory=dict)
     #: Whether the transaction is shared with operations of other runs.
     is_shared: bool = False

@@ -144,7 +144,7 @@ def _deadline(op: StartStep, step: RemoteStep) -> datetime | None:
     call = step.call
     assert call is not None
     if call.call_id != own_call_id(step.key):
-        # The arguments are those of a model's call, which a child run executes.
+        # These are the arguments of a model's call, which a child run executes.
         return step.created_at + timedelta(seconds=op.timeout_s) if op.timeout_s else None
     until = call.input.get("until") if isinstance(call.input, dict) else None
     return datetime.fromisoformat(until) if until else None

@@ -278,7 +278,7 @@ class ClaudeProcess:
     async def _or_never(self, ready: Callable[[], T | None]) -> T:
         """Wait until `ready` returns a value, also after the program has failed or ended.
 
-        Returning would let the program go on while it is being ended, so this waits until the SDK cancels it.
+        If this returned, the program would continue while it is being ended, so it waits until the SDK cancels it.
         """
         try:
             return await self._until(ready)

@@ -9,7 +9,7 @@ from langchain_core.tools import ToolException
 from agentops.durable.errors import StepFailed
 from agentops.durable.failures import exception_of
 
-#: Those that are made from a text.
+#: Exceptions that are made from a text.
 _FROM_TEXT: dict[str, type[Exception]] = {
     ToolException.__name__: ToolException,
     **{

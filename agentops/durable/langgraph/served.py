@@ -35,7 +35,7 @@ _reserved: ContextVar[list[str] | None] = ContextVar("agentops_langgraph_key", d
 class TaskRun(DurableRun):
     """The run in the nodes of its graph. Steps are identified by the task of the node and their number in it.
 
-    So they are found again when the node is executed again, whatever other nodes do at the same time.
+    The same keys are made when the node is executed again, whatever other nodes do at the same time.
     """
 
     def __init__(self, run: DurableRun, keys: TaskKeys) -> None:
@@ -170,7 +170,7 @@ class ServedRun:
         """Return the run for the step that begins now.
 
         Its key is taken at once. What the step awaits first may wait in one execution and not in another, so keys that
-        are taken afterwards could be those of other steps that begin at the same time.
+        are taken afterwards could belong to other steps that begin at the same time.
         """
         return self.node_run.at(self.keys.next(None))
 

@@ -21,7 +21,7 @@ from agentops.durable.failures import exception_of, same_or
 
 _STATUS = re.compile(r"status_code: (\d{3})\b")
 _TIME_LIMIT = re.compile(r"timed out after ([\d.e+-]+) seconds( without)?")
-#: Those that are made from a text, except the errors of providers.
+#: Exceptions that are made from a text, except the errors of providers.
 _FROM_TEXT: dict[str, type[Exception]] = {
     name: kind
     for name, kind in vars(exceptions).items()

@@ -73,7 +73,7 @@ def _function_of(run: AgentRun) -> DurableFunction | None:
 def _is_released(run: AgentRun, *, is_first: bool, died: bool) -> bool:
     """Close the model call of an earlier worker, and handle its death. Returns whether the run was released."""
     with transaction.atomic():
-        # Locked, so that no command arrives meanwhile.
+        # Locked, so that no command arrives until the end of the transaction.
         hold = holds.lock(run.project, run.pk, run.lease_epoch, is_packaged=True)
         if not is_first:
             ending.abandon_open_turn(hold.lease)
