@@ -88,7 +88,10 @@ class Site:
     def up(self, **more: str) -> Site:
         """Start the site, and wait until it prints that it is ready."""
         self.start(**more)
-        eventually(lambda: self.out.count("\n") >= 3 or not self.alive, why=f"it is up: {self.err}")
+        # In a new environment every module is compiled first.
+        eventually(
+            lambda: self.out.count("\n") >= 3 or not self.alive, within_s=240, why=lambda: f"it is up: {self.err}"
+        )
         assert self.alive, self.err
         return self
 
