@@ -111,7 +111,7 @@ class ModelHandler(BaseHTTPRequestHandler):
         is_first = len(document["messages"]) == 1
         answer = _anthropic(is_first) if self.path.endswith("/messages") else _openai(is_first)
         content = json.dumps(
-            {**answer, "id": f"{answer['id']}{ModelHandler.count}", "model": document["model"]}
+            {**answer, "id": f"{answer['id']}{os.getpid()}_{ModelHandler.count}", "model": document["model"]}
         ).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
