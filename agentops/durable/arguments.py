@@ -36,8 +36,8 @@ class Arguments:
     def call(self, *, key: str | None, changed: Mapping[str, Any] | None) -> Callable[[], Any]:
         """Return the function with its arguments.
 
-        `key`: for a parameter `idempotency_key` that was not given. `changed`: replaces all arguments; those that equal
-        what was shown keep their value.
+        `key`: for a parameter `idempotency_key` that was not given. `changed`: replaces all arguments. An
+        argument that equals the shown one keeps its value.
         """
         args, kwargs = self._args, self._kwargs
         if changed is not None:

@@ -24,9 +24,10 @@ SHORT_SLEEP_S = 5.0
 class DurableRun:
     """The run of a durable function: `async def f(run, prompt)`.
 
-    Each method that is awaited is a step. It is identified by its position among the calls of the function, so the
-    function must call the same methods in the same order whenever it is executed again. Its value is stored; after a
-    crash it is read from the journal. Methods raise `StepFailed`, and `RunInterrupted` to end the function.
+    Each method that is awaited is a step, and its value is stored. After a crash, the function is executed again from
+    its beginning, and the stored values are read from the journal by the positions of the calls. So the function must
+    call the same methods in the same order each time. Methods raise `StepFailed`, and `RunInterrupted` to end the
+    function.
     """
 
     def __repr__(self) -> str:
@@ -184,7 +185,7 @@ class DurableRun:
     def child(
         self, agent: str, prompt: str, *, timeout_s: float | None = None, call: Call | None = None
     ) -> Coroutine[Any, Any, ChildRun]:
-        """Start a child run of an agent of the project, wait for its end, and return it, whatever its status.
+        """Start a child run of an agent of the project, wait for its end, and return it. It may have failed.
 
         `call`: the tool call of a model's answer that the child run executes. Hooks and approval rules decide about it.
 

@@ -130,7 +130,7 @@ class StepRequests(Protocol):
 class WatchedRequests:
     """The requests about one held run, which tell when one of them has found the lease lost.
 
-    Otherwise the function would end by this exception like by one of its own, and the run would be released as failed.
+    A function that ends with such an exception has not failed, so its run must not be released as failed.
     """
 
     def __init__(self, requests: StepRequests, on_lost: Callable[[str], None]) -> None:

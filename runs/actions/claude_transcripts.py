@@ -121,6 +121,8 @@ def delete(project: Project, name: TranscriptName, *, by: Actor) -> int:
     """
     rows = named(project.pk, name) if name.subpath else of_session(project.pk, name.project_key, name.session_id)
     with transaction.atomic():
+        # Locked, so that no entries are added to a transcript that is being deleted.
+        rows = rows.filter(pk__in=[row.pk for row in rows.select_for_update().order_by("pk")])
         count = rows.delete()[1].get(ClaudeTranscript._meta.label, 0)
         if count:
             before = {**{key: value for key, value in asdict(name).items() if value}, "transcripts": count}

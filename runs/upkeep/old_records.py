@@ -88,7 +88,10 @@ def delete_sessions() -> int:
 
 
 def _delete(rows: QuerySet[Any], limit: int = BATCH) -> int:
-    ids = list(rows.values_list("pk", flat=True)[:limit])
-    if ids:
-        rows.model._base_manager.filter(pk__in=ids).delete()
+    """Delete the first of these rows, and return how many. Rows that others are changing are left out."""
+    with transaction.atomic():
+        # Locked, because a session that is continued now is no longer old.
+        ids = list(rows.select_for_update(skip_locked=True).values_list("pk", flat=True)[:limit])
+        if ids:
+            rows.model._base_manager.filter(pk__in=ids).delete()
     return len(ids)

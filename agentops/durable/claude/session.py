@@ -66,7 +66,7 @@ class ClaudeSession:
         own = self.tools.get(tool)
         if own is not None:
             return own.effect
-        # A repeated sub-agent would execute all its calls again, also those that change something.
+        # A sub-agent that is repeated executes all its calls again, and some of them may change something.
         return "read" if tool in READS - DELEGATES else "once"
 
     # --- The conversation ---

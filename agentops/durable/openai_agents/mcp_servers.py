@@ -31,7 +31,7 @@ class _Connections:
                         self._managers[server] = await _connect(server)
                     self._users[server] += 1
                     kept.append(server)
-            except BaseException:  # also if the run is cancelled: then nobody calls `close`
+            except BaseException:  # a cancelled run does not call `close` for these servers
                 await self._leave(kept)
                 raise
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.test import Client
+from django.utils import timezone
 
 from agentops.accounts.models import Project
 from runs.actions.resume import resume
 from runs.models import AgentRun, GraphThread, GraphValue
 from runs.remote import graph_states
+from runs.upkeep import old_records
 from tests.support.factories import make_project, with_key
 from tests.support.remote import Program
 
@@ -201,3 +206,34 @@ def test_a_page_of_large_values_is_shorter(program: Program, monkeypatch: pytest
 def test_unreadable_facts_are_refused(program: Program, facts: dict[str, Any]) -> None:
     answer = put(program, {**checkpoint(1), "facts": facts})
     assert (answer.status, answer.json["code"]) == (422, "invalid_body")
+
+
+def test_a_thread_with_an_impossible_name_is_empty(program: Program) -> None:
+    assert ids(program, thread="a\0b", checkpoint="\0", before="\0", namespace="\0") == []
+
+
+@pytest.mark.postgres
+def test_retention_leaves_a_thread_that_is_being_changed(program: Program) -> None:
+    thread_op(program, "put", thread="t", values=[checkpoint(1)])
+    Project.objects.filter(pk=program.project.pk).update(retention_days=1)
+    GraphThread.objects.update(modified_at=timezone.now() - timedelta(days=2))
+    is_locked, may_end = threading.Event(), threading.Event()
+
+    def change() -> None:
+        try:
+            with transaction.atomic():
+                GraphThread.objects.select_for_update().get()
+                is_locked.set()
+                may_end.wait(30)
+        finally:
+            connection.close()
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        assert is_locked.wait(30)
+        assert old_records.delete_sessions() == 0
+    finally:
+        may_end.set()
+        changing.join(30)
+    assert old_records.delete_sessions() == 1
