@@ -17,15 +17,14 @@ from pydantic_core import to_json
 
 from agentops.accounts.redaction_cache import CACHE as RULES
 from agentops.base import database_clock
-from agentops.base.database.statements import after_commit, insert, locked, prepared_cursor
+from agentops.base.database.statements import after_commit, insert, locked, prepared_cursor, select
 from agentops.base.redaction import project_scope
 from agentops.base.redaction.json_values import clean_all
 from agentops.base.redaction.redact import BUILT_IN, Redactor
-from timeline import events, notify, shown_events
+from timeline import events, joined_texts, notify, shown_events
 from timeline.events import EventType
 from timeline.models import Event, LeaseLost, Log, LogNotFound, Phase, RunKind, Source
 
-_PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 _LAST_SEQ = "SELECT last_seq FROM timeline_log WHERE "
 _STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
 ERRORS: dict[str, type[LogNotFound | LeaseLost]] = {"AO404": LogNotFound, "AO409": LeaseLost}
@@ -57,6 +56,9 @@ class Entry:
     replaced: frozenset[str] = frozenset()
     #: Whether the payload contains no texts, or only redacted ones, and so needs no redaction.
     clean: bool = False
+    #: The part of a message whose text begins with that of the event, which is then stored there only: see
+    #: timeline.joined_texts. `ref_id` is the message or the call. Null: the payload is stored whole.
+    text_part: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def append(
         return []
     rows = _rows(entries, redactor_of(log_id))
     store = _append_postgres if connection.vendor == "postgresql" else _append_portable
-    results = store(log_id, rows, source, epoch, run_kind)
+    results = store(log_id, [_stored(row) for row in rows], source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
     if newest:
         announce(log_id, newest)
@@ -108,7 +110,7 @@ def document(log_id: UUID, entries: Sequence[Entry]) -> str:
     """
     rows = _rows(entries, redactor_of(log_id))
     shown_events.note(log_id, rows, Source.WORKER)
-    return _dumps(rows)
+    return _dumps([_stored(row) for row in rows])
 
 
 def redactor_of(log_id: UUID) -> Redactor:
@@ -145,8 +147,8 @@ def announce_run(project_id: UUID, run_id: UUID) -> None:
 
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:
     """Return the next events with seq > `after`, in order. Fewer than `limit` means the end of the log."""
-    # Raw SQL, because live streams run this query for each event and compiling it would take half of the time.
-    return list(Event.objects.raw(_PAGE, [_key(log_id), after, limit]))
+    # Not the ORM: live streams run this query for each event, and compiling it would take half of the time.
+    return select(Event, "log_id = %s AND seq > %s ORDER BY seq LIMIT %s", [_key(log_id), after, limit])
 
 
 def events_of(log_id: UUID) -> QuerySet[Event]:
@@ -261,6 +263,8 @@ def _rows(entries: Sequence[Entry], redactor: Redactor) -> list[dict[str, Any]]:
     for row, (payload, replaced) in zip(unclean, clean_all([row["payload"] for row in unclean], redactor), strict=True):
         row["payload"] = payload
         row["sanitized"] |= replaced
+        if replaced:  # then the message has another text
+            row["text_part"] = None
     for row in rows:
         row["sanitized"] = ",".join(sorted(row["sanitized"]))
     return rows
@@ -281,10 +285,18 @@ def _row(entry: Entry) -> dict[str, Any]:
         "node_id": entry.node_id,
         "ref_id": entry.ref_id,
         "payload": payload,
+        "text_part": entry.text_part,
         "late": entry.late,
         "sanitized": entry.replaced,
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
     }
+
+
+def _stored(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns as stored: without a text that lies in a message."""
+    if row["text_part"] is None:
+        return row
+    return {**row, "payload": joined_texts.stored_payload(row["type"], row["payload"])}
 
 
 def _append_postgres(

@@ -6,8 +6,10 @@ from django.db import models
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.models import Project
+from agentops.base.database.joined_json import JoinedJSONField
 from agentops.base.database_clock import StampField
 from agentops.base.refusals import NotFound
+from timeline.joined_texts import WHOLE_PAYLOAD
 
 
 class Source(models.TextChoices):
@@ -77,7 +79,10 @@ class Event(models.Model):
     ts = models.DateTimeField()
     step = models.IntegerField(null=True)
     node_id = models.CharField(max_length=128, default="", blank=True)
-    payload = models.JSONField(default=dict)
+    #: Queries read it with its text, which may lie in a message: see timeline.joined_texts.
+    payload = JoinedJSONField(default=dict, sql=WHOLE_PAYLOAD)
+    #: The part of the message whose text begins with that of the event. Null: the payload is stored whole.
+    text_part = models.SmallIntegerField(null=True)
     source = models.CharField(max_length=6, choices=Source.choices)
     epoch = models.IntegerField(null=True)
     #: Arrived after the log's terminal event.

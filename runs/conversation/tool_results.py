@@ -115,7 +115,7 @@ def close(
     )
     call.result_message_id = row.id
     _set_output(call, row)
-    end = _end_event(call, transcript.masked_text_of(row))
+    end = _end_event(call, transcript.masked_text_of(row), row)
     commit = Commit(
         run_id=call.run_id,
         epoch=epoch,
@@ -219,8 +219,8 @@ def _with_warning(output: Output, warning: str) -> Output:
     return f"{output}\n\n{warning}" if isinstance(output, str) else [*output, warning]
 
 
-def _end_event(call: AgentRunToolCall, text: str) -> Entry:
-    """Return the event of the end of a call, with a preview of its output or error."""
+def _end_event(call: AgentRunToolCall, text: str, row: AgentRunMessage | None = None) -> Entry:
+    """Return the event of the end of a call, with a preview of its output or error. `row`: the message with `text`."""
     text_preview, is_cut = preview(text, SHORT_PREVIEW)
     failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
     payload = ToolEnd(
@@ -235,4 +235,7 @@ def _end_event(call: AgentRunToolCall, text: str) -> Entry:
         args_summary=args_summary(call.input),
     )
     # Only clean if the tool was started, because the model may have invented the name of any other tool.
-    return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)
+    # Only a completed call keeps its result for ever.
+    is_final = row is not None and call.status == ToolStatus.COMPLETED
+    part = transcript.shared_part(row, text_preview) if is_final else None
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0, text_part=part)

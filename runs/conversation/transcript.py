@@ -7,7 +7,7 @@ message of a finished step, after which a fork can begin.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
@@ -29,7 +29,8 @@ from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import messages
 from timeline import log
 from timeline.display import preview
-from timeline.events.llm import MessageAdded
+from timeline.events.llm import LlmText, LlmThinking, MessageAdded
+from timeline.joined_texts import MIN_CHARACTERS
 from timeline.log import Entry
 
 #: The user message of a resume without a message.
@@ -176,7 +177,30 @@ def message_event(row: AgentRunMessage) -> Entry:
         bytes=len(text.encode(errors="replace")),
         unknown_blocks=None if row.role == Role.TOOL_RESULT else count_marks(text) or None,
     )
-    return Entry(payload, step=row.step_number, ref_id=row.id, clean=row.role != Role.ASSISTANT)
+    part = shared_part(row, text_preview)
+    return Entry(payload, step=row.step_number, ref_id=row.id, clean=row.role != Role.ASSISTANT, text_part=part)
+
+
+def block_event(entry: Entry, row: AgentRunMessage) -> Entry:
+    """Return the event of a block of the answer `row`. Its text is stored in the answer only, if it is the same."""
+    if not isinstance(entry.payload, LlmText | LlmThinking):
+        return entry
+    part = shared_part(row, entry.payload.text or "", thinking=isinstance(entry.payload, LlmThinking))
+    return entry if part is None else replace(entry, ref_id=row.id, text_part=part)
+
+
+def shared_part(row: AgentRunMessage, text: str, *, thinking: bool = False) -> int | None:
+    """Return the part of a message that begins with the text of an event.
+
+    None if there is none, if the text is short, and for messages that no worker wrote, which may change.
+    """
+    if len(text) < MIN_CHARACTERS or row.epoch is None:
+        return None
+    for number, part in enumerate(row.content["parts"]):
+        content = part.get("content")
+        if isinstance(content, str) and (part["part_kind"] == "thinking") is thinking and content.startswith(text):
+            return number
+    return None
 
 
 def add_requests(

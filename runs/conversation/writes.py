@@ -6,6 +6,7 @@ On PostgreSQL a commit is one call of the SQL function runs_commit; concurrent r
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -145,7 +146,7 @@ def _arguments(commit: Commit) -> group_commit.CommitArguments:
         "calls": [_document(row) for row in commit.calls],
         "commands": [_document(row) for row in commit.commands],
         "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
-        "finished": _finished_document(finished, commit.expected_status) if finished else None,
+        "finished": _finished_document(commit, finished) if finished else None,
         "started": _started_document(started, commit.expected_status) if started else None,
         "remote_steps": [_document(row) for row in commit.remote_steps],
         "outcome": _outcome_document(commit.outcome) if commit.outcome else None,
@@ -211,8 +212,8 @@ def _write_portable(commit: Commit) -> bool:
         if commit.step_count is not None and commit.epoch is not None:
             _set_step_count(commit.run_id, commit.epoch, commit.step_count)
         insert(cursor, commit.commands)
-        if commit.finished_call is not None:
-            _change_call(commit.finished_call, RESULT_COLUMNS, commit.expected_status)
+        if (finished := commit.finished_call) is not None:
+            _change_call(without_shared_output(finished, commit.messages), RESULT_COLUMNS, commit.expected_status)
         if (started := commit.started_call) is not None:
             changed = () if started.changed_arguments is None else ("changed_arguments",)
             _change_call(started, (*START_COLUMNS, *changed), commit.expected_status)
@@ -325,11 +326,32 @@ def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
     return cursor.fetchone() is not None
 
 
-def _finished_document(call: AgentRunToolCall, expected_status: str) -> dict[str, Any]:
-    """Return a call that has ended as JSON, without a long output, which is written separately."""
-    document = _document(call) | {"believed": expected_status}
+def _finished_document(commit: Commit, call: AgentRunToolCall) -> dict[str, Any]:
+    """Return a call that has ended as JSON.
+
+    Without a long output, which is written separately, and without an output that the result message stores.
+    """
+    document = _document(without_shared_output(call, commit.messages)) | {"believed": commit.expected_status}
     excluded = LONG_OUTPUT_COLUMNS if call.output_bytes is not None else ()
     return {name: value for name, value in document.items() if name not in excluded}
+
+
+def shares_output(call: AgentRunToolCall, new_messages: Sequence[AgentRunMessage]) -> bool:
+    """Whether one of these messages is the result of a call, and stores its whole output.
+
+    Long outputs are stored in the row of the call, too: downloads read them in pieces.
+    """
+    result = next((row for row in new_messages if row.pk == call.result_message_id), None)
+    return result is not None and call.output_bytes is None and result.content["parts"][0]["content"] == call.output
+
+
+def without_shared_output(call: AgentRunToolCall, new_messages: Sequence[AgentRunMessage]) -> AgentRunToolCall:
+    """Return a call as it is stored: a copy without the output, if one of these messages stores it."""
+    if not shares_output(call, new_messages):
+        return call
+    stored = copy.copy(call)
+    stored.output = None
+    return stored
 
 
 def _started_document(call: AgentRunToolCall, expected_status: str) -> dict[str, Any]:

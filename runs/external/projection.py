@@ -23,7 +23,7 @@ from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.conversation.transcript import text_of
-from runs.conversation.writes import TOKENS
+from runs.conversation.writes import TOKENS, without_shared_output
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
 from runs.external.foreign_payloads import with_notes
@@ -368,13 +368,13 @@ class Projection:
         """
         with connection.cursor() as cursor:
             insert(cursor, self._messages)
-            insert(cursor, self._calls)
+            insert(cursor, [without_shared_output(call, self._messages) for call in self._calls])
             insert(cursor, self._usages)
             insert(cursor, self._errors)
         for message in self._changed_messages.values():
             message.save(update_fields=["content", "sha256"])
         for call in self._changed_calls.values():
-            call.save(update_fields=_CALL_COLUMNS)
+            without_shared_output(call, self._messages).save(update_fields=_CALL_COLUMNS)
         if self._run_columns:
             self.run.save(update_fields=sorted(self._run_columns))
         self.texts.release(self._entries)

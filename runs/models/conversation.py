@@ -9,6 +9,7 @@ from django.db.models import Q
 from uuid_utils.compat import uuid7
 
 from agentops.accounts.models import Project
+from agentops.base.database.joined_json import JoinedJSONField
 from runs.models.run import AgentRun, choices
 from runs.statuses import Effect, ToolStatus
 
@@ -71,6 +72,14 @@ class AgentRunMessage(models.Model):
         return str(self.content.get("finish_reason") or "")
 
 
+_WHOLE_OUTPUT = {
+    "postgresql": """COALESCE({row}.output, (SELECT m.content #> ARRAY['parts', '0', 'content']
+        FROM agent_run_messages m WHERE m.id = {row}.result_message_id))""",
+    "sqlite": """COALESCE({row}.output, (SELECT m.content -> '$.parts[0].content'
+        FROM agent_run_messages m WHERE m.id = {row}.result_message_id))""",
+}
+
+
 class AgentRunToolCall(models.Model):
     """A tool call of a model response, with its status and output."""
 
@@ -113,8 +122,9 @@ class AgentRunToolCall(models.Model):
     #: The exact arguments for the tool if a hook or an approver changed those in the message. They may contain secrets.
     #: Null: unchanged.
     changed_arguments = models.JSONField(null=True)
-    #: The complete output or the error. Null until the call ends.
-    output = models.JSONField(null=True)
+    #: The complete output or the error. Null until the call ends. If the model got the same, the result message alone
+    #: stores it, and queries read it from there.
+    output = JoinedJSONField(null=True, sql=_WHOLE_OUTPUT)
 
     class Meta:
         db_table = "agent_run_tool_calls"

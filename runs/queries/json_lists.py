@@ -143,8 +143,8 @@ class Listing:
     columns: Sequence[Column]
     order: Sequence[Key]
     descending: bool = False
-    #: Further expressions for `finish`, valid on both databases.
-    tail: Sequence[str] = ()
+    #: Further expressions for `finish`: one for both databases, or one for each.
+    tail: Sequence[str | Mapping[str, str]] = ()
     #: Returns the final text of a row, from its text and the values of `tail`.
     finish: Callable[..., str] | None = None
 
@@ -208,12 +208,14 @@ class Listing:
     def _selects(self) -> Mapping[str, str]:
         row = ", ".join(f'{column.selected_sql("postgresql")} AS "{column.name}"' for column in self.columns)
         return {
-            "sqlite": self._select(_sqlite_object(self.columns)),
-            "postgresql": f"{self._select('row_to_json(item)::text')} CROSS JOIN LATERAL (SELECT {row}) AS item",
+            "sqlite": self._select("sqlite", _sqlite_object(self.columns)),
+            "postgresql": f"{self._select('postgresql', 'row_to_json(item)::text')}"
+            f" CROSS JOIN LATERAL (SELECT {row}) AS item",
         }
 
-    def _select(self, row: str) -> str:
-        columns = ", ".join([*(key.selected_sql for key in self.order), row, *self.tail])
+    def _select(self, vendor: str, row: str) -> str:
+        tail = [sql if isinstance(sql, str) else sql[vendor] for sql in self.tail]
+        columns = ", ".join([*(key.selected_sql for key in self.order), row, *tail])
         return f"SELECT {columns} FROM {self.source}"  # noqa: S608 - constants only
 
 

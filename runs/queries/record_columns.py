@@ -6,14 +6,18 @@ Lists omit columns that may be large. A single row has them.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, models
 
+from agentops.base.database.joined_json import JoinedJSONField
+from runs.models import AgentRunToolCall
 from runs.queries.json_columns import ANY, BOOLEAN, ID, INTEGER, OBJECT, TEXT, TIME, Column, to_json
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
 from timeline import events
+from timeline.models import Event
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,13 @@ class RunKey:
     pk: UUID
     project_id: UUID
     last_seq: int
+
+
+def _sql_of(model: type[models.Model], name: str, row: str, form: str = "{}") -> Mapping[str, str]:
+    """Return SQL for a joined column of the table `row`, for each database. `form` is put around it."""
+    field = model._meta.get_field(name)
+    assert isinstance(field, JoinedJSONField)
+    return {vendor: form.format(field.expression(row, vendor)) for vendor in ("postgresql", "sqlite")}
 
 
 _RUN_KEY_SQL = """
@@ -111,6 +122,7 @@ _TOOL_CALL = (
     Column("output_bytes", INTEGER, "t.output_bytes", "Size of an output above 256 KiB in UTF-8.", nullable=True),
     Column("output_sha256", TEXT, "t.output_sha256", "SHA-256 of these bytes, as stored.", nullable=True),
 )
+_OUTPUT = _sql_of(AgentRunToolCall, "output", "t")
 _CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
 TOOL_CALLS = Listing("agent_run_tool_calls t JOIN agent_runs r ON r.id = t.run_id", _TOOL_CALL, _CALLS_BY_STEP)
 TOOL_CALL = Listing(
@@ -118,7 +130,14 @@ TOOL_CALL = Listing(
     (
         *_TOOL_CALL,
         Column("input", ANY, "t.input", "Arguments: an object, or the text if it is not one.", nullable=True),
-        Column("output", ANY, "t.output", "Output of the tool, or its error. Null until the call ends.", nullable=True),
+        Column(
+            "output",
+            ANY,
+            _OUTPUT["postgresql"],
+            "Output of the tool, or its error. Null until the call ends.",
+            sqlite=_OUTPUT["sqlite"],
+            nullable=True,
+        ),
     ),
     _CALLS_BY_STEP,
 )
@@ -167,7 +186,7 @@ EVENTS = Listing(
         Column("nodeId", TEXT, "NULLIF(e.node_id, '')", nullable=True),
     ),
     (Key("e.seq"),),
-    tail=("e.type", "CAST(e.payload AS text)", "e.source", "l.last_seq"),
+    tail=("e.type", _sql_of(Event, "payload", "e", "CAST({} AS text)"), "e.source", "l.last_seq"),
     finish=_event_json,
 )
 

@@ -54,7 +54,8 @@ _SUBQUERIES = {
     "messages": """AS NOT MATERIALIZED (SELECT id, run_id, position, role, step_number, epoch, rolled_back_at,
         {finish_reason} AS finish_reason FROM agent_run_messages{by_run})""",
     "calls": """AS NOT MATERIALIZED (SELECT id, run_id, message_id, status, effect, idempotency_key, starts,
-        step_number, started_at, finished_at, result_message_id, output IS NOT NULL AS has_output
+        step_number, started_at, finished_at, result_message_id,
+        output IS NOT NULL OR result_message_id IS NOT NULL AS has_output
         FROM agent_run_tool_calls{by_run})""",
     "usages": "AS NOT MATERIALIZED (SELECT * FROM agent_run_turn_usages{by_run})",
     "checkpoints": "AS NOT MATERIALIZED (SELECT * FROM agent_run_checkpoints{by_run})",

@@ -32,6 +32,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models.base import ModelState
 
+from agentops.base.database.joined_json import JoinedJSONField
+
 M = TypeVar("M", bound=models.Model)
 #: Number of rows from which COPY replaces INSERT on PostgreSQL. With ten rows or more it is twice as fast.
 COPY_FROM = 4
@@ -171,9 +173,16 @@ def _select_statement(kinds: tuple[type[models.Model], ...]) -> tuple[str, list[
     shapes: list[_Shape] = []
     for model in kinds:
         table = quote(model._meta.db_table)
-        columns += [f"{table}.{quote(str(field.column))}" for field in model._meta.concrete_fields]
+        columns += [_column(field, table) for field in model._meta.concrete_fields]
         shapes.append(_Shape(model, shapes[-1].end if shapes else 0))
     return ", ".join(columns), shapes
+
+
+def _column(field: models.Field[Any, Any], table: str) -> str:
+    """Return the SQL that reads a field."""
+    if isinstance(field, JoinedJSONField):
+        return field.expression(table, connection.vendor)
+    return f"{table}.{connection.ops.quote_name(str(field.column))}"
 
 
 def after_commit(call: Callable[..., object], *args: Any, **named: Any) -> None:

@@ -265,7 +265,7 @@ def _commit(
         finish_reason=response.finish_reason, tool_calls=len(calls) or None, **turn_usage.event_fields(usage)
     )
     entries = [
-        *blocks,
+        *(transcript.block_event(block, row) for block in blocks),
         transcript.message_event(row),
         Entry(turn_end, step=step, ref_id=row.id, clean=True),
         *open_call.dropped_calls_event(dropped_count, step),

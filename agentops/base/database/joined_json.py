@@ -1,0 +1,42 @@
+"""A JSON column whose value, or a part of it, may lie in another row: every query that reads the column joins it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import models
+from django.db.models.expressions import Col
+
+
+class _JoinedCol(Col):
+    """The whole value of a `JoinedJSONField`, in any place of a query."""
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        sql, params = super().as_sql(compiler, connection)
+        if not self.alias:
+            return sql, params
+        return self.target.expression(compiler.quote_name_unless_alias(self.alias), connection.vendor), params
+
+
+class JoinedJSONField(models.JSONField):
+    """A JSON column that queries read through an SQL expression, so that a text is stored once and read everywhere.
+
+    `sql` has the expression for each database, in which `{row}` is the table or its alias. Rows are written as they
+    are: whoever writes decides what the column itself holds. For migrations, it is a JSONField.
+    """
+
+    def __init__(self, *args: Any, sql: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sql = sql or {}
+
+    def expression(self, row: str, vendor: str) -> str:
+        """Return the SQL expression of the whole value in the table or alias `row`."""
+        return self._sql[vendor].replace("{row}", row)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+    def get_col(self, alias: str | None, output_field: models.Field[Any, Any] | None = None) -> Col:
+        return _JoinedCol(alias, self, output_field)  # type: ignore[arg-type]  # Django passes None for constraints
