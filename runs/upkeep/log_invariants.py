@@ -1,4 +1,4 @@
-"""The invariants of logs and events (E1 to E12), removed runs (X1, X2) and flow runs (F1 to F7).
+"""The invariants of logs and events (E1 to E13), removed runs (X1, X2) and flow runs (F1 to F7).
 
 Their SQL is valid on PostgreSQL 15 and SQLite, and selects from the subqueries that invariant_sql.py defines.
 """
@@ -100,6 +100,18 @@ LOG_INVARIANTS: tuple[Invariant, ...] = (
         "E12",
         "each event of a native run has a node ID (outside of flows, the agent)",
         """SELECT e.run_id, e.seq FROM events e JOIN native r ON r.id = e.run_id WHERE e.node_id = ''""",
+    ),
+    Invariant(
+        "E13",
+        "each event has its log; each message, call, usage and checkpoint has its run, and each call its answer",
+        """SELECT e.run_id, MIN(e.seq) FROM events e LEFT JOIN logs l ON l.id = e.run_id
+            WHERE l.id IS NULL GROUP BY e.run_id
+        UNION ALL SELECT o.run_id, COUNT(*) FROM (
+            SELECT run_id FROM messages UNION ALL SELECT run_id FROM calls UNION ALL SELECT run_id FROM usages
+            UNION ALL SELECT run_id FROM checkpoints) o LEFT JOIN runs r ON r.id = o.run_id
+            WHERE r.id IS NULL GROUP BY o.run_id
+        UNION ALL SELECT t.run_id, t.step_number FROM calls t LEFT JOIN messages m ON m.id = t.message_id
+            WHERE m.id IS NULL""",
     ),
     Invariant(
         "X1",

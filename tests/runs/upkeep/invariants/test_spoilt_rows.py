@@ -86,7 +86,7 @@ SPOILT = [
         (CALL.format("status = 'planned', starts = 0, started_at = NULL, finished_at = NULL"),),
         "E9a E9b C2b T6",
     ),
-    Spoilt("M4", (CALL.format("result_message_id = NULL"),), "M5"),
+    Spoilt("M4", (CALL.format("result_message_id = NULL"),), "M5 T8"),
     Spoilt("M4", (MESSAGE.format("step_number = step_number + 1", "%(result)s"),)),
     Spoilt("M5", (MESSAGE.format("role = 'tool_result'", "%(user)s"),)),
     Spoilt("M6", (MESSAGE.format("rolled_back_at = %(long_ago)s", "%(user)s"),)),
@@ -130,8 +130,8 @@ SPOILT = [
             "UPDATE agent_run_messages SET role = 'user' WHERE run_id = %(outside)s AND role = 'tool_result'",
         ),
     ),
-    Spoilt("T8", (CALL.format("output = NULL"),)),
-    Spoilt("T8", (OUTSIDE_CALL.format("output = NULL"),)),
+    Spoilt("T8", (CALL.format("output = NULL, result_message_id = NULL"),), "M4 M5"),
+    Spoilt("T8", (OUTSIDE_CALL.format("output = NULL, result_message_id = NULL"),), "M4 M5"),
     Spoilt("T9", ("UPDATE agent_runs SET status_reason = 'input' WHERE id = %(asking)s",)),
     Spoilt(
         "T9", ("UPDATE agent_run_approvals SET state = 'cancelled', decided_at = created_at WHERE run_id = %(asking)s",)
@@ -283,6 +283,23 @@ def test_corrupted_rows_are_detected(world: World, spoilt: Spoilt) -> None:
     world.spoil(*spoilt.statements)
 
     assert red() == {spoilt.name, *spoilt.also.split()}
+
+
+#: Rows whose owner does not exist. On SQLite, foreign keys refuse them.
+ORPHANS = [
+    Spoilt("E13", (MESSAGE.format("run_id = id", "%(last_message)s"),)),
+    Spoilt("E13", ("UPDATE agent_run_checkpoints SET run_id = id WHERE id = (SELECT id " + LAST_CHECKPOINT + ")",)),
+    Spoilt("E13", (CALL.format("message_id = id"),)),
+    Spoilt("E13", ("DELETE FROM timeline_log WHERE id = %(run)s",)),
+]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("spoilt", ORPHANS)
+def test_rows_without_an_owner_are_detected(world: World, spoilt: Spoilt) -> None:
+    world.spoil(*spoilt.statements)
+
+    assert spoilt.name in red()
 
 
 class Refused(NamedTuple):
