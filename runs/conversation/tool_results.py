@@ -235,7 +235,8 @@ def _end_event(call: AgentRunToolCall, text: str, row: AgentRunMessage | None = 
         args_summary=args_summary(call.input),
     )
     # Only clean if the tool was started, because the model may have invented the name of any other tool.
+    part = None
     # Only a completed call keeps its result for ever.
-    is_final = row is not None and call.status == ToolStatus.COMPLETED
-    part = transcript.shared_part(row, text_preview) if is_final else None
+    if row is not None and call.status == ToolStatus.COMPLETED:
+        part = transcript.shared_part(row, text_preview)
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0, text_part=part)

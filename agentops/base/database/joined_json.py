@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.db import models
 from django.db.models.expressions import Col
@@ -16,7 +16,8 @@ class _JoinedCol(Col):
         sql, params = super().as_sql(compiler, connection)
         if not self.alias:
             return sql, params
-        return self.target.expression(compiler.quote_name_unless_alias(self.alias), connection.vendor), params
+        field = cast("JoinedJSONField", self.target)
+        return field.expression(compiler.quote_name_unless_alias(self.alias), connection.vendor), params
 
 
 class JoinedJSONField(models.JSONField):
