@@ -174,6 +174,10 @@ class GraphRun:
         checkpoint = state.config["configurable"]["checkpoint_id"]
         if state.next:
             return await self._after_breakpoint(state, checkpoint)
+        # `next` leaves out tasks whose writes are stored. If the process died before the checkpoint after them, the
+        # graph has not ended yet.
+        if state.tasks:
+            return None
         texts = await self._served.inbox.at_end(f"end:{checkpoint}")
         return self._options.input(texts[0] if len(texts) == 1 else texts) if texts else _END
 

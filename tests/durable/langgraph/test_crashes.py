@@ -57,7 +57,7 @@ def ledger(directory: Path) -> Counter[str]:
     return Counter((directory / "ledger").read_text().splitlines())
 
 
-@pytest.mark.parametrize("line", ["model 1", "look_up 2", "plan 5"])
+@pytest.mark.parametrize("line", ["model 1", "look_up 2", "plan 5", "checkpoint 3", "checkpoint 6"])
 def test_only_the_interrupted_step_is_repeated(durable_site: DurableSite, tmp_path: Path, line: str) -> None:
     run = dies(durable_site, tmp_path, line)
     before = ledger(tmp_path)
@@ -66,8 +66,11 @@ def test_only_the_interrupted_step_is_repeated(durable_site: DurableSite, tmp_pa
 
     assert run.result == RESULT
     after = ledger(tmp_path)
-    assert {name: count for name, count in after.items() if count != 1} == {line: 2}
     assert before[line] == 1
+    assert after[line] == 2
+    # A checkpoint is stored with the next request, so the death may have come before it.
+    steps = {name: count for name, count in after.items() if name != line and not name.startswith("checkpoint")}
+    assert set(steps.values()) == {1}
 
 
 def test_a_person_resolves_the_unknown_outcome_of_a_tool(

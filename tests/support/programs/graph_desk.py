@@ -1,7 +1,7 @@
 """A program with an agent of LangChain, for tests that kill it: graph_desk.py DIRECTORY.
 
-Each call of the model, of a tool and of a node adds a line to `ledger` in the directory. At the line that `die` names,
-the process kills itself, once. AGENTOPS_URL and AGENTOPS_API_KEY name the site.
+Each call of the model, of a tool and of a node adds a line to `ledger` in the directory, and so does each step of the graph
+before its checkpoint, when the writes of its nodes are stored. At the line that `die` names, the process kills itself, once. AGENTOPS_URL and AGENTOPS_API_KEY name the site.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from langchain_core.tools import tool
 
 from agentops.durable import serve_forever
 from agentops.durable.langgraph import AgentopsSaver, durable_function
+from agentops.durable.langgraph.context import served_run
 from tests.support.langchain_models import ScriptedChat, answer
 
 DIRECTORY = Path(sys.argv[1])
@@ -54,6 +55,17 @@ def plan(state: Any, runtime: Any) -> None:
     note(f"plan {len(state['messages'])}")
 
 
+class LoggingSaver(AgentopsSaver):
+    """Adds a line before it stores a checkpoint."""
+
+    async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        run = served_run()
+        assert run is not None
+        await run.is_stored()
+        note(f"checkpoint {metadata['step']}")
+        return await super().aput(config, checkpoint, metadata, new_versions)
+
+
 def script(messages: Sequence[BaseMessage]) -> AIMessage:
     turn = sum(message.type == "ai" for message in messages)
     note(f"model {turn}")
@@ -66,5 +78,5 @@ def script(messages: Sequence[BaseMessage]) -> AIMessage:
 if __name__ == "__main__":
     logging.basicConfig(level="INFO", stream=sys.stderr)
     model = ScriptedChat(script=script)
-    desk = create_agent(model, [look_up, pay], middleware=[plan], name="desk", checkpointer=AgentopsSaver())
+    desk = create_agent(model, [look_up, pay], middleware=[plan], name="desk", checkpointer=LoggingSaver())
     serve_forever(durable_function(desk), poll_s=0.2)
