@@ -122,6 +122,8 @@ BODIES: dict[str, dict[str, str]] = {
         "index": "Of a write: its number within the task.",
         "channel": "Of a write: the channel that it writes to.",
         "path": "Of a write: the path of its task.",
+        "of": "Of a write: how many of the writes of its task have a number from 0.",
+        "length": "Of a write: the characters of its whole text.",
     },
     "ThreadsBody": {
         "ops": "Operations: `put`, `delete`, `copy`, `prune` and `delete_runs`. Carried out in order and in one"

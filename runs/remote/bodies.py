@@ -208,6 +208,8 @@ class GraphFacts(_Body):
     index: int = 0
     channel: Stored = ""
     path: Stored = ""
+    of: Annotated[int, Field(ge=0)] = 0
+    length: Annotated[int, Field(ge=0)] = 0
 
 
 class GraphValueBody(_Body):

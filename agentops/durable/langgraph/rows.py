@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -97,12 +98,15 @@ def rows_of_writes(
 ) -> list[Row]:
     """Return the rows of the pending writes of a task."""
     rows: list[Row] = []
-    for position, (channel, value) in enumerate(writes):
-        index = WRITES_IDX_MAP.get(channel, position)
+    indexes = [WRITES_IDX_MAP.get(channel, position) for position, (channel, _) in enumerate(writes)]
+    count = sum(index >= 0 for index in indexes)
+    for index, (channel, value) in zip(indexes, writes, strict=True):
+        text = encoding.dumps(value)
         facts = {"task": task_id, "index": index, "channel": channel, "path": task_path}
+        facts |= {"of": count, "length": len(text)}
         row = {"kind": "write", "namespace": place.namespace, "checkpoint": place.checkpoint, "facts": facts}
         # Special writes, such as errors, replace earlier ones.
-        rows += _pieces(encoding.dumps(value), **row, key=f"{task_id}/{index}", keeps=index >= 0)
+        rows += _pieces(text, **row, key=f"{task_id}/{index}", keeps=index >= 0)
     return rows
 
 
@@ -150,5 +154,19 @@ def _writes(encoding: StateEncoding, rows: Sequence[Mapping[str, Any]]) -> list[
         return writes_sort_key(facts.get("path") or "", facts["task"], facts["index"])
 
     return [
-        (row["facts"]["task"], row["facts"]["channel"], encoding.loads(row["text"])) for row in sorted(rows, key=order)
+        (row["facts"]["task"], row["facts"]["channel"], encoding.loads(row["text"]))
+        for row in sorted(_of_whole_tasks(rows), key=order)
     ]
+
+
+def _of_whole_tasks(rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the special writes, and the writes of each task if all of them are stored.
+
+    Large ones take several requests. After a crash between two of them, LangGraph would regard the task as done.
+    """
+    whole = [row for row in rows if len(row["text"]) == row["facts"].get("length", len(row["text"]))]
+    counts = Counter(row["facts"]["task"] for row in whole if row["facts"]["index"] >= 0)
+    for row in whole:
+        facts = row["facts"]
+        if facts["index"] < 0 or counts[facts["task"]] >= facts.get("of", 0):
+            yield row

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from agentops.client import StateConflict
 from agentops.durable import Codec
-from agentops.durable.langgraph import AgentopsSaver, durable_function
+from agentops.durable.langgraph import AgentopsSaver, durable_function, rows
 from runs.models import GraphThread, GraphValue
 from runs.statuses import RunStatus
 from tests.support.durable import DurableSite
@@ -61,6 +62,30 @@ def chat(saver: AgentopsSaver) -> Any:
     builder.add_node("ask", ask)
     builder.add_edge(START, "ask")
     return builder.compile(checkpointer=saver, name="chat")
+
+
+def test_a_task_with_a_part_of_its_writes_is_not_done(saver_of: Callable[..., AgentopsSaver]) -> None:
+    saver = saver_of()
+    config: Any = {"configurable": {"thread_id": "parts", "checkpoint_ns": ""}}
+    config = saver.put(config, empty_checkpoint(), {"source": "input", "step": -1, "parents": {}}, {})
+    large = [("notes", "n" * rows.MAX_TEXT), ("notes", "m" * 2 * rows.MAX_TEXT)]
+    saver.put_writes(config, [("notes", "small"), ("topic", "x")], "whole")
+    saver.put_writes(config, large, "large")
+    stored = saver.get_tuple(config)
+    assert stored is not None
+    assert {task for task, *_ in stored.pending_writes or ()} == {"whole", "large"}
+
+    # As if the process had died between two requests.
+    last = GraphValue.objects.filter(kind="write", key__startswith="large/").order_by("-key", "-index")[0]
+    GraphValue.objects.filter(pk=last.pk).delete()
+
+    stored = saver.get_tuple(config)
+    assert stored is not None
+    assert stored.pending_writes == [("whole", "notes", "small"), ("whole", "topic", "x")]
+    saver.put_writes(config, large, "large")
+    stored = saver.get_tuple(config)
+    assert stored is not None
+    assert len(stored.pending_writes or ()) == 4
 
 
 @pytest.mark.parametrize("is_async", [False, True])

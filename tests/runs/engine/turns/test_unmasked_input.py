@@ -78,7 +78,7 @@ def test_a_model_receives_secrets_only_if_masking_is_off(
     if is_masked:
         assert not any(found.values()), found
     else:
-        expected = {ASKED: {"agent_runs"}, READ: {"agent_run_tool_calls"}, SENT: {"agent_run_commands"}}
+        expected = {ASKED: {"agent_runs"}, SENT: {"agent_run_commands"}}
         assert found == {secret: rows | expected.get(secret, set()) for secret in SECRETS}
     assert ASKED[:12] not in run.title + (run.result or "")
     check(run)
