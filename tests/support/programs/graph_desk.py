@@ -1,7 +1,8 @@
 """A program with an agent of LangChain, for tests that kill it: graph_desk.py DIRECTORY.
 
-Each call of the model, of a tool and of a node adds a line to `ledger` in the directory, and so does each step of the graph
-before its checkpoint, when the writes of its nodes are stored. At the line that `die` names, the process kills itself, once. AGENTOPS_URL and AGENTOPS_API_KEY name the site.
+Each call of the model, of a tool and of a node adds a line to `ledger` in the directory. So does each step of the graph
+before its checkpoint, when the writes of its nodes are stored. At the line that `die` names, the process kills itself,
+once. AGENTOPS_URL and AGENTOPS_API_KEY name the site.
 """
 
 from __future__ import annotations
