@@ -9,7 +9,7 @@ from agentops.accounts.models import Project
 from agentops.base.database.joined_json import JoinedJSONField
 from agentops.base.database_clock import StampField
 from agentops.base.refusals import NotFound
-from timeline.joined_texts import WHOLE_PAYLOAD
+from timeline.joined_texts import MEMBERS, WHOLE_PAYLOAD
 
 
 class Source(models.TextChoices):
@@ -80,7 +80,7 @@ class Event(models.Model):
     step = models.IntegerField(null=True)
     node_id = models.CharField(max_length=128, default="", blank=True)
     #: Queries read it with its text, which may lie in a message: see timeline.joined_texts.
-    payload = JoinedJSONField(default=dict, sql=WHOLE_PAYLOAD)
+    payload = JoinedJSONField(default=dict, sql=WHOLE_PAYLOAD, members=set(MEMBERS.values()))
     #: The part of the message whose text begins with that of the event. Null: the payload is stored whole.
     text_part = models.SmallIntegerField(null=True)
     source = models.CharField(max_length=6, choices=Source.choices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from django.db import models
@@ -23,13 +23,17 @@ class _JoinedCol(Col):
 class JoinedJSONField(models.JSONField):
     """A JSON column that queries read through an SQL expression, so that a text is stored once and read everywhere.
 
-    `sql` has the expression for each database, in which `{row}` is the table or its alias. Rows are written as they
-    are: whoever writes decides what the column itself holds. For migrations, it is a JSONField.
+    `sql` has the expression for each database, in which `{row}` is the table or its alias. `members`: the only members
+    of an object that it changes; queries for others read the column itself. Rows are written as they are: whoever
+    writes decides what the column itself holds. For migrations, it is a JSONField.
     """
 
-    def __init__(self, *args: Any, sql: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, sql: Mapping[str, str] | None = None, members: Collection[str] = (), **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._sql = sql or {}
+        self._members = frozenset(members)
 
     def expression(self, row: str, vendor: str) -> str:
         """Return the SQL expression of the whole value in the table or alias `row`."""
@@ -41,3 +45,20 @@ class JoinedJSONField(models.JSONField):
 
     def get_col(self, alias: str | None, output_field: models.Field[Any, Any] | None = None) -> Col:
         return _JoinedCol(alias, self, output_field)  # type: ignore[arg-type]  # Django passes None for constraints
+
+    def get_transform(self, lookup_name: str) -> Any:
+        transform: Any = super().get_transform(lookup_name)
+        if not self._members or lookup_name in self._members:
+            return transform
+        return lambda value, *args, **kwargs: transform(_stored(value), *args, **kwargs)
+
+    def get_lookup(self, lookup_name: str) -> Any:
+        lookup: Any = super().get_lookup(lookup_name)
+        if not self._members or not lookup_name.startswith("has_"):
+            return lookup
+        return lambda value, *args: lookup(_stored(value), *args)
+
+
+def _stored(value: Any) -> Any:
+    """Return the column itself for the whole value."""
+    return Col(value.alias, value.target, value.output_field) if isinstance(value, _JoinedCol) else value

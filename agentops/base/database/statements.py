@@ -168,21 +168,25 @@ class _Shape:
 @cache
 def _select_statement(kinds: tuple[type[models.Model], ...]) -> tuple[str, list[_Shape]]:
     """Return the columns of a SELECT, and for each model the conversion of a row."""
-    quote = connection.ops.quote_name
     columns: list[str] = []
     shapes: list[_Shape] = []
     for model in kinds:
-        table = quote(model._meta.db_table)
-        columns += [_column(field, table) for field in model._meta.concrete_fields]
+        columns.append(columns_of(model))
         shapes.append(_Shape(model, shapes[-1].end if shapes else 0))
     return ", ".join(columns), shapes
 
 
-def _column(field: models.Field[Any, Any], table: str) -> str:
-    """Return the SQL that reads a field."""
-    if isinstance(field, JoinedJSONField):
-        return field.expression(table, connection.vendor)
-    return f"{table}.{connection.ops.quote_name(str(field.column))}"
+@cache
+def columns_of(model: type[models.Model]) -> str:
+    """Return the SQL that reads the fields of a model from its table, for a SELECT."""
+    quote = connection.ops.quote_name
+    table = quote(model._meta.db_table)
+    columns = []
+    for field in model._meta.concrete_fields:
+        name = quote(str(field.column))
+        is_joined = isinstance(field, JoinedJSONField)
+        columns.append(f"{field.expression(table, connection.vendor)} AS {name}" if is_joined else f"{table}.{name}")
+    return ", ".join(columns)
 
 
 def after_commit(call: Callable[..., object], *args: Any, **named: Any) -> None:

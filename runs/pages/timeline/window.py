@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, JSONField, Q, QuerySet, When
-from django.db.models.fields.json import KeyTransform
+from django.db.models import Case, F, JSONField, Q, QuerySet, When
 
 from runs.pages.timeline import chunks
 from runs.pages.timeline.cards import Card, Item, ToolCard
@@ -225,7 +224,7 @@ def end_of(log_id: UUID, seq: int, last_seq: int, show: Show, rows: int) -> int:
 
 
 def _read(events: QuerySet[Event]) -> list[WindowEvent]:
-    role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
+    role = Case(When(type=EventType.MESSAGE_ADDED, then=F("payload__role")), output_field=JSONField())
     values = events.annotate(role=role).values_list("seq", "type", "step", "role")
     return [WindowEvent(*each) for each in values[: SCAN + EXTRA]]
 

@@ -62,10 +62,11 @@ def converse(post: Any) -> None:
 def rows_of(run: AgentRun) -> list[Any]:
     """Return the stored rows of a run, without IDs and times."""
     calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
-    usages = TurnUsage.objects.filter(run=run)
+    usages = TurnUsage.objects.filter(run=run).order_by("step_number")
+    messages = AgentRunMessage.objects.filter(run=run).order_by("position")
     return [
         (run.step_count, run.input_tokens, run.output_tokens, run.cost_usd, run.status),
-        [(m.position, m.role, m.step_number, m.epoch) for m in AgentRunMessage.objects.filter(run=run)],
+        [(m.position, m.role, m.step_number, m.epoch) for m in messages],
         [(c.call_id, c.status, c.starts, c.output, c.output_bytes, c.step_number, c.duration_ms) for c in calls],
         [(s.position, s.key, s.state, s.value, s.error, s.step_number, s.finished_at is None) for s in steps_of(run)],
         [(c.step_number, c.last_message_position) for c in Checkpoint.objects.filter(run=run).order_by("step_number")],

@@ -87,6 +87,15 @@ def test_every_kind_of_query_reads_the_text(run: AgentRun) -> None:
     assert texts == [ANSWER, "Done."]
 
 
+def test_queries_for_other_members_do_not_look_up_texts(run: AgentRun) -> None:
+    roles = Event.objects.filter(log=run.pk, payload__role="assistant").values_list("payload__role", flat=True)
+    cut = Event.objects.filter(log=run.pk, payload__has_key="truncated")
+    assert "agent_run_messages" not in str(roles.query)
+    assert "agent_run_messages" not in str(cut.values("seq").query)
+    assert list(roles) == ["assistant"] * 2
+    assert cut.values("seq").count() == 2
+
+
 def test_previews_are_the_beginning_of_their_text(run: AgentRun) -> None:
     message, call = AgentRunMessage.objects.get(run=run, role="assistant", step_number=1), run.tool_calls.get()
     added = Event.objects.get(ref_id=message.pk, type="message.added").payload["preview"]
