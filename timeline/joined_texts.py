@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from timeline.events import EventType
-
-#: The member of the payload that holds the text, by the type of the event.
+#: The member of the payload that holds the text, by the type of the event. Not by `EventType`: the models import this,
+#: and commands that need no types of events would load them.
 MEMBERS: Mapping[str, str] = {
-    EventType.LLM_TEXT: "text",
-    EventType.LLM_THINKING: "text",
-    EventType.MESSAGE_ADDED: "preview",
-    EventType.TOOL_END: "preview",
+    "llm.text": "text",
+    "llm.thinking": "text",
+    "message.added": "preview",
+    "tool.end": "preview",
 }
 #: Characters from which a text is shared. Joining a shorter one would cost more than it saves.
 MIN_CHARACTERS = 64
