@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterable
 
 EXIT_BAD_SETTINGS = 78  # EX_CONFIG of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -49,68 +50,88 @@ def _run() -> None:
 
 # --- Help and version, which need neither settings nor a database ---
 
-#: Commands of this project, in the order in which new users need them, with their purpose.
-COMMANDS = {
-    "up": "Serve the site and execute its runs in one process on SQLite, until Ctrl-C",
-    "agent": "Define agents, start runs, watch and control them",
-    "flow": "Define flows, run them, watch and control their runs",
-    "tools": "List the tools that agents can call, and where they come from",
-    "extensions": "List tools, providers, hooks, importers, sinks and agents of packages, and where they come from",
-    "approvals": "List what waits for a person, and change the approval rules of a project",
-    "alert": "List the alerts of a project, change its alert rules, and mute",
-    "schedule": "Start agents and flows at due times, and see what became of each",
-    "replay": "Play the stored events of a run again, read-only",
-    "project": "Create, list, change, archive and delete projects",
-    "member": "List, add and remove the members of a project, and change their roles",
-    "second_factor": "Remove the second factor of a user who has lost it",
-    "key": "Create, list, rotate and revoke API keys",
-    "runserver": "As up, for development: starts again when the code changes",
-    "serve": "Serve pages, API and streams; workers run separately",
-    "worker": "Execute queued runs until SIGTERM",
-    "migrate": "Bring the database to the schema of this version",
-    "record_fixtures": "Record runs as fixtures, one file for each agent",
-    "verify_fixtures": "Check that fixtures can be played and hold no secrets",
-    "fixture": "Convert and check recordings for the fixture provider",
-    "watch": "Follow the sessions of agent programs on this machine",
-    "mcp": "Let a coding agent on this machine look into runs, as an MCP server",
-    "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
-    "imports": "List the uploaded files of a project, and cancel their imports",
-    "sink": "Send events to telemetry backends and webhooks, and see what they refused",
-    "budget": "Show or change the daily budgets of a project",
-    "price": "Show or change the prices of a project for models",
-    "export": "Write runs, or the list of a project's runs, as files",
-    "retention": "Delete runs whose retention has ended",
-    "search_index": "Show the state of the search index, or rebuild it",
-    "backup": "Copy a SQLite database, also while the site is up",
-    "post_restore": "Make a database safe to use after a restore from a backup",
-    "check_runs": "Replay the events of runs and compare the result with their rows",
-    "check_invariants": "Check the invariants over all stored rows",
-    "completion": "Print a completion script for bash, zsh or fish",
+#: Topic → its commands, in the order in which new users need them, with their purpose.
+TOPICS = {
+    "Everyday": {
+        "up": "Serve the site and execute its runs on this machine, until Ctrl-C",
+        "run": "Start runs, watch and control them",
+        "agent": "Define agents and show them",
+        "flow": "Define flows, run them, watch and control their runs",
+        "approvals": "List what waits for a person, and change approval rules",
+        "project": "Choose the project of commands; create and change projects",
+        "watch": "Follow the sessions of agent programs on this machine",
+        "import_run": "Import transcripts of other agent programs as runs",
+    },
+    "Runs": {
+        "replay": "Play the stored events of a run again, read-only",
+        "export": "Write runs, or the list of a project's runs, as files",
+        "imports": "List the uploaded files of a project, and cancel their imports",
+        "mcp": "Let a coding agent on this machine look into runs, as an MCP server",
+    },
+    "Projects": {
+        "schedule": "Start agents and flows at due times, and see what became of each",
+        "alert": "List the alerts of a project, change its alert rules, and mute",
+        "member": "List, add and remove the members of a project, and change their roles",
+        "key": "Create, list, rotate and revoke API keys",
+        "budget": "Show or change the daily budgets of a project",
+        "price": "Show or change the prices of a project for models",
+        "sink": "Send events to telemetry backends and webhooks, and see what they refused",
+    },
+    "Extending": {
+        "tools": "List the tools that agents can call, and where they come from",
+        "extensions": "List tools, providers, hooks, importers, sinks and agents of packages, and where they come from",
+        "record_fixtures": "Record runs as fixtures, one file for each agent",
+        "verify_fixtures": "Check that fixtures can be played and hold no secrets",
+        "fixture": "Convert and check recordings for the fixture provider",
+    },
+    "Operation": {
+        "runserver": "As up, for development: starts again when the code changes",
+        "serve": "Serve pages, API and streams; workers run separately",
+        "worker": "Execute queued runs until SIGTERM",
+        "migrate": "Bring the database to the schema of this version",
+        "backup": "Copy a SQLite database, also while the site is up",
+        "post_restore": "Make a database safe to use after a restore from a backup",
+        "retention": "Delete runs whose retention has ended",
+        "search_index": "Show the state of the search index, or rebuild it",
+        "check_runs": "Replay the events of runs and compare the result with their rows",
+        "check_invariants": "Check the invariants over all stored rows",
+        "second_factor": "Remove the second factor of a user who has lost it",
+        "completion": "Print a completion script for bash, zsh or fish",
+    },
 }
+#: Command → its purpose.
+COMMANDS = {name: purpose for topic in TOPICS.values() for name, purpose in topic.items()}
 #: Packages of Django whose management commands work here.
 DJANGO = ("core", "contrib/auth", "contrib/contenttypes", "contrib/sessions", "contrib/staticfiles")
-#: Maximum width of the lines with the names of Django's commands.
-WIDTH = 100
+#: The commands of Django that are used most.
+COMMON_DJANGO = ("changepassword", "createsuperuser", "dbshell", "makemigrations", "shell")
+#: Maximum width of the lines of the overview, and the width of the topics.
+WIDTH = 80
+TOPIC_WIDTH = 13
 
 
 def overview() -> str:
-    """Return the help text."""
-    width = max(map(len, COMMANDS)) + 2
+    """Return the help text, which fits a terminal of 80 columns and 24 lines."""
+    everyday, *others = TOPICS.items()
     return "\n".join(
         [
             "Usage: agentops COMMAND [OPTIONS]",
             "",
             "Run AI agents durably, watch them, and resume them.",
             "",
-            "Commands:",
-            *(f"  {name.ljust(width)}{purpose}" for name, purpose in COMMANDS.items()),
+            *(f"  {typed(name).ljust(TOPIC_WIDTH - 2)}{purpose}" for name, purpose in everyday[1].items()),
             "",
-            "Django's commands:",
-            *_wrap(sorted(django_commands())),
+            *(line for topic, commands in others for line in _wrap(topic, commands)),
+            *_wrap("Django", [*COMMON_DJANGO, "…"]),
             "",
-            "`agentops COMMAND --help` explains a command; `agentops --version` prints the version.",
+            "`agentops COMMAND --help` explains one; `agentops help --commands` lists all.",
         ]
     )
+
+
+def typed(name: str) -> str:
+    """Return the name of a command as people type it: its alias, if it has one."""
+    return next((alias for alias, command in ALIASES.items() if command == name), name)
 
 
 def django_commands() -> set[str]:
@@ -132,11 +153,11 @@ def version_line() -> str:
     return f"agentops {version('agentops')} (Django {django.get_version()})"
 
 
-def _wrap(names: list[str]) -> list[str]:
-    """Return the names as lines of at most `WIDTH` characters."""
-    lines = [""]
+def _wrap(topic: str, names: Iterable[str]) -> list[str]:
+    """Return a topic and its commands as lines of at most `WIDTH` characters."""
+    lines = [topic.ljust(TOPIC_WIDTH - 1)]
     for name in names:
         if len(lines[-1]) + len(name) + 2 > WIDTH:
-            lines.append("")
-        lines[-1] += f"  {name}"
+            lines.append(" " * (TOPIC_WIDTH - 1))
+        lines[-1] += f" {name}"
     return lines

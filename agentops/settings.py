@@ -31,6 +31,9 @@ env = Reader()
 #: Directory of the SQLite database and the secret key. It is created if missing. `agentops up` makes it private (mode
 #: 0700).
 AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", ".agentops")).absolute()
+#: Project of commands without `--project`, by its slug or its ID. Without it: the one that `agentops project use` has
+#: stored in `AGENTOPS_HOME`.
+AGENTOPS_PROJECT = env.text("AGENTOPS_PROJECT")
 #: Port on 127.0.0.1 that `agentops up` listens on.
 PORT = env.integer("PORT", 8000, low=1, high=65535)
 #: Host names that the site answers to. `*` is accepted only together with `DEBUG`.

@@ -22,7 +22,7 @@ from bench.workspace import Options, Workspace
 
 BIN = Path(sys.executable).parent
 #: Limits in seconds of processor time; for `up`, of wall time.
-LIMITS = {"agentops --help": 0.4, "agentops agent --help": 1.0, "agentops agent ls": 1.0}
+LIMITS = {"agentops --help": 0.4, "agentops run --help": 1.0, "agentops run ls": 1.0}
 FIRST_PAGE_S = 4.0
 IDLE_MIB, SCALED_MIB = 200, 500
 #: Maximum processor time of an idle site in a minute, in seconds.

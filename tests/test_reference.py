@@ -96,7 +96,7 @@ def test_every_command_is_on_its_page() -> None:
     page = commands_page()
 
     assert [line.removeprefix("## agentops ") for line in page.splitlines() if line.startswith("## ")] == [*COMMANDS]
-    assert "agentops agent run AGENT_ID --project SLUG [OPTIONS]" in page
+    assert "agentops run start AGENT_ID [OPTIONS]" in page
     assert "| `--limit N` | only the newest N (default: 200) |" in page
     assert "\nagentops check_runs [RUN …] [OPTIONS]\n" in page
     # A command whose subcommand is optional.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import logging
@@ -12,11 +13,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper, SystemCheckError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.module_loading import import_string
 
+from agentops.accounts import terminal
+from agentops.accounts.command_parser import CommandLineParser
 from agentops.base.database.statements import NO_ANSWER, fault_of
 from agentops.base.refusals import Refusal
 
@@ -37,7 +40,7 @@ EXIT_CODES = {
     EXIT_NOT_COMPLETED: "A check found something, or a run that was waited for did not complete.",
     EXIT_USAGE: "The arguments are invalid.",
     EXIT_NOT_FOUND: "A run, project, agent or key was not found.",
-    EXIT_AMBIGUOUS: "Ambiguous: a prefix matches more than one run or key.",
+    EXIT_AMBIGUOUS: "Ambiguous: a short ID or a prefix matches more than one run or key.",
     EXIT_REFUSED: "Refused: the current state, or a limit, does not allow it.",
     EXIT_UNREADABLE: "A file or the database cannot be read or written.",
     EXIT_INVALID: "A file or a value has invalid contents.",
@@ -79,7 +82,17 @@ def ask(question: str) -> str:
 
 
 class AddSubcommand(Protocol):
-    def __call__(self, name: str, handler: Handler, *, help: str) -> CommandParser: ...  # noqa: A002
+    """Adds a subcommand and returns its parser. `aliases` are listed in the help; a hidden subcommand is not."""
+
+    def __call__(
+        self,
+        name: str,
+        handler: Handler,
+        *,
+        help: str,  # noqa: A002
+        aliases: Sequence[str] | None = None,
+        is_hidden: bool = False,
+    ) -> CommandParser: ...
 
 
 class AgentopsCommand(BaseCommand):
@@ -98,19 +111,30 @@ class AgentopsCommand(BaseCommand):
     #: Whether events of runs are logged by default. The processes of a site do; interactive commands do not.
     logs_runs = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Django writes all of it in red. Here, only errors are.
+        self.stderr.style_func = None
+        #: The option --force-color or --no-color; None for neither.
+        self._colour_option: bool | None = None
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
+        return CommandLineParser(
+            prog=base.prog,
+            description=base.description,
+            epilog=base.epilog,
+            formatter_class=base.formatter_class,
+            called_from_command_line=base.called_from_command_line,
+            parents=[base],
+        )
+
     def subcommands(self, add: AddSubcommand) -> None:
         """Call `add(name, handler, help=…)` for each subcommand, and `add_argument` on the parser it returns."""
         raise NotImplementedError
 
     def add_arguments(self, parser: CommandParser) -> None:
-        choices = parser.add_subparsers(metavar="COMMAND", required=True)
-
-        def add(name: str, handler: Handler, *, help: str) -> CommandParser:  # noqa: A002
-            parser = choices.add_parser(name, help=help, description=help)
-            parser.set_defaults(handler=handler)
-            return parser
-
-        self.subcommands(add)
+        self.subcommands(subcommand_adder(parser, "COMMAND"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         handler: Handler = options.pop("handler")
@@ -135,6 +159,8 @@ class AgentopsCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Execute the command. Expected errors become an exit code, or a CommandError if called with `call_command`."""
+        if options["force_color"] or options["no_color"]:
+            self._colour_option = options["force_color"]
         try:
             output = super().execute(*args, **options)
             self.stdout.flush()
@@ -150,29 +176,73 @@ class AgentopsCommand(BaseCommand):
                 raise
             if not self._at_command_line:
                 raise failure from error
-            self.stderr.write(f"agentops: {failure}")
+            self.write_error(str(failure))
             raise SystemExit(failure.returncode) from None
         return output
+
+    def write_error(self, text: str) -> None:
+        """Write an error on standard error, in red on a terminal."""
+        self.stderr.write(self.painted(f"agentops: {text}", "red", self.stderr))
+
+    def painted(self, text: str, style: str, stream: OutputWrapper | None = None) -> str:
+        """Return the text in a style of rich if standard output, or `stream`, has colours."""
+        return terminal.painted(text, style) if style and self.has_colours(stream or self.stdout) else text
+
+    def has_colours(self, stream: OutputWrapper) -> bool:
+        if self._colour_option is not None:
+            return self._colour_option
+        # A test that replaces the stream gets none, unless it forces them.
+        is_terminal = stream.isatty() and stream._out in (sys.stdout, sys.stderr)
+        return terminal.wants_colours(is_terminal=is_terminal)
 
     def write_json(self, value: object) -> None:
         """Write a value as JSON, indented on a terminal."""
         self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, indent=2 if self.stdout.isatty() else None))
 
-    def write_table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Write rows: on a terminal in aligned columns below the headers, otherwise with tabs and without headers."""
-        lines = [[printable(cell) for cell in row] for row in rows]
-        if not self.stdout.isatty():
-            for line in lines:
-                self.stdout.write("\t".join(line))
-            return
-        # Imported here, because it loads large tables, and only terminals need it.
-        from wcwidth import ljust, width
+    def write_table(
+        self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, optional: Sequence[str] = ()
+    ) -> None:
+        """Write rows: on a terminal in columns that fit below the headers, otherwise with tabs and without headers.
 
-        if headers:
-            lines.insert(0, [header.upper() for header in headers])
-        widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            self.stdout.write("  ".join(map(ljust, line, widths)).rstrip())
+        On a terminal, UUIDs are shortened, moments are relative, and the columns in `optional` may be left out.
+        """
+        rows = list(rows)
+        if not self.stdout.isatty():
+            for row in rows:
+                self.stdout.write("\t".join(map(printable, row)))
+        else:
+            self.stdout.write(self.table(headers, rows, optional=optional), ending="")
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]], *, optional: Sequence[str] = ()) -> str:
+        """Return rows as `write_table` writes them on a terminal."""
+        if not rows:
+            return "nothing to list\n"
+        lines = [[printable(cell) for cell in row] for row in terminal.shown_cells(rows)]
+        return terminal.rendered(headers, lines, optional=optional, has_colours=self.has_colours(self.stdout))
+
+
+def subcommand_adder(parser: CommandParser, metavar: str, *, required: bool = True) -> AddSubcommand:
+    """Return the function that adds subcommands to a parser. `ls` gets the alias `list`, unless others are passed."""
+    choices = parser.add_subparsers(metavar=metavar, required=required, parser_class=CommandLineParser)
+
+    def add(
+        name: str,
+        handler: Handler,
+        *,
+        help: str,  # noqa: A002
+        aliases: Sequence[str] | None = None,
+        is_hidden: bool = False,
+    ) -> CommandParser:
+        if aliases is None:
+            aliases = ("list",) if name == "ls" else ()
+        visible: dict[str, Any] = {} if is_hidden else {"help": help}
+        added: CommandParser = choices.add_parser(name, description=help, aliases=aliases, **visible)
+        added.set_defaults(handler=handler)
+        # Also after the subcommand, where people write it.
+        added.add_argument("--no-color", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        return added
+
+    return add
 
 
 def failure_of(error: Exception) -> CommandError | None:

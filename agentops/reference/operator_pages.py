@@ -14,18 +14,22 @@ from django.core.management import get_commands, load_command_class
 
 from agentops import cli, settings
 from agentops.accounts import command_base
+from agentops.accounts.command_parser import visible_commands
 from agentops.base import backing_services
 from agentops.base.redaction.secret_shapes import BUILT_IN_KINDS
 from agentops.base.redaction.token_grammar import VendorFormat
 from agentops.base.redaction.vendor_formats import FORMATS, GROUPS, SOURCES
 from agentops.cli import COMMANDS
+from agentops.cli_examples import EXAMPLES
 from agentops.reference.markdown import code, flat, page, table
 
 COMMANDS_INTRODUCTION = """\
 `agentops COMMAND --help` prints the same on the command line. `make up` and `make install` put `agentops` into
 `.venv/bin`; in a checkout, `./manage.py COMMAND` is the same. Beside a site that is up, commands work on the same runs.
-`--json` prints an answer for programs. On a terminal, lists have headers and aligned columns; in a pipe, they are bare
-rows separated by tabs. [Exit codes](exit-codes.md) lists the codes with which commands end."""
+`--json` prints an answer for programs. On a terminal, lists have headers, short IDs, relative times and colours
+(`--no-color` and `NO_COLOR` turn them off); in a pipe, they are bare rows separated by tabs. `list` is the same as
+`ls`. [Commands](../guides/control.md#commands) explains short IDs and the project in use, and
+[Exit codes](exit-codes.md) lists the codes with which commands end."""
 
 
 def commands_page() -> str:
@@ -49,20 +53,24 @@ def _command_sections(parser: argparse.ArgumentParser, name: str, *, level: int)
     if not any(action.required for action in choices):
         yield from _arguments(parser, name)
     for action in choices:
-        for subcommand, chosen in action.choices.items():
+        for subcommand, chosen in visible_commands(action).items():
             yield from _command_sections(chosen, f"{name} {subcommand}", level=level + 1)
 
 
 def _arguments(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
     """Yield the synopsis of a command, the table of its arguments, and its epilog."""
     omitted = (argparse._HelpAction, argparse._SubParsersAction)
-    arguments = [action for action in parser._actions if not isinstance(action, omitted)]
+    arguments = [
+        action for action in parser._actions if not isinstance(action, omitted) and action.help is not argparse.SUPPRESS
+    ]
     required = [action for action in arguments if not action.option_strings or action.required]
     options = ["[OPTIONS]"] if len(required) < len(arguments) else []
     yield f"```text\n{' '.join([name, *map(_in_synopsis, required), *options])}\n```"
     meanings = [(action.help or "") % {"default": action.default} for action in arguments]
     yield table(["Argument", "Meaning"], zip(map(code, map(_spelling, arguments)), meanings, strict=True))
     yield parser.epilog if parser.epilog and "\n" not in parser.epilog else ""
+    examples = "\n".join(f"agentops {example}" for example in EXAMPLES.get(name.partition(" ")[2], ()))
+    yield f"```sh\n{examples}\n```" if examples else ""
 
 
 def _in_synopsis(action: argparse.Action) -> str:

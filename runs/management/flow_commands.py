@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_NOT_COMPLETED,
@@ -17,6 +17,7 @@ from agentops.accounts.command_base import (
     operator,
     printable,
 )
+from agentops.accounts.current_project import add_project, add_project_filter, chosen_project, project_filter
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions import flow_commands, flow_definitions, flow_run_actions
 from runs.agents.definition import json_path
@@ -50,7 +51,7 @@ def facts_of(flow_run: FlowRun) -> dict[str, Any]:
 
 
 def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    project = chosen_project(options, Action.OPERATE)
     flow = flow_definitions.find(project, options["flow_id"])
     flow_run = flow_run_actions.create(operator(), flow, inputs_of(options))
     write_result(command, str(flow_run.pk), options, facts_of(flow_run))
@@ -62,7 +63,7 @@ def inputs_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow_run = find_flow_run(options["run"])
+    flow_run = find_flow_run(options["run"], options["project"])
     graph = graph_of_run(flow_run)
     if options["json"]:
         snapshot = REDACTOR.clean(flow_run.snapshot)[0]
@@ -83,16 +84,16 @@ def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def pause(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    _write(command, flow_run_actions.pause(operator(), find_flow_run(options["run"])), options)
+    _write(command, flow_run_actions.pause(operator(), find_flow_run(options["run"], options["project"])), options)
 
 
 def resume(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow_run = find_flow_run(options["run"])
+    flow_run = find_flow_run(options["run"], options["project"])
     _write(command, flow_run_actions.resume(operator(), flow_run, message=options["message"]), options)
 
 
 def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow_run = find_flow_run(options["run"])
+    flow_run = find_flow_run(options["run"], options["project"])
     if not options["dry_run"]:
         _write(command, flow_run_actions.stop(operator(), flow_run), options)
         return
@@ -103,7 +104,7 @@ def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def send(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow_run = find_flow_run(options["run"])
+    flow_run = find_flow_run(options["run"], options["project"])
     body = {"type": "send", "runId": _receiver(flow_run, options["to"]), "message": options["message"]}
     _write(command, flow_commands.command(operator(), flow_run, body), options)
 
@@ -119,7 +120,7 @@ def _receiver(flow_run: FlowRun, to: str) -> str:
 
 
 def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow_run = find_flow_run(options["run"])
+    flow_run = find_flow_run(options["run"], options["project"])
     run_tail.write_log(command, flow_run, options)
     if options["follow"]:
         fresh = FlowRun.objects.select_related("project").get(pk=flow_run.pk)
@@ -137,7 +138,7 @@ def _write(command: AgentopsCommand, flow_run: FlowRun, options: dict[str, Any])
 
 
 def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+    project = chosen_project(options, Action.CONFIGURE)
     definition = read_definition(options["file"])
     problems = flow_definitions.problems_of(project, definition)
     if problems:
@@ -159,7 +160,8 @@ def _problems_text(file: str, problems: list[DefinitionProblem], definition: dic
 
 
 def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    scope = {"project": project_for(SYSTEM, options["project"], Action.READ)} if options["project"] else {}
+    project = project_filter(options, Action.READ)
+    scope = {} if project is None else {"project": project}
     if options["runs"]:
         _list_runs(command, scope, options)
         return
@@ -174,11 +176,11 @@ def _list_runs(command: AgentopsCommand, scope: dict[str, Any], options: dict[st
         command.write_json(rows)
         return
     cells = [[row["id"], row["project"], row["flow_id"], with_reason(row), row["created_at"]] for row in rows]
-    command.write_table(["id", "project", "flow", "status", "created"], cells)
+    command.write_table(["id", "project", "flow", "status", "created"], cells, optional=("project",))
 
 
 def export(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    flow = flow_definitions.find(project_for(SYSTEM, options["project"], Action.READ), options["flow_id"])
+    flow = flow_definitions.find(chosen_project(options, Action.READ), options["flow_id"])
     number = flow.version if options["number"] is None else options["number"]
     definition = flow_definitions.definition_at(flow, number) if 0 < number < 2**31 else None
     if definition is None:
@@ -213,7 +215,7 @@ def _add_definitions(add: AddSubcommand) -> None:
     apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
     apply.add_argument("--dry-run", action="store_true", help="check the definition and change nothing")
     ls = add("ls", f"{_COMMANDS}.ls", help="List flows, or with --runs flow runs, newest first")
-    ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
+    add_project_filter(ls)
     ls.add_argument("--runs", action="store_true", help="list flow runs")
     arguments.add_limit(ls, 50, "number of flow runs (default: 50)")
     arguments.add_json(ls)
@@ -225,15 +227,14 @@ def _add_definitions(add: AddSubcommand) -> None:
     export.add_argument(
         "--version", dest="number", metavar="N", type=arguments.whole, help="version (default: the newest)"
     )
-    for parser in (apply, export):
-        parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    add_project(apply, export)
     arguments.add_json(apply)
 
 
 def _add_run(add: AddSubcommand) -> None:
     run = add("run", f"{_COMMANDS}.run", help="Start a run of a flow and print its ID")
     run.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
-    run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    add_project(run)
     arguments.add_json_or_file(run, "inputs", "inputs as a JSON object")
     arguments.add_json(run)
 
@@ -259,3 +260,4 @@ def _add_control(add: AddSubcommand) -> None:
 
 def _add_run_argument(parser: CommandParser) -> None:
     parser.add_argument("run", metavar="RUN", help=FLOW_RUN_HELP)
+    parser.add_argument("--project", metavar="SLUG", help="only flow runs of this project")

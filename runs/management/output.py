@@ -11,16 +11,27 @@ from agentops.accounts.command_base import AgentopsCommand, printable
 
 
 def write_rows(
-    command: AgentopsCommand, rows: Sequence[dict[str, Any]], options: dict[str, Any], columns: Sequence[str] = ()
+    command: AgentopsCommand,
+    rows: Sequence[dict[str, Any]],
+    options: dict[str, Any],
+    columns: Sequence[str] = (),
+    *,
+    optional: Sequence[str] = (),
 ) -> None:
-    """Print rows with all their members as JSON, or as a table of these columns (default: all)."""
+    """Print rows with all their members as JSON, or as a table of these columns (default: all).
+
+    On a terminal, the columns in `optional` may be left out, the first one first.
+    """
     if options["json"]:
         command.write_json(rows)
         return
     names = columns or list(rows[0] if rows else ())
     if names:
         cells = [[row[name] for name in names] for row in rows]
-        command.write_table([name.replace("_", " ") for name in names], cells)
+        headers, less = ([name.replace("_", " ") for name in each] for each in (names, optional))
+        command.write_table(headers, cells, optional=less)
+    elif command.stdout.isatty():
+        command.stdout.write("nothing to list")
 
 
 def write_result(command: AgentopsCommand, text: str, options: dict[str, Any], facts: object) -> None:
@@ -41,6 +52,6 @@ def show_progress(command: AgentopsCommand, text: str) -> None:
 def raise_faults(command: AgentopsCommand, faults: Sequence[CommandError]) -> None:
     """Print all faults but the last, and raise `CommandError` with the last one and the highest exit code."""
     for fault in faults[:-1]:
-        command.stderr.write(f"agentops: {printable(fault)}")
+        command.write_error(printable(fault))
     if faults:
         raise CommandError(printable(faults[-1]), returncode=max(fault.returncode for fault in faults))

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
+from agentops.accounts.current_project import chosen_project
 from agentops.base.http import strict_json
 from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
 from runs.management.agent.references import find_flow_run, find_run
@@ -60,7 +61,7 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
 
     Raises `CommandError` with exit code 1 if it does not complete.
     """
-    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    project = chosen_project(options, Action.OPERATE)
     agent = agent_definitions.find(project, options["agent"])
     # Check before the run, which may cost money.
     free_paths([fixture_name(options["name"] or agent.slug)], options["output"], force=options["force"])
@@ -131,7 +132,7 @@ def _new_flow_run(options: dict[str, Any]) -> FlowRun:
 
     Raises `CommandError` with exit code 1 if it does not complete.
     """
-    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    project = chosen_project(options, Action.OPERATE)
     flow = flow_definitions.find(project, options["flow"])
     inputs, answers = inputs_of(options), _answers_of(options, flow)
     # Check before the run, which may cost money.

@@ -29,7 +29,7 @@ def first_run(project: Project) -> list[str]:
     """Return the commands that create an agent, create a run of it and start a worker."""
     return [
         f"echo '{json.dumps(REPLAY)}' | agentops agent apply - --project {project.slug}",
-        f"agentops agent run {REPLAY['agent_id']} --project {project.slug}",
+        f"agentops run start {REPLAY['agent_id']} --project {project.slug}",
         "agentops worker",
     ]
 
@@ -126,12 +126,12 @@ def _command(
     """Return the commands of an action.
 
     `view` is the URL name of its API request, with the body `body` and the IDs `ids`. `verb` and `rest` are the command
-    of `agentops agent` and its arguments after the run.
+    of `agentops run` and its arguments after the run.
     """
     json_text = json.dumps(body or {}, ensure_ascii=False)
     data = f'-H "Content-Type: application/json" -d {shlex.quote(json_text)}'
     curl = f"curl -X POST {_KEY} {data} {_url(request, run, view, **ids)}"
-    return ActionCommand(curl, f"agentops agent {verb} {run.pk} {rest}".rstrip())
+    return ActionCommand(curl, f"agentops run {verb} {run.pk} {rest}".rstrip())
 
 
 def _url(request: HttpRequest, run: AgentRun, view: str, **ids: UUID) -> str:

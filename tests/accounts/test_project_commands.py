@@ -236,7 +236,7 @@ def test_exit_codes_and_streams_of_a_process(process_env: dict[str, str]) -> Non
     assert refused == [
         (5, "", "agentops: a project 'ours' already exists: choose another slug\n"),
         (7, "", "agentops: 'Ours' is not a valid slug: Use at most 63 lower-case letters, digits and dashes.\n"),
-        (3, "", "agentops: project not found\n"),
+        (3, "", "agentops: project not found: 'theirs'\n"),
         (4, "", "agentops: 2 API keys begin with 'aok_test_alike': enter a longer prefix\n"),
     ]
     assert usage[:2] == (2, "")

@@ -397,7 +397,7 @@ def _head(request: HttpRequest, content: SampleContent, run: Any) -> Head:
         may_manage=False,
         actions=frozenset({Action.READ, Action.OPERATE}),
         poll_seconds=None,
-        commands=[("Show", f"agentops agent show {run.pk}")] * content.rows,
+        commands=[("Show", f"agentops run show {run.pk}")] * content.rows,
         action_commands=action_commands(request, run),
         unavailable=[(clean(content.name) or "Pause", clean(content.error) or refusals.pause)],
     )

@@ -7,8 +7,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from agentops.accounts.keys import OVERLAP, NewKey, create_key, find_key, revoke, rotate
 from agentops.accounts.models import ApiKey, Scope
 from agentops.base import database_clock
@@ -21,7 +22,7 @@ class Command(AgentopsCommand):
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create an API key. It is shown only once.")
-        create.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+        add_project(create)
         create.add_argument(
             "--scopes", metavar="S,S", type=_comma_list, required=True, help=f"of {', '.join(Scope.values)}"
         )
@@ -30,7 +31,7 @@ class Command(AgentopsCommand):
             "--expires", metavar="90d", type=_duration, help="lifetime in m, h, d or w (default: unlimited)"
         )
         ls = add("ls", self.ls, help="List the keys of a project, newest first.")
-        ls.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+        add_project(ls)
         rotated = add("rotate", self.rotate, help="Replace a key. The new one is shown only once.")
         rotated.add_argument("prefix", metavar="PREFIX", help="prefix of the key, or a shorter unique one")
         rotated.add_argument(
@@ -48,7 +49,7 @@ class Command(AgentopsCommand):
             parser.add_argument("--json", action="store_true", help="print JSON")
 
     def create(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        project = chosen_project(options, Action.MANAGE)
         lifetime: timedelta | None = options["expires"]
         new = create_key(
             project,
@@ -60,7 +61,7 @@ class Command(AgentopsCommand):
         self._show(new, options)
 
     def ls(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        project = chosen_project(options, Action.MANAGE)
         now = database_clock.now()
         rows = [_row(key, now) for key in project.api_keys.order_by("-created_at", "-id")]
         if options["json"]:

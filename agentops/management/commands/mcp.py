@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.accounts.command_base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.accounts.current_project import default_slug
 from agentops.mcp_server.api_access import Api, LocalApi, SiteApi
 from agentops.mcp_server.tool_server import serve
 
@@ -20,13 +21,18 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--project", metavar="SLUG", help="the project that tools use if they name none")
+        parser.add_argument(
+            "--project",
+            metavar="SLUG",
+            help="the project that tools use if they name none (default: without --url, see `agentops project use`)",
+        )
         parser.add_argument("--allow-writes", action="store_true", help="offer the tools that control runs")
         parser.add_argument("--url", metavar="URL", help="read another site, with the API key in AGENTOPS_API_KEY")
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        serve(_api(options), allows_writes=options["allow_writes"], project=options["project"])
+        project = options["project"] if options["project"] or options["url"] else default_slug()[0] or None
+        serve(_api(options), allows_writes=options["allow_writes"], project=project)
 
 
 def _api(options: dict[str, Any]) -> Api:

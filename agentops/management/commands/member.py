@@ -7,8 +7,9 @@ from typing import Any
 from django.conf import settings
 
 from agentops.accounts import invitations, memberships
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from agentops.accounts.login.addresses import is_verified
 from agentops.accounts.models import Membership, Project, Role
 
@@ -25,8 +26,7 @@ class Command(AgentopsCommand):
         invited.add_argument("email", metavar="ADDRESS", help="e-mail address")
         for parser in (added, changed, removed):
             parser.add_argument("user", metavar="USER", help="username")
-        for parser in (ls, added, changed, removed, invited):
-            parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+        add_project(ls, added, changed, removed, invited)
         for parser in (added, changed, invited):
             parser.add_argument("--role", metavar="ROLE", required=True, help=f"of {', '.join(Role.values)}")
         ls.add_argument("--json", action="store_true", help="print JSON")
@@ -64,7 +64,7 @@ class Command(AgentopsCommand):
 
 
 def _project(options: dict[str, Any]) -> Project:
-    return project_for(SYSTEM, options["project"], Action.MANAGE)
+    return chosen_project(options, Action.MANAGE)
 
 
 def _row(membership: Membership) -> dict[str, Any]:

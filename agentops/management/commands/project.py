@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentTypeError
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError
 
-from agentops.accounts.access import SYSTEM, Action, project_for, projects_for
-from agentops.accounts.command_base import EXIT_REFUSED, AddSubcommand, AgentopsCommand, operator
+from agentops.accounts import current_project, terminal
+from agentops.accounts.access import SYSTEM, Action, projects_for
+from agentops.accounts.command_base import (
+    EXIT_NOT_FOUND,
+    EXIT_REFUSED,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    AddSubcommand,
+    AgentopsCommand,
+    operator,
+)
 from agentops.accounts.memberships import change_project, create_project, unarchive_project
 from agentops.accounts.models import Project
 from agentops.accounts.names import MOST_RUNNING
@@ -25,7 +36,10 @@ FIELDS = (
 
 
 class Command(AgentopsCommand):
-    help = "Create, list, change, archive and delete projects. Each has its own agents, runs, keys and members."
+    help = (
+        "Choose the project of commands; create, list, change, archive and delete projects. Each has its own agents,"
+        " runs, keys and members."
+    )
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create a project.")
@@ -50,7 +64,12 @@ class Command(AgentopsCommand):
         deleted.add_argument("--confirm", metavar="SLUG", help="the slug, to confirm (default: it is asked for)")
         deleted.add_argument("--dry-run", action="store_true", help="count what would be deleted, and delete nothing")
         ls = add("ls", self.ls, help="List the projects.")
-        for parser in (create, changed, deleted, ls):
+        used = add("use", self.use, help="Choose the project of commands that are called without --project.")
+        used.add_argument("slug", metavar="SLUG", nargs="?", help="slug or ID")
+        used.add_argument("--none", action="store_true", help="choose no project")
+        shown = add("show", self.show, help="Show a project, or the one in use and where that is from.")
+        shown.add_argument("slug", metavar="SLUG", nargs="?", help="slug or ID (default: the project in use)")
+        for parser in (create, changed, deleted, ls, shown):
             parser.add_argument("--json", action="store_true", help="print JSON")
 
     def create(self, options: dict[str, Any]) -> None:
@@ -58,7 +77,7 @@ class Command(AgentopsCommand):
         self._write(create_project(slug, slug if name is None else name, actor=operator()), options)
 
     def change(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["slug"], Action.MANAGE)
+        project = current_project.named_project(options["slug"], Action.MANAGE)
         changes = {name: options[name] for name in ("name", "description") if options[name] is not None}
         if options["telemetry"] is not None:
             changes["exports_telemetry"] = options["telemetry"] == "on"
@@ -67,19 +86,19 @@ class Command(AgentopsCommand):
         self._write(change_project(project, **changes, actor=operator()), options)
 
     def archive(self, options: dict[str, Any]) -> None:
-        project = project_changes.archive(project_for(SYSTEM, options["slug"], Action.MANAGE), by=operator())
+        project = project_changes.archive(current_project.named_project(options["slug"], Action.MANAGE), by=operator())
         self.stdout.write(f"archived {project.slug}")
         if count := project_changes.being_recorded(project):
             runs = "1 recorded run has" if count == 1 else f"{count} recorded runs have"
             self.stderr.write(f"{runs} not ended; events for archived projects are refused")
 
     def unarchive(self, options: dict[str, Any]) -> None:
-        project = unarchive_project(project_for(SYSTEM, options["slug"], Action.MANAGE), actor=operator())
+        project = unarchive_project(current_project.named_project(options["slug"], Action.MANAGE), actor=operator())
         self.stdout.write(f"unarchived {project.slug}")
 
     def delete(self, options: dict[str, Any]) -> None:
         """Delete the project `slug` and wait until its rows are deleted. Workers finish an interrupted deletion."""
-        project = project_for(SYSTEM, options["slug"], Action.MANAGE)
+        project = current_project.named_project(options["slug"], Action.MANAGE)
         preview = project_changes.preview(project)
         if options["dry_run"]:
             _show(self, project, preview, is_json=options["json"])
@@ -99,6 +118,37 @@ class Command(AgentopsCommand):
         else:
             self._write_table(projects)
 
+    def use(self, options: dict[str, Any]) -> None:
+        """Store the choice. A variable of the environment comes before it, which a warning says."""
+        if options["none"] == (options["slug"] is not None):
+            raise CommandError("pass either a project or --none", returncode=EXIT_USAGE)
+        project = None if options["none"] else current_project.named_project(options["slug"], Action.READ)
+        file = current_project.choice_file()
+        try:
+            current_project.use(project)
+        except OSError as error:
+            raise CommandError(f"{file}: {error.strerror}", returncode=EXIT_UNREADABLE) from None
+        self.stdout.write("no project in use" if project is None else f"using {project.slug} ({file})")
+        if settings.AGENTOPS_PROJECT:
+            self.stderr.write(f"AGENTOPS_PROJECT is set, and comes first: {settings.AGENTOPS_PROJECT}")
+
+    def show(self, options: dict[str, Any]) -> None:
+        slug, source = (options["slug"], "") if options["slug"] is not None else current_project.default_slug()
+        if not slug:
+            problem = "no project in use: choose one with `agentops project use SLUG`"
+            raise CommandError(problem, returncode=EXIT_NOT_FOUND)
+        row = _row(current_project.named_project(slug, Action.READ, source=f" (from {source})" if source else ""))
+        if options["json"]:
+            self.write_json(row)
+            return
+        moment = terminal.absolute if self.stdout.isatty() else datetime.isoformat
+        facts = [
+            (name.replace("_", " "), moment(value) if isinstance(value, datetime) else str(value))
+            for name, value in row.items()
+            if value not in (None, "")
+        ]
+        self.write_table((), [*facts, *([("chosen by", source)] if source else [])])
+
     def _write(self, project: Project, options: dict[str, Any]) -> None:
         if options["json"]:
             self.write_json(_row(project))
@@ -106,7 +156,7 @@ class Command(AgentopsCommand):
             self._write_table([project])
 
     def _write_table(self, projects: list[Project]) -> None:
-        self.write_table(["slug", "id", "name"], [(p.slug, p.id, p.name) for p in projects])
+        self.write_table(["slug", "id", "name"], [(p.slug, str(p.id), p.name) for p in projects])
 
 
 def _running_limit(text: str) -> int:

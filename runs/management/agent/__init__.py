@@ -1,1 +1,1 @@
-"""The subcommands of `agentops agent`."""
+"""The subcommands of `agentops run` and `agentops agent`."""

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
@@ -79,13 +78,7 @@ def add_json(parser: CommandParser, text: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def add_project(*parsers: CommandParser) -> None:
-    """Add the argument PROJECT."""
-    for parser in parsers:
-        parser.add_argument("project", metavar="PROJECT", help="slug or ID")
-
-
-def add_limit(parser: CommandParser, default: int, text: str) -> None:
+def add_limit(parser: CommandParser, default: int | None, text: str) -> None:
     """Add `--limit`, the number of rows of a list."""
     parser.add_argument("--limit", metavar="N", type=whole_up_to(MAX_ROWS), default=default, help=text)
 
@@ -161,14 +154,6 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CommandError(printable(f"{name} must be a JSON object"), returncode=EXIT_INVALID)
     return value
-
-
-def parse_id(text: str, kind: str) -> UUID:
-    """Return the ID of an object of this kind. Raises `CommandError`."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise CommandError(f"{text[:64]!r} is not a valid {kind} ID", returncode=EXIT_INVALID) from None
 
 
 def unusable(error: FixtureError, name: str) -> CommandError:

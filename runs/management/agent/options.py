@@ -1,20 +1,23 @@
-"""The options of all subcommands of `agentops agent`.
+"""The options of all subcommands of `agentops run` and `agentops agent`.
 
 Separate from the subcommands: a parser needs neither the engine nor a model library, so it loads quickly.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.management.base import CommandParser
 
-from agentops.accounts.command_base import AddSubcommand
+from agentops.accounts.command_base import AddSubcommand, Handler
+from agentops.accounts.current_project import add_project, add_project_filter
 from runs.management.agent import arguments
 from runs.management.agent.arguments import STDIN, clean_argument
 from runs.statuses import RunStatus
 
-RUN_HELP = "run ID, a unique prefix of it of 4 characters or more, or the ID of a session of Claude Code"
-FLOW_RUN_HELP = "flow run ID, or a unique prefix of it of 4 characters or more"
-CALL_HELP = "ID of the call, or the call ID of the model"
+RUN_HELP = "run ID or short ID (its end or beginning, 4 characters or more), or the ID of a session of Claude Code"
+FLOW_RUN_HELP = "flow run ID or short ID (its end or beginning, 4 characters or more)"
+CALL_HELP = "ID or short ID of the call, or the call ID of the model"
 #: Ends the help of `apply`.
 POLICIES = (
     "A definition's policies decide what happens to a run without a person. on_idle (it answers without calling done): "
@@ -23,13 +26,39 @@ POLICIES = (
     "gate. on_cut (its answer is cut off), on_refused (its answer is refused): fail, resume, escalate, pause, accept. "
     "Their options are in docs/guides/policies.md."
 )
-#: Default number of records to list.
+#: Default number of records to list, and of runs.
 NEWEST = 200
+NEWEST_RUNS = 50
 
 
-def add_all(add: AddSubcommand) -> None:
+def add_run_commands(add: AddSubcommand) -> None:
+    """Add the subcommands of `agentops run`."""
+    _add_ls(add)
+    _add_show(add)
+    _add_start(add)
+    add_verbs(add)
+
+
+def add_agent_commands(add: AddSubcommand) -> None:
+    """Add the subcommands of `agentops agent`, and the former names of the subcommands of `run`, hidden."""
     _add_definitions(add)
-    _add_run(add)
+    _add_start(former := _former(add), "run")
+    add_verbs(former)
+
+
+def _former(add: AddSubcommand) -> AddSubcommand:
+    """Return a function that adds hidden subcommands, which ignore the project in use: scripts depend on them."""
+
+    def add_former(name: str, handler: Handler, *, help: str, **_: Any) -> CommandParser:  # noqa: A002
+        parser = add(name, handler, help=help, is_hidden=True)
+        parser.set_defaults(all_projects=True)
+        return parser
+
+    return add_former
+
+
+def add_verbs(add: AddSubcommand) -> None:
+    """Add the subcommands for one run that have the same name in both groups."""
     _add_reads(add)
     _add_resume(add)
     _add_fork(add)
@@ -44,17 +73,41 @@ def _add_definitions(add: AddSubcommand) -> None:
     )
     apply.epilog = POLICIES
     apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
-    apply.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    add_project(apply)
     arguments.add_json(apply)
-    defs = add("defs", "runs.management.agent.show.defs", help="List agents")
-    defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    arguments.add_json(defs, "print JSON with all fields")
+    listed = add("list", "runs.management.agent.agents.list_agents", help="List agents")
+    defs = add("defs", "runs.management.agent.agents.list_agents", help="List agents", is_hidden=True)
+    # Scripts call it without a project, and get the agents of all.
+    defs.set_defaults(all_projects=True)
+    for parser in (listed, defs):
+        add_project_filter(parser)
+        arguments.add_json(parser, "print JSON with all fields")
+    ls = add(
+        "ls",
+        "runs.management.agent.agents.ls",
+        help="As list; but runs in a pipe and with --json, as before `run ls`, for scripts",
+        aliases=(),
+    )
+    _add_ls_options(ls)
+    show = add("show", "runs.management.agent.agents.show", help="Show an agent, or a version of it; or a run")
+    show.add_argument(
+        "agent", metavar="AGENT", help="ID of the agent; or of a run, for which `run show` is the new name"
+    )
+    show.add_argument(
+        "--version", dest="number", metavar="N", type=arguments.whole, help="version (default: the newest)"
+    )
+    add_project(show)
+    arguments.add_json(show)
+    versions = add("versions", "runs.management.agent.agents.versions", help="List the versions of an agent")
+    versions.add_argument("agent", metavar="AGENT", help="ID of the agent")
+    add_project(versions)
+    arguments.add_json(versions)
 
 
-def _add_run(add: AddSubcommand) -> None:
-    run = add("run", "runs.management.agent.start_commands.run", help="Start a run and print its ID")
+def _add_start(add: AddSubcommand, name: str = "start") -> None:
+    run = add(name, "runs.management.agent.start_commands.run", help="Start a run and print its ID")
     run.add_argument("agent_id", metavar="AGENT_ID", help="ID of the agent")
-    run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    add_project(run)
     arguments.add_prompt(run)
     run.add_argument("--max-steps", metavar="N", type=arguments.whole, help="step limit (default: the agent's)")
     run.add_argument(
@@ -74,15 +127,31 @@ def _add_run(add: AddSubcommand) -> None:
     arguments.add_json(run)
 
 
-def _add_reads(add: AddSubcommand) -> None:
+def _add_ls(add: AddSubcommand) -> None:
     ls = add("ls", "runs.management.agent.run_table.ls", help="List runs, newest first")
-    ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
+    _add_ls_options(ls)
+    _add_watch(ls, "draw the list again every second, until Ctrl-C")
+
+
+def _add_ls_options(ls: CommandParser) -> None:
+    add_project_filter(ls)
     ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="status; may be repeated")
-    arguments.add_limit(ls, 50, f"number of runs, at most {arguments.MAX_ROWS} (default: 50)")
+    arguments.add_limit(ls, None, f"number of runs, at most {arguments.MAX_ROWS} (default: {NEWEST_RUNS})")
     arguments.add_json(ls)
+
+
+def _add_show(add: AddSubcommand) -> None:
     show = add("show", "runs.management.agent.show.show", help="Show everything about one run")
     _add_run_argument(show)
     arguments.add_json(show)
+    _add_watch(show, "draw it again every second, until the run ends or pauses, or until Ctrl-C")
+
+
+def _add_watch(parser: CommandParser, text: str) -> None:
+    parser.add_argument("--watch", action="store_true", help=f"{text}; on a terminal alone")
+
+
+def _add_reads(add: AddSubcommand) -> None:
     tail = add("tail", "runs.management.agent.tail.tail", help="Print a run's events until it ends or pauses")
     _add_run_argument(tail)
     arguments.add_tail(tail)
@@ -108,7 +177,7 @@ def _add_resume(add: AddSubcommand) -> None:
     )
     resume.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     resume.add_argument("--all", action="store_true", help="resume every paused run, and with --kill every running one")
-    resume.add_argument("--project", metavar="SLUG", help="only this project (with --all)")
+    add_project_filter(resume)
     resume.add_argument("--message", metavar="M", type=clean_argument, help='next user message (default: "continue")')
     resume.add_argument("--replace", action="store_true", help="start over with the message as the prompt")
     resume.add_argument(
@@ -149,7 +218,10 @@ def _add_commands(add: AddSubcommand) -> None:
     for parser, verb in ((pause, "paused"), (stop, "stopped")):
         parser.add_argument("--dry-run", action="store_true", help=f"list the runs that would be {verb}")
     send = add(
-        "send", "runs.management.agent.run_commands.send", help="Send a message to a run, or answer its question"
+        "send",
+        "runs.management.agent.run_commands.send",
+        help="Send a message to a run, or answer its question",
+        aliases=("message",),
     )
     signal = add(
         "signal",
@@ -199,3 +271,4 @@ def _add_approvals(add: AddSubcommand) -> None:
 
 def _add_run_argument(parser: CommandParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or ID")

@@ -1,4 +1,4 @@
-"""`agentops agent resume`, `fork`, `pause`, `stop`, `send`, `signal`, `outcome`, `approve` and `deny`: act on runs."""
+"""`agentops run resume`, `fork`, `pause`, `stop`, `send`, `signal`, `outcome`, `approve` and `deny`: act on runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db.models import Q
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_REFUSED,
@@ -20,6 +20,7 @@ from agentops.accounts.command_base import (
     operator,
     printable,
 )
+from agentops.accounts.current_project import project_filter
 from agentops.base.http import strict_json
 from agentops.base.refusals import Conflict, NotFound
 from runs.actions import approvals, run_actions
@@ -30,7 +31,7 @@ from runs.external import recorded_ends
 from runs.lifecycle import children
 from runs.lifecycle.approval_decisions import Decision
 from runs.management.agent.arguments import clean_argument, json_object_of, read_definition, read_text
-from runs.management.agent.references import find_run
+from runs.management.agent.references import find_row, find_run, is_short_id
 from runs.management.agent.run_table import refresh, row_of, with_reason
 from runs.management.output import write_result, write_rows
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -77,13 +78,13 @@ def _write_outcomes(command: AgentopsCommand, outcomes: list[BulkOutcome], optio
 
 
 def fork(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    new = _changed_fork(find_run(options["run"]), options)
+    new = _changed_fork(find_run(options["run"], options["project"]), options)
     facts = {**row_of(new), "forked_from": new.forked_from_id, "forked_at_step": new.forked_at_step}
     write_result(command, str(new.pk), options, facts)
 
 
 def pause(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = find_run(options["run"])
+    run = find_run(options["run"], options["project"])
     if options["dry_run"]:
         _write_affected(command, run, RunStatus.PAUSED, options)
         return
@@ -91,7 +92,7 @@ def pause(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = find_run(options["run"])
+    run = find_run(options["run"], options["project"])
     if options["dry_run"]:
         _write_affected(command, run, RunStatus.STOPPED, options)
         return
@@ -109,7 +110,7 @@ def _write_affected(command: AgentopsCommand, run: AgentRun, to: RunStatus, opti
 
 
 def send(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = run_actions.send(operator(), find_run(options["run"]), options["message"]).run
+    run = run_actions.send(operator(), find_run(options["run"], options["project"]), options["message"]).run
     when = "when its code asks for messages" if run.is_durable else "before its next model call"
     when = "when it is resumed" if run.state is RunStatus.PAUSED else when
     _write_state(command, run, f"receives the message {when}", options)
@@ -121,12 +122,12 @@ def signal(command: AgentopsCommand, options: dict[str, Any]) -> None:
         value = None if text is None else strict_json.parse(text)
     except strict_json.NotJson as error:
         raise CommandError(printable(f"--payload must be JSON: {error}"), returncode=EXIT_INVALID) from None
-    run = run_actions.signal(operator(), find_run(options["run"]), options["name"], value).run
+    run = run_actions.signal(operator(), find_run(options["run"], options["project"]), options["name"], value).run
     _write_state(command, run, "receives the signal when it waits for it", options)
 
 
 def outcome(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    resolution = _resolve(find_run(options["run"]), options)
+    resolution = _resolve(find_run(options["run"], options["project"]), options)
     effect = "runs the call again" if options["retry"] else "continues with this result"
     _write_state(command, resolution.run, effect, options)
 
@@ -154,8 +155,8 @@ def _check_usage(options: dict[str, Any]) -> None:
 
 def _resume_all(options: dict[str, Any], **filters: Any) -> list[BulkOutcome]:
     runs = AgentRun.objects.unended().select_related("project")
-    if options["project"] is not None:
-        runs = runs.filter(project=project_for(SYSTEM, options["project"], Action.KILL))
+    if (project := project_filter(options, Action.KILL)) is not None:
+        runs = runs.filter(project=project)
     chosen = list(runs.order_by("pk"))
     if filters["kill"] and not options["dry_run"] and not options["yes"]:
         _confirm(sum(run.state in LIVE for run in chosen))
@@ -198,11 +199,16 @@ def _resolve(run: AgentRun, options: dict[str, Any]) -> Resolution:
 
 
 def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
-    """Return a call by its ID or by the model's call ID. If several match, an unknown one, otherwise the newest."""
+    """Return a call by its ID, its short ID or the model's call ID.
+
+    If several have the call ID, an unknown one, otherwise the newest.
+    """
     condition = Q(call_id=reference)
     with suppress(ValueError):
         condition |= Q(pk=UUID(reference))
     calls = list(AgentRunToolCall.objects.filter(condition, run=run).order_by("step_number", "id"))
+    if not calls and is_short_id(reference):
+        return find_row(run.tool_calls.all(), reference, "tool call")
     if not calls:
         raise NotFound(f"tool call not found in run {run.pk}: {reference[:64]!r}", code="tool_call_not_found")
     return next((call for call in calls if call.status == ToolStatus.UNKNOWN), calls[-1])
@@ -218,7 +224,7 @@ def deny(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def _decide(command: AgentopsCommand, options: dict[str, Any], decision: Decision) -> None:
-    run = find_run(options["run"])
+    run = find_run(options["run"], options["project"])
     result = approvals.decide(operator(), run, _call_id(run, options["call"]), decision)
     facts, approval = row_of(refresh(run)), result.approval
     state = approval.state if result.is_new else f"was already {approval.state}"

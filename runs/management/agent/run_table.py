@@ -1,19 +1,26 @@
-"""`agentops agent ls`: list runs; and functions that several commands use to print a run."""
+"""`agentops run ls`: list runs; and functions that several commands use to print a run."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
-from agentops.accounts.access import SYSTEM, Action, project_for, visible_rows
+from agentops.accounts import terminal
+from agentops.accounts.access import SYSTEM, Action, visible_rows
 from agentops.accounts.command_base import EXIT_NOT_COMPLETED, AgentopsCommand, printable
+from agentops.accounts.current_project import project_filter
 from agentops.accounts.models import Project
+from agentops.accounts.terminal import When
 from agentops.base import database_clock
 from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle.title_limits import MAX_TITLE
+from runs.management.agent import redraw
+from runs.management.agent.options import NEWEST_RUNS
+from runs.management.agent.redraw import WatchFrame
 from runs.models import AgentRun
 from runs.queries.durations import PlaceWait, place_waits, times_of, with_times
 from runs.statuses import RunStatus
@@ -23,21 +30,47 @@ from timeline.reasons import reason_label
 #: Maximum bytes of a shortened text.
 PREVIEW = 280
 
+#: The columns of the list of runs.
+HEADERS = ("id", "project", "agent", "status", "reason", "steps", "created", "title")
+
 #: The members of a JSON object about a run, a message or a call.
 Facts = dict[str, Any]
 
 
 def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
-    runs = list(_listed_runs(project, options["status"])[: options["limit"]])
-    waits = place_waits([run.pk for run in runs if run.state is RunStatus.QUEUED])
-    if options["json"]:
-        kinds = {run_id: wait.kind for run_id, wait in waits.items()}
-        command.write_json([row_of(run) | {"waiting_for": kinds.get(run.pk)} for run in runs])
+    project = project_filter(options, Action.READ)
+    if options.get("watch"):
+        # As many as fit, below the header and above the cursor.
+        limit = max(min(options["limit"] or NEWEST_RUNS, terminal.size()[1] - 2), 1)
+        redraw.redraw(command, options, lambda: WatchFrame(_drawn(command, project, options["status"], limit)))
         return
-    headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
-    is_terminal = command.stdout.isatty()
-    command.write_table(headers, [_cells(row_of(run), waits.get(run.pk), is_terminal=is_terminal) for run in runs])
+    runs = list(_listed_runs(project, options["status"])[: options["limit"] or NEWEST_RUNS])
+    if options["json"]:
+        kinds = {run_id: wait.kind for run_id, wait in _waits(runs).items()}
+        command.write_json([row_of(run) | {"waiting_for": kinds.get(run.pk)} for run in runs])
+    elif command.stdout.isatty():
+        command.stdout.write(_table(command, runs, project), ending="")
+    else:
+        command.write_table(HEADERS, [_cells(row_of(run), None, is_terminal=False) for run in runs])
+
+
+def _drawn(command: AgentopsCommand, project: Project | None, statuses: list[str] | None, limit: int) -> str:
+    return _table(command, list(_listed_runs(project, statuses)[:limit]), project)
+
+
+def _table(command: AgentopsCommand, runs: list[AgentRun], project: Project | None) -> str:
+    """Return the list for a terminal. The project is in it only if several projects are listed."""
+    if not runs:
+        return "no runs; start one with `agentops run start AGENT_ID`\n"
+    waits = _waits(runs)
+    rows = [_cells(row_of(run), waits.get(run.pk), is_terminal=True) for run in runs]
+    if project is not None:
+        rows = [[*row[:1], "", *row[2:]] for row in rows]
+    return command.table(HEADERS, rows, optional=("steps", "project", "reason"))
+
+
+def _waits(runs: list[AgentRun]) -> dict[UUID, PlaceWait]:
+    return place_waits([run.pk for run in runs if run.state is RunStatus.QUEUED])
 
 
 def row_of(run: AgentRun) -> Facts:
@@ -105,8 +138,8 @@ def _cells(row: Facts, wait: PlaceWait | None, *, is_terminal: bool) -> list[obj
         row["status"],
         reason or "-",
         steps_text(row),
-        f"{row['created_at']:%Y-%m-%dT%H:%MZ}",
-        shorten(row["title"], 60 if is_terminal else MAX_TITLE * 4),
+        When(row["created_at"], "%Y-%m-%dT%H:%MZ"),
+        shorten(row["title"], MAX_TITLE * 4),
     ]
 
 

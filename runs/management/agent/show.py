@@ -1,28 +1,27 @@
-"""`agentops agent show`, `messages`, `calls`, `errors` and `defs`: print the facts of a run, its records, and the
-agents.
-
-Everything is redacted.
-"""
+"""`agentops run show`, `messages`, `calls` and `errors`: print the facts of a run and its records, redacted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, cast
+from datetime import datetime
+from typing import Any
+from uuid import UUID
 
 from django.db.models import Count, QuerySet
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts import terminal
 from agentops.accounts.command_base import AgentopsCommand
-from agentops.base.redaction.redact import DEFAULT as REDACTOR
-from agentops.base.redaction.redact import JSON
+from agentops.base import database_clock
 from runs.conversation.transcript import text_of
+from runs.management.agent import redraw
+from runs.management.agent.redraw import WatchFrame
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason
 from runs.management.output import write_rows
-from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunError
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.queries import tab_lists
 from runs.queries.json_columns import to_json
+from runs.statuses import LIVE
 from timeline import events, log, reading
 from timeline.display import calls_unpriced
 from timeline.models import Event
@@ -35,11 +34,20 @@ TOKENS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "rea
 
 
 def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    facts = _facts_of(find_run(options["run"]))
+    run = find_run(options["run"], options["project"])
+    if options.get("watch"):
+        redraw.redraw(command, options, lambda: _drawn(command, run.pk))
+        return
+    facts = _facts_of(run)
     if options["json"]:
         command.write_json(facts)
     else:
-        command.write_table((), _lines_of(facts))
+        command.write_table((), _lines_of(facts, is_terminal=command.stdout.isatty()))
+
+
+def _drawn(command: AgentopsCommand, run_id: UUID) -> WatchFrame:
+    run = find_run(str(run_id))
+    return WatchFrame(command.table((), _lines_of(_facts_of(run), is_terminal=True)), is_last=run.state not in LIVE)
 
 
 def _facts_of(run: AgentRun) -> Facts:
@@ -65,8 +73,9 @@ def _facts_of(run: AgentRun) -> Facts:
     }
 
 
-def _lines_of(facts: Facts) -> list[tuple[str, str]]:
+def _lines_of(facts: Facts, *, is_terminal: bool) -> list[tuple[str, str]]:
     """Return the facts as pairs of a name and a line of text, without empty ones."""
+    moment = _moment_for_people if is_terminal else _moment
     calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
     unknown_cost = "unpriced" if any(facts["tokens"].values()) else None
     pairs = [
@@ -79,16 +88,16 @@ def _lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("steps", steps_text(facts)),
         ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
         ("cost", _cost(facts) if cost is not None else unknown_cost),
-        ("created", _moment(facts["created_at"])),
-        ("started", _moment(facts["started_at"])),
-        ("completed", _moment(facts["completed_at"])),
+        ("created", moment(facts["created_at"])),
+        ("started", moment(facts["started_at"])),
+        ("completed", moment(facts["completed_at"])),
         ("duration", f"{facts['duration']:.1f} s" if facts["duration"] is not None else None),
         ("waited", f"{facts['waited']:.1f} s" if facts["waited"] else None),
         *((name.replace("_", " "), value) for name, value in facts["lineage"].items()),
         ("tool calls", f"{sum(calls.values())}: " + ", ".join(f"{n} {status}" for status, n in calls.items())),
         ("error", f"{reason_label(facts['error_type'])}: {facts['error_message']}" if facts["error_type"] else None),
         ("result", shorten(facts["result"])),
-        ("last event", f"{event['seq']} {event['type']} {_moment(event['ts'])} {event['message']}" if event else None),
+        ("last event", f"{event['seq']} {event['type']} {moment(event['ts'])} {event['message']}" if event else None),
         *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
@@ -145,31 +154,26 @@ def _message(row: AgentRunMessage) -> Facts:
     }
 
 
-def _moment(moment: Any) -> str | None:
+def _moment(moment: datetime | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment is not None else None
 
 
-def defs(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    agents = Agent.objects.select_related("project").order_by("project__slug", "slug")
-    if options["project"]:
-        agents = agents.filter(project=project_for(SYSTEM, options["project"], Action.READ))
-    if options["json"]:
-        command.write_json(
-            [{"id": agent.pk, "project": agent.project.slug, **_frozen(agent), **agent.placement} for agent in agents]
-        )
-        return
-    headers = ["project", "agent", "version", "provider", "model", "tools", "max steps", "queue"]
-    command.write_table(headers, [_cells(agent) for agent in agents])
+def _moment_for_people(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return f"{terminal.absolute(moment)} ({terminal.ago(moment, database_clock.now())})"
 
 
 def messages(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = find_run(options["run"])
+    run = find_run(options["run"], options["project"])
     rows = [_message(row) for row in _newest_last(run.messages.order_by("-position"), options["limit"])]
-    write_rows(command, rows, options)
+    write_rows(command, rows, options, optional=("finish_reason", "rolled_back", "step_number"))
 
 
 def calls(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    newest_first = find_run(options["run"]).tool_calls.defer("output").order_by("-step_number", "-pk")
+    newest_first = (
+        find_run(options["run"], options["project"]).tool_calls.defer("output").order_by("-step_number", "-pk")
+    )
     calls: list[AgentRunToolCall] = _newest_last(newest_first, options["limit"])
     rows = [
         {
@@ -185,11 +189,11 @@ def calls(command: AgentopsCommand, options: dict[str, Any]) -> None:
         }
         for row in calls
     ]
-    write_rows(command, rows, options)
+    write_rows(command, rows, options, optional=("starts", "attempts", "resolved_by", "duration_ms"))
 
 
 def errors(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    write_rows(command, _errors_of(find_run(options["run"]), options["limit"]), options)
+    write_rows(command, _errors_of(find_run(options["run"], options["project"]), options["limit"]), options)
 
 
 def _errors_of(run: AgentRun, limit: int) -> list[Facts]:
@@ -232,13 +236,3 @@ def _failure(event: Event, kind: str, message: str) -> Facts:
 
 def _newest_last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
     return list(newest_first[:limit])[::-1]
-
-
-def _frozen(agent: Agent) -> dict[str, Any]:
-    """Return the definition with secrets redacted."""
-    return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
-
-
-def _cells(agent: Agent) -> Sequence[object]:
-    tools, model = redacted(", ".join(str(tool) for tool in agent.tools)), redacted(agent.model)
-    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps, agent.queue

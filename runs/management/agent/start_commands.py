@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import (
     EXIT_INTERRUPTED,
     EXIT_INVALID,
@@ -16,6 +16,7 @@ from agentops.accounts.command_base import (
     operator,
     printable,
 )
+from agentops.accounts.current_project import chosen_project
 from runs.actions import agent_definitions, run_actions
 from runs.agents.definition import json_path
 from runs.errors import InvalidAgent
@@ -31,7 +32,7 @@ POLL_S = 0.25
 
 
 def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+    project = chosen_project(options, Action.CONFIGURE)
     definition = read_definition(options["file"])
     try:
         agent, outcome = agent_definitions.apply(project, definition, by=operator())
@@ -46,7 +47,7 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    project = chosen_project(options, Action.OPERATE)
     agent = agent_definitions.find(project, options["agent_id"])
     new_run = run_actions.create(
         operator(),

@@ -1,4 +1,4 @@
-"""`agentops agent tail` and `agentops replay`: print the events of a run, for people, as rows for a pipe, or as JSON.
+"""`agentops run tail` and `agentops replay`: print the events of a run, for people, as rows for a pipe, or as JSON.
 
 A replay prints the stored events at their recorded pace, each with the resulting state. Secrets are masked.
 """
@@ -44,7 +44,7 @@ Write = Callable[[str], object]
 
 
 def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = find_run(options["run"])
+    run = find_run(options["run"], options["project"])
     write_log(command, run, options)
     if options["follow"]:
         require_completed(refresh(run))
@@ -216,7 +216,7 @@ def _json_line(event: Event, state: State) -> str:
 
 
 def _text_line(event: Event, state: State) -> str:
-    """Return the event as `agent tail` prints it, with the main facts of the resulting state."""
+    """Return the event as `run tail` prints it, with the main facts of the resulting state."""
     return f"{row(event)}\t{printable(_facts(state))}"
 
 

@@ -1,4 +1,4 @@
-"""`agentops agent`: define agents, start runs, show runs, and act on them."""
+"""`agentops agent`: define agents and show them. Commands for runs are in `agentops run`; former names still work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runs.management.agent import options
 
 
 class Command(AgentopsCommand):
-    help = "Define agents, start runs, watch and control them"
+    help = "Define agents and show them; `agentops run` starts them"
 
     def subcommands(self, add: AddSubcommand) -> None:
-        options.add_all(add)
+        options.add_agent_commands(add)

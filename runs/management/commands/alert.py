@@ -6,14 +6,15 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from agentops.base import database_clock
 from runs.access import run_in
 from runs.alerts import alert_rule_changes
 from runs.alerts.alert_texts import alerts_of, describe, title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
-from runs.management.agent.arguments import add_json, add_project
+from runs.management.agent.arguments import add_json
 from runs.management.agent.references import find_run
 from runs.management.output import write_rows
 from runs.models import Alert, AlertMute, AlertRule
@@ -33,7 +34,7 @@ class Command(AgentopsCommand):
         removed = add("rm", self.remove_rule, help="Remove a rule with its alerts.")
         tested = add("test", self.test_rule, help="Let a worker send a test by all channels of a rule.")
         muted = add("mute", self.mute, help="Send nothing about a rule, an agent or a run for a time.")
-        add_project(listed, added, removed, tested, muted)
+        add_project(listed, added, removed, tested, muted, takes_word=True)
         listed.add_argument("--rules", action="store_true", help="list the rules instead")
         listed.add_argument("--open", action="store_true", help="only alerts that are not over")
         add_json(listed)
@@ -43,11 +44,11 @@ class Command(AgentopsCommand):
         what = muted.add_mutually_exclusive_group(required=True)
         what.add_argument("--rule", metavar="RULE", help="name or ID of a rule")
         what.add_argument("--agent", metavar="AGENT", help="name of an agent")
-        what.add_argument("--run", metavar="RUN", help="ID of a run, or a prefix of it")
+        what.add_argument("--run", metavar="RUN", help="ID or short ID of a run")
         muted.add_argument("minutes", metavar="MINUTES", type=int, help="length of the mute in minutes; 0 ends it")
 
     def list_alerts(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.READ)
+        project = chosen_project(options, Action.READ)
         muted = alert_rule_changes.active_mutes(project, database_clock.now())
         if options["rules"]:
             rows = [_rule_row(rule, muted) for rule in alert_rule_changes.rules_of(project)]
@@ -56,7 +57,7 @@ class Command(AgentopsCommand):
         write_rows(self, rows, options)
 
     def add_rule(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        project = chosen_project(options, Action.CONFIGURE)
         values = {name: options[name] for name in _OPTIONS if options[name] is not None}
         values |= {"name": options["name"], "kind": options["kind"]}
         values |= {"sends_email": not options["no_email"], "announces_end": options["announce_end"]}
@@ -66,19 +67,19 @@ class Command(AgentopsCommand):
             self.stdout.write(f"Signing secret of the webhook, shown only once: {secret}")
 
     def remove_rule(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        project = chosen_project(options, Action.CONFIGURE)
         rule = alert_rule_changes.rule_of(project, options["rule"])
         alert_rule_changes.remove_rule(project, rule.pk, by=operator())
         self.stdout.write(f"{rule.name}: removed")
 
     def test_rule(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        project = chosen_project(options, Action.CONFIGURE)
         rule = alert_rule_changes.rule_of(project, options["rule"])
         alert_rule_changes.send_test(project, rule.pk, by=operator())
         self.stdout.write(f"{rule.name}: a worker sends the test within seconds")
 
     def mute(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        project = chosen_project(options, Action.OPERATE)
         what: dict[str, Any] = {"agent": options["agent"] or ""}
         if options["rule"]:
             what["rule"] = alert_rule_changes.rule_of(project, options["rule"])

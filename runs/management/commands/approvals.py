@@ -10,8 +10,9 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
-from agentops.accounts.access import SYSTEM, Action, project_for, projects_for
-from agentops.accounts.command_base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, projects_for
+from agentops.accounts.command_base import EXIT_INVALID, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project_filter, chosen_project, project_filter
 from agentops.accounts.models import Project
 from runs.actions import approvals
 from runs.management.agent.arguments import STDIN, read_definition
@@ -27,14 +28,14 @@ PAGE_ROWS = 200
 
 class Command(AgentopsCommand):
     help = (
-        "List what waits for a person, the oldest first: tool calls that wait for approval (`agent approve` and "
-        "`agent deny` decide), questions of agents (`agent send` answers) and tool calls with an unknown outcome "
-        "(`agent outcome` resolves it). Show or replace the approval rules of the project, which hold for all its "
+        "List what waits for a person, the oldest first: tool calls that wait for approval (`run approve` and "
+        "`run deny` decide), questions of agents (`run send` answers) and tool calls with an unknown outcome "
+        "(`run outcome` resolves it). Show or replace the approval rules of the project, which hold for all its "
         "agents"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("project", metavar="PROJECT", nargs="?", help="slug or ID (default: all projects)")
+        add_project_filter(parser, takes_word=True)
         parser.add_argument(
             "--kind", action="append", choices=[kind.value for kind in ItemKind], help="kind; may be repeated"
         )
@@ -48,21 +49,13 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["project"] is None:
-            self._list_all(options)
-            return
-        project = project_for(SYSTEM, options["project"], Action.MANAGE)
         if options["set_rules"] is not None:
-            self._set_rules(project, options["set_rules"])
+            self._set_rules(chosen_project(options, Action.MANAGE), options["set_rules"])
         elif options["rules"]:
-            self.write_json(approvals.rules_of(project))
+            self.write_json(approvals.rules_of(chosen_project(options, Action.MANAGE)))
         else:
-            self._list([project.pk], options)
-
-    def _list_all(self, options: dict[str, Any]) -> None:
-        if options["rules"] or options["set_rules"] is not None:
-            raise CommandError("rules belong to a project: name one", returncode=EXIT_USAGE)
-        self._list(projects_for(SYSTEM), options)
+            project = project_filter(options, Action.MANAGE)
+            self._list(projects_for(SYSTEM) if project is None else [project.pk], options)
 
     def _set_rules(self, project: Project, name: str) -> None:
         document = read_definition(name)
@@ -73,7 +66,8 @@ class Command(AgentopsCommand):
 
     def _list(self, projects: Sequence[UUID] | QuerySet[Project], options: dict[str, Any]) -> None:
         kinds = [ItemKind(kind) for kind in options["kind"] or ItemKind]
-        write_rows(self, list(map(_row, _items(projects, kinds))), options)
+        rows = list(map(_row, _items(projects, kinds)))
+        write_rows(self, rows, options, optional=("expires_at", "project", "reason", "kind", "created_at"))
 
 
 def _items(projects: Sequence[UUID] | QuerySet[Project], kinds: Sequence[ItemKind]) -> Iterator[WaitingItem]:
@@ -89,11 +83,11 @@ def _row(item: WaitingItem) -> dict[str, Any]:
     return {
         "kind": item.kind.value,
         "project": item.run.project.slug,
-        "run_id": str(item.run.pk),
+        "run_id": item.run.pk,
         "tool_name": redacted(item.call.tool_name),
         "arguments": shorten(redacted(to_json(item.call.input if approval is None else approval.arguments))),
         "reason": redacted(approval.reason) if approval is not None else "",
         "created_at": item.since,
         "expires_at": item.expires_at,
-        "call_id": str(item.call.pk),
+        "call_id": item.call.pk,
     }

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from runs.actions import project_changes
 from runs.agents.budgets import DAY_BUDGETS
 
@@ -21,13 +22,13 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("project", metavar="PROJECT", help="slug or ID")
+        add_project(parser, takes_word=True)
         parser.add_argument("--tokens-per-day", metavar="N", help=f'tokens sent and received, or "{NONE}"')
         parser.add_argument("--cost-usd-per-day", metavar="X", help=f'US dollars, or "{NONE}"')
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        project = chosen_project(options, Action.MANAGE)
         changes = {str(name): _value(options[name]) for name in DAY_BUDGETS if options[name] is not None}
         if changes:
             limits = project_changes.change_budgets(project, changes, by=operator())

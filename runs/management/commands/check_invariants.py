@@ -19,7 +19,7 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", metavar="ID", help="only rows of this run: its ID or a prefix")
+        parser.add_argument("--run", metavar="ID", help="only rows of this run: its ID or short ID")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import EXIT_NOT_FOUND, AgentopsCommand, printable
+from agentops.accounts.current_project import named_project
 from runs.management.agent.references import find_run_or_flow_run
 from runs.models import AgentRun, FlowRun
 from runs.upkeep.replay_check import Mismatch, differences, flow_differences
@@ -20,7 +21,7 @@ class Command(AgentopsCommand):
     help = "Replay the events of runs and flow runs and compare the result with their rows. Exit code 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
+        parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or short IDs (default: all runs)")
         parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or ID")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -44,7 +45,7 @@ class Command(AgentopsCommand):
 
     def _run_ids(self, options: dict[str, Any]) -> Iterator[UUID]:
         """Yield the IDs of the runs and flow runs to check. Raises `CommandError` for a run of another project."""
-        project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
+        project = named_project(options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
             for rows in (AgentRun.objects.order_by("pk"), FlowRun.objects.order_by("pk")):
                 yield from (rows.filter(project=project) if project else rows).values_list("pk", flat=True)

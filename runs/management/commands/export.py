@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 from django.core.management.base import CommandError, CommandParser
 from django.http import QueryDict
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import EXIT_REFUSED, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.accounts.current_project import add_project, chosen_project, default_slug
 from runs.exports.list_files import ExportFile, ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
 from runs.management.agent.arguments import clean_argument
@@ -32,7 +33,10 @@ class Command(AgentopsCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "runs", metavar="RUN", nargs="*", help="run ID or a unique prefix (default: the list of --project)"
+            "runs",
+            metavar="RUN",
+            nargs="*",
+            help="run ID or short ID (default: all runs of the project that meet the filters)",
         )
         parser.add_argument(
             "--format",
@@ -49,7 +53,7 @@ class Command(AgentopsCommand):
             "(default: standard output)",
         )
         parser.add_argument("--force", action="store_true", help="overwrite files that exist")
-        parser.add_argument("--project", metavar="SLUG", help="slug or ID; all runs of it that meet the filters")
+        add_project(parser)
         filters = parser.add_argument_group("filters of the list")
         for name, one in ON_SITE.items():
             filters.add_argument(f"--{name.replace('_', '-')}", **_option_of(one))
@@ -72,7 +76,7 @@ class Command(AgentopsCommand):
             write_into(self, export_run(run, file_format), Path(options["output"]), force=options["force"])
 
     def _list(self, options: dict[str, Any]) -> ExportFile:
-        project = project_for(SYSTEM, options["project"], Action.EXPORT)
+        project = chosen_project(options, Action.EXPORT)
         return export_list(project, _filters(options), ListFormat(options["format"] or ListFormat.JSONL))
 
 
@@ -117,7 +121,7 @@ def _problem_of(options: dict[str, Any]) -> str:
         if len(set(options["runs"])) > 1 and options["output"] == STDOUT:
             return "several runs need --output with a directory"
         return ""
-    if not options["project"]:
+    if not options["project"] and not default_slug()[0]:
         return "name runs, or a project: --project SLUG"
     if options["format"] in list(RunFormat):
         return f"{options['format']} is a format of runs; of the list: {', '.join(ListFormat)}"

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
@@ -20,6 +20,7 @@ from agentops.accounts.command_base import (
     operator,
     printable,
 )
+from agentops.accounts.current_project import add_project, chosen_project
 from agentops.accounts.models import Project
 from agentops.base import database_clock
 from runs.external.import_runs import ImportReport, retry_conflicts
@@ -45,7 +46,7 @@ class Command(AgentopsCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("files", metavar="FILE", nargs="+", help="session files, and directories with such files")
-        parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID of the project")
+        add_project(parser)
         parser.add_argument("--format", metavar="NAME", default="", help="default: recognised by the content")
         parser.add_argument("--strict", action="store_true", help="refuse a file of which a line is damaged")
         parser.add_argument("--dry-run", action="store_true", help="read and check the files, but store nothing")
@@ -56,7 +57,7 @@ class Command(AgentopsCommand):
         if options["format"] and options["format"] not in known:
             text = f"no format is called {options['format']!r}: known are {', '.join(known)}"
             raise CommandError(printable(text), returncode=EXIT_USAGE)
-        project = project_for(SYSTEM, options["project"], Action.INGEST)
+        project = chosen_project(options, Action.INGEST)
         rows: list[dict[str, Any]] = []
         faults: list[CommandError] = []
         for path, is_named in _files(options["files"]):

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from runs.actions import project_changes
 from runs.agents.prices import ModelPrice, prices_of
 
@@ -22,7 +23,7 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("project", metavar="PROJECT", help="slug or ID")
+        add_project(parser, takes_word=True)
         parser.add_argument("model", metavar="MODEL", nargs="?", help='model to set, with "*" for any characters')
         parser.add_argument("--input", metavar="X", help="tokens sent, without those in the prompt cache")
         parser.add_argument("--cache-read", metavar="X", help="tokens read from the prompt cache (default: --input)")
@@ -40,7 +41,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        project = chosen_project(options, Action.MANAGE)
         model, amounts = options["model"], {name: options[name] for name in BUCKETS if options[name] is not None}
         if (amounts or options["remove"]) and not model:
             raise CommandError("Name a model to set or remove its price.", returncode=EXIT_USAGE)

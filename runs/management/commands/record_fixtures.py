@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
 from agentops.accounts.command_base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.current_project import add_project, default_slug
 from runs import environment
 from runs.management.agent import arguments
 from runs.management.agent.arguments import clean_argument
@@ -45,7 +46,7 @@ class Command(AgentopsCommand):
             help="name of the file or of the folder, for one run (default: the agent's or flow's)",
         )
         parser.add_argument("--force", action="store_true", help="overwrite existing fixtures")
-        parser.add_argument("--project", metavar="SLUG", help="slug or ID")
+        add_project(parser)
         arguments.add_prompt(parser)
         arguments.add_json_or_file(parser, "inputs", "inputs of the flow as a JSON object")
         parser.add_argument(
@@ -78,7 +79,7 @@ class Command(AgentopsCommand):
 def _problem_of(options: dict[str, Any]) -> str:
     """Return the error of an invalid combination of options; empty if it is valid."""
     for name in ("agent", "flow"):
-        if options[name] and not options["project"]:
+        if options[name] and not options["project"] and not default_slug()[0]:
             return f"--{name} needs --project"
     for kind, text, names in _ONLY_WITH:
         for name in names:

@@ -9,8 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.command_base import AgentopsCommand, operator
+from agentops.accounts.access import Action
+from agentops.accounts.command_base import AgentopsCommand, operator, subcommand_adder
+from agentops.accounts.current_project import named_project
 from agentops.accounts.models import Project
 from runs.management.agent.arguments import clean_argument
 from runs.management.agent.references import find_run
@@ -36,14 +37,13 @@ class Command(AgentopsCommand):
             "--older-than", metavar="DAYS", type=_days, help="days since the end (default: the project's retention)"
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
-        choices = parser.add_subparsers(metavar="[hold|release]")
+        add = subcommand_adder(parser, "[hold|release]", required=False)
         for name, handler, help_text in (
             ("hold", self.hold, "Exempt a run from retention until it is released."),
             ("release", self.release, "Release a held run."),
         ):
-            chosen = choices.add_parser(name, help=help_text, description=help_text)
-            chosen.set_defaults(handler=handler)
-            chosen.add_argument("run", metavar="RUN", help="run ID or a unique prefix")
+            chosen = add(name, handler, help=help_text)
+            chosen.add_argument("run", metavar="RUN", help="run ID or short ID")
             chosen.add_argument(
                 "--reason", metavar="TEXT", type=_reason, required=True, help="reason for the audit log"
             )
@@ -86,7 +86,7 @@ class Command(AgentopsCommand):
 
 def _projects(reference: str | None) -> list[Project]:
     if reference is not None:
-        return [project_for(SYSTEM, reference, Action.MANAGE)]
+        return [named_project(reference, Action.MANAGE)]
     return list(Project.objects.order_by("slug"))
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_lists import describe, describe_outcome
-from runs.management.agent.arguments import add_json, add_project, parse_object
+from runs.management.agent.arguments import add_json, parse_object
 from runs.management.output import write_result, write_rows
 from runs.models import Schedule, ScheduleStart
 
@@ -32,7 +33,7 @@ class Command(AgentopsCommand):
         resumed = add("resume", self.resume, help="Start runs at the due times from now on.")
         run = add("run", self.run_now, help="Start a run now, even if an earlier run has not ended.")
         removed = add("rm", self.remove, help="Remove a schedule with the list of its starts. Its runs stay.")
-        add_project(listed, added, changed, starts, paused, resumed, run, removed)
+        add_project(listed, added, changed, starts, paused, resumed, run, removed, takes_word=True)
         added.add_argument("name", metavar="NAME", help="name of the schedule, unique in the project")
         for parser in (changed, starts, paused, resumed, run, removed):
             parser.add_argument("schedule", metavar="SCHEDULE", help="name or ID of the schedule")
@@ -43,7 +44,7 @@ class Command(AgentopsCommand):
             add_json(parser)
 
     def list_schedules(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.READ)
+        project = chosen_project(options, Action.READ)
         rows = [_row(schedule) for schedule in schedule_changes.schedules_of(project)]
         if options["json"]:
             self.write_json(rows)
@@ -54,7 +55,7 @@ class Command(AgentopsCommand):
             self.write_table([name.replace("_", " ") for name in rows[0]], cells)
 
     def add_schedule(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        project = chosen_project(options, Action.OPERATE)
         values = {**_values(options), "name": options["name"]}
         schedule = schedule_changes.add_schedule(project, values, by=operator())
         self.stdout.write(f"{schedule.name}: {describe(schedule)}")
@@ -73,24 +74,24 @@ class Command(AgentopsCommand):
         self.stdout.write(f"{self._change(options, {'is_enabled': True}).name}: resumed")
 
     def list_starts(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.READ)
+        project = chosen_project(options, Action.READ)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
         write_rows(self, [_start_row(start) for start in schedule.starts.order_by("-pk")[:MAX_STARTS]], options)
 
     def run_now(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        project = chosen_project(options, Action.OPERATE)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
         run = schedule_changes.run_now(project, schedule.pk, by=operator())
         write_result(self, str(run.pk), options, {"run_id" if schedule.agent else "flow_run_id": str(run.pk)})
 
     def remove(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        project = chosen_project(options, Action.OPERATE)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
         schedule_changes.remove_schedule(project, schedule.pk, by=operator())
         self.stdout.write(f"{schedule.name}: removed")
 
     def _change(self, options: dict[str, Any], values: dict[str, Any]) -> Schedule:
-        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        project = chosen_project(options, Action.OPERATE)
         schedule = schedule_changes.schedule_of(project, options["schedule"])
         return schedule_changes.change_schedule(project, schedule.pk, values, by=operator())
 

@@ -21,7 +21,7 @@ class Command(AgentopsCommand):
     def subcommands(self, add: AddSubcommand) -> None:
         status = add("status", self.status, help="Show how far the index is behind the events.")
         run = add("run", self.run, help="Rebuild the entries of runs, for example to mask a secret that was added.")
-        run.add_argument("runs", metavar="RUN", nargs="+", help="IDs or prefixes")
+        run.add_argument("runs", metavar="RUN", nargs="+", help="IDs or short IDs")
         everything = add(
             "all", self.everything, help="Delete all entries. Workers then index everything again, oldest first."
         )

@@ -8,11 +8,13 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.accounts.access import SYSTEM, Action, project_for
-from agentops.accounts.command_base import EXIT_NOT_COMPLETED, EXIT_NOT_FOUND, AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.access import Action
+from agentops.accounts.command_base import EXIT_NOT_COMPLETED, AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.current_project import add_project, chosen_project
 from agentops.base.http import strict_json
 from agentops.base.refusals import NotFound
-from runs.management.agent.arguments import add_json, add_project, parse_id, parse_object, read_text
+from runs.management.agent.arguments import add_json, parse_object, read_text
+from runs.management.agent.references import find_row
 from runs.management.output import write_result, write_rows
 from runs.models import Delivery, Sink
 from runs.queries import sink_health
@@ -47,7 +49,7 @@ class Command(AgentopsCommand):
         resend = add("resend", self.resend, help="Send a delivery again, with the same ID.")
         _of_sink(resend)
         which = resend.add_mutually_exclusive_group(required=True)
-        which.add_argument("--delivery", metavar="ID", help="ID of the delivery")
+        which.add_argument("--delivery", metavar="ID", help="ID or short ID of the delivery")
         which.add_argument("--dead", action="store_true", help="all that were given up")
         rotate = add(
             "rotate",
@@ -63,14 +65,14 @@ class Command(AgentopsCommand):
         _of_sink(add("rm", self.rm, help="Remove a sink, with its deliveries."))
 
     def ls(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        project = chosen_project(options, Action.CONFIGURE)
         own, of_site = Sink.objects.filter(project=project), Sink.objects.filter(project=None)
         sinks = [*sink_health.with_health(own.order_by("name")), *sink_health.with_health(of_site.order_by("name"))]
         columns = ("name", "kind", "state", "lag_s", "failures", "dead", "last_error")
         write_rows(self, [_row(sink) for sink in sinks], options, columns)
 
     def add(self, options: dict[str, Any]) -> None:
-        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        project = chosen_project(options, Action.CONFIGURE)
         new = SinkChange(
             name=options["name"],
             config=dict(options["option"]),
@@ -103,10 +105,7 @@ class Command(AgentopsCommand):
             count = sink_changes.resend_dead(sink, by=operator())
         else:
             rows = Delivery.objects.select_related("sink__project").filter(sink=sink)
-            delivery = rows.filter(pk=parse_id(options["delivery"], "delivery")).first()
-            if delivery is None:
-                raise CommandError("delivery not found", returncode=EXIT_NOT_FOUND)
-            sink_changes.resend(delivery, by=operator())
+            sink_changes.resend(find_row(rows, options["delivery"], "delivery"), by=operator())
         write_result(self, f"{count} sent again", options, {"resent": count})
 
     def rotate(self, options: dict[str, Any]) -> None:
@@ -124,12 +123,15 @@ class Command(AgentopsCommand):
         write_result(self, f"removed {sink.name}", options, {"removed": sink.name})
 
     def _write_deliveries(self, rows: Iterable[Delivery], options: dict[str, Any]) -> None:
+        optional = ("event_count", "status_code", "attempts", "error")
         names = ("id", "state", "event_type", "event_count", "attempts", "status_code", "error", "created_at")
-        write_rows(self, [{name: getattr(row, name) for name in names} for row in rows], options, names)
+        write_rows(
+            self, [{name: getattr(row, name) for name in names} for row in rows], options, names, optional=optional
+        )
 
 
 def _of_project(parser: CommandParser) -> None:
-    add_project(parser)
+    add_project(parser, takes_word=True)
     add_json(parser)
 
 
@@ -139,7 +141,7 @@ def _of_sink(parser: CommandParser) -> None:
 
 
 def _find(options: dict[str, Any]) -> Sink:
-    project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+    project = chosen_project(options, Action.CONFIGURE)
     rows = Sink.objects.select_related("project", "cursor")
     sink = rows.filter(project=project, name=options["name"]).first()
     # Sinks defined by the environment belong to no project.

@@ -18,7 +18,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from agentops.accounts import keys
-from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.access import Action
 from agentops.accounts.command_base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
@@ -27,6 +27,8 @@ from agentops.accounts.command_base import (
     operator,
     printable,
 )
+from agentops.accounts.command_parser import ProjectOption
+from agentops.accounts.current_project import default_slug, named_project
 from agentops.accounts.models import Scope
 from agentops.base.refusals import Refusal
 from runs.external.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
@@ -51,7 +53,10 @@ class Command(AgentopsCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("directories", metavar="DIR", nargs="*", help="directories or files to follow")
         parser.add_argument(
-            "--project", metavar="SLUG", default=settings.AGENT_RUNNER_PROJECT, help="slug (default: %(default)s)"
+            "--project",
+            metavar="SLUG",
+            action=ProjectOption,
+            help=f"slug (default: see `agentops project use`, or {settings.AGENT_RUNNER_PROJECT})",
         )
         parser.add_argument(
             "--since", metavar="TIME", default="24h", help="skip older files: 30m, 7d (default: %(default)s)"
@@ -74,6 +79,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--install", action="store_true", help="with --hooks: add them to the program's settings")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        options["project"] = options["project"] or default_slug()[0] or settings.AGENT_RUNNER_PROJECT
         if options["hooks"]:
             show_or_install(self, options, _key(options))
         elif options["install"]:
@@ -111,7 +117,7 @@ class Command(AgentopsCommand):
 
     def _sink(self, options: dict[str, Any]) -> WatchSink:
         if not options["url"]:
-            return LocalSink(project_for(SYSTEM, options["project"], Action.INGEST), by=operator())
+            return LocalSink(named_project(options["project"], Action.INGEST), by=operator())
         try:
             return RemoteSink(options["url"], _key(options))
         except ValueError as error:
@@ -183,7 +189,7 @@ def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str)
 
 def _key_of_project(files: HookFiles, project: str) -> str:
     """Return the key in the installed hooks if it is a valid one of the project; otherwise create a key."""
-    row = project_for(SYSTEM, project, Action.MANAGE)
+    row = named_project(project, Action.MANAGE)
     for line in files.config.read_text().splitlines() if files.config.exists() else []:
         token = line.rpartition("Bearer ")[2].rstrip('"')
         try:

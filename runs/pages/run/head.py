@@ -215,7 +215,7 @@ def _resume_offer(run: AgentRun) -> ResumeOffer:
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
     """Return labels and shell commands that read the run. The buttons have the commands that change it."""
-    commands = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
+    commands = [("Show", f"agentops run show {run.pk}"), ("Follow", f"agentops run tail {run.pk}")]
     if run.step_count:
         commands.append(("Record as a fixture", f"agentops record_fixtures --run {run.pk} --output fixtures"))
     return [*commands, ("Stream events with curl", stream_command(request, run))]

@@ -91,6 +91,6 @@ def test_an_approval_is_in_view(tabs: Tabs, web: WebThread) -> None:
     expect(page.get_by_role("button", name="Approve call")).to_be_in_viewport()
     expect(page.locator(".row-needs:visible")).to_have_count(1)
     page.locator("#needs .as-command summary").click()
-    expect(page.locator("#needs .as-command")).to_contain_text(f"agentops agent approve {run.pk}")
+    expect(page.locator("#needs .as-command")).to_contain_text(f"agentops run approve {run.pk}")
     page.get_by_role("button", name="Approve call").click()
     expect(page.locator("#needs .banner")).to_have_count(0)

@@ -110,7 +110,7 @@ def test_first_example_of_a_guide(site: Site, client_wheel: Path, tmp_path: Path
 
 def follow(guide: Guide, site: Site, running: subprocess.Popen[str]) -> str:
     """Start the guide's run, approve its call, and return the run's ID when it has ended."""
-    words = shlex.split(guide.line("agentops (agent run .*)"))
+    words = shlex.split(guide.line("agentops (run start .*)"))
     registered = "SELECT 1 FROM runs_agent WHERE slug = ?"
     eventually(lambda: site.rows(registered, words[2]) or running.poll() is not None, why=f"{words[2]} is registered")
     assert running.poll() is None, running.communicate()[1]

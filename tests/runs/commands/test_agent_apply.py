@@ -349,7 +349,7 @@ def test_an_unreadable_file_exits_with_6(project: Project, refused: Any, tmp_pat
 
 
 def test_an_unknown_project_exits_with_3(db: None, refused: Any) -> None:
-    assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "project not found")
+    assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "project not found: 'nowhere'")
 
 
 def test_a_policy_with_an_unsupported_action_is_refused(project: Project) -> None:

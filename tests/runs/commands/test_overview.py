@@ -35,8 +35,11 @@ def test_the_overview_lists_every_command() -> None:
 def test_the_overview_needs_no_settings(words: list[str]) -> None:
     told = run(words, SECRET_KEY="bad", DATABASE_URL="bad")
 
-    assert told.index("Commands:") < told.index("  up ") < told.index("  agent ") < told.index("Django's commands:")
-    assert told.index("Django's commands:") < told.index("changepassword") < told.index("makemigrations")
+    assert told.index("  up ") < told.index("  run ") < told.index("  agent ") < told.index("\nProjects ")
+    assert told.index("\nDjango ") < told.index("changepassword") < told.index("makemigrations")
+    lines = told.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
 
 
 def test_version_prints_the_versions() -> None:
@@ -84,9 +87,9 @@ def test_bash_completes_commands_options_and_values(command: Command, tmp_path: 
         return set(subprocess.run(shell, check=False, capture_output=True, text=True, timeout=60).stdout.split())
 
     assert completed("agentops", "check_") == {"check_runs", "check_invariants"}
-    assert completed("agentops", "agent", "res") == {"resume"}
-    assert "--dry-run" in completed("agentops", "agent", "resume", "--")
-    assert completed("agentops", "agent", "ls", "--status", "pa") == {"paused"}
+    assert completed("agentops", "run", "res") == {"resume"}
+    assert "--dry-run" in completed("agentops", "run", "resume", "--")
+    assert completed("agentops", "run", "ls", "--status", "pa") == {"paused"}
 
 
 def run(words: list[str], **env: str) -> str:

@@ -278,7 +278,7 @@ def test_the_head_describes_the_run(run: AgentRun) -> None:
     assert run.agent_config["agent_id"] in head.words
     assert "fixture claude-code-5c" in head.words
     assert str(run.pk) in {element.attributes.get("data-copy") for element in head.walk()}
-    assert f"agentops agent show {run.pk}" in head.words
+    assert f"agentops run show {run.pk}" in head.words
     assert f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/events/stream" in head.words
 
 

@@ -446,7 +446,7 @@ def test_the_commands_of_an_empty_project_work(project: Project) -> None:
     agent, outcome = agent_definitions.apply(project, json.loads(definition), by="test")
 
     assert outcome == "created"
-    assert f"agentops agent run {agent.slug} --project alpha" in html.unescape(page)
+    assert f"agentops run start {agent.slug} --project alpha" in html.unescape(page)
     assert drive(make_run(agent)).status == "completed"
 
 

@@ -361,10 +361,10 @@ def test_actions_can_be_copied_as_commands_without_a_secret(run: AgentRun) -> No
     base = f"http://testserver/api/projects/{run.project.slug}/agent-runs/{run.pk}"
 
     for name in ("resume", "stop", "fork"):
-        assert any(text.startswith(f"agentops agent {name} {run.pk}") for text in copied)
+        assert any(text.startswith(f"agentops run {name} {run.pk}") for text in copied)
         [curl] = [text for text in copied if text.endswith(f"{base}/{name}")]
         assert "$AGENTOPS_API_KEY" in curl
-    assert f"agentops agent send {run.pk} MESSAGE" in copied
+    assert f"agentops run send {run.pk} MESSAGE" in copied
     [reason] = [each.words for each in page.all("refused")]
     assert reason == "Pause This run is already paused."
 
