@@ -50,8 +50,9 @@ def test_every_tab_opens_and_links_to_the_timeline(tabs: Tabs, web: WebThread, r
     page.get_by_role("link", name="First").click()
     expect(page.locator("#tab .status")).to_have_text("queued")
     tab(page, "Events")
-    page.get_by_label("Type").select_option("tool.")
+    page.get_by_label("Type").select_option(label="Tool calls")
     page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator(".tab-table tbody th").first).to_have_text(re.compile(r"^tool\."))
     if javascript:
         page.locator(".event-json summary").first.click()
         expect(page.locator(".event-json").first).to_contain_text('type: "tool.')
