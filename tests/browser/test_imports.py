@@ -10,6 +10,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from agentops.accounts.models import Project, Role
 from runs.external import import_execution, import_states
+from runs.external.import_runs import ImportReport
 from runs.external.import_states import ProgressReport
 from runs.models import AgentRun
 from tests.support.browser import Tabs
@@ -76,7 +77,7 @@ def test_a_page_follows_an_import(tabs: Tabs, web: WebThread, project: Project) 
     taken = import_states.claim_next()
     assert taken is not None
     import_states.update(taken, events=1000)
-    ProgressReport(taken.pk).report(250)
+    ProgressReport(taken.pk).report(ImportReport(events=200, known_events=50))
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "250")
     expect(page.locator("#import")).to_contain_text("250 of 1,000 events")
     import_states.release(taken)
