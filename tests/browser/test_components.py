@@ -1,4 +1,4 @@
-"""Test the components of pages in a browser: hostile content has no effect, and the top bar fits a narrow screen."""
+"""Test the components of pages in a browser: hostile content has no effect, and the top bar fits every screen."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
     page.locator(".project-menu > summary").click()
     expect(page.get_by_role("link", name="All projects")).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_top_bar_fits_wider_screens(tabs: Tabs, web: WebThread) -> None:
+    person = User.objects.create_superuser("alexandra.with.a.long.name@example.org")
+    for slug in ("alpha", "beta"):
+        add_member(Project.objects.create(slug=slug, name="Compare prices " * 6), person, Role.ADMIN, actor=SYSTEM)
+    page = tabs.open(web.url, person)
+    page.goto("/p/alpha/runs")
+    expect(page.locator(".topbar .connection")).to_have_attribute("data-state", "live")
+
+    for width in (1920, 1409, 1408, 1280, 1249, 1248, 1024, 800, 600):
+        page.set_viewport_size({"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), width
+        assert page.locator(".topbar").evaluate("bar => bar.offsetHeight") <= 2 * LINE, width
+        assert page.locator(".project-menu bdi").first.evaluate("name => name.offsetWidth") >= LEGIBLE, width
+        expect(page.get_by_label("Account: ")).to_be_in_viewport(ratio=1)
 
 
 def test_a_scrolling_bar_starts_at_the_current_entry(tabs: Tabs, web: WebThread) -> None:
