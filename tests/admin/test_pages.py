@@ -132,6 +132,16 @@ def test_the_page_of_a_run_links_to_lists_of_its_rows(filled: Filled) -> None:
     assert f'<a href="/runs/{filled.run.pk}" class="viewsitelink">' in text
 
 
+def test_a_search_has_a_visible_label_and_keeps_the_filters(filled: Filled) -> None:
+    text = filled.client.get(list_url(AgentRun), {"q": "no-such-run", "status__exact": "completed"}).content.decode()
+
+    assert '<label for="searchbar">Search for</label>' in text
+    assert '<input type="text" size="40" name="q" value="no-such-run" id="searchbar"' in text
+    assert '<input type="hidden" name="status__exact" value="completed">' in text
+    assert re.search(r'0 results\s+\(<a href="\?"\s*>Show all</a>\)', text)
+    assert 'id="searchbar_helptext">An ID is searched for as a whole.' in text
+
+
 def test_a_list_ends_at_the_limit(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_only, "MAX_ROWS", 5)
     monkeypatch.setattr(admin.site._registry[Event], "list_per_page", 2)
