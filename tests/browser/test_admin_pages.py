@@ -78,8 +78,9 @@ def test_the_products_tables_load_and_offer_actions(tabs: Tabs, web: WebThread, 
 
 
 def test_the_color_scheme_applies_to_the_whole_site(tabs: Tabs, web: WebThread, boss: User) -> None:
-    page = tabs.open(web.url, boss, color_scheme="light")
+    page = tabs.open(web.url, boss, color_scheme="light", reduced_motion="reduce")
     page.goto("/admin/")
+    assert page.locator("#user-tools a").first.evaluate("link => getComputedStyle(link).transitionProperty") == "none"
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.locator("[data-theme-toggle]").click()
     page.locator("[data-theme-toggle]").click()
