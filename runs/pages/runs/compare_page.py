@@ -17,8 +17,9 @@ from agentops.accounts.errors import AuthRequired
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
 from runs.access import run_for
+from runs.changes.alignment import Pair, align
 from runs.models import AgentRun
-from runs.pages.content.differences import Pair, TextDifference, align, difference
+from runs.pages.content.differences import TextDifference, difference
 from runs.pages.page_parts import parse_uuid
 from runs.pages.run.any_run import page_context
 from runs.pages.run.facts import RunData, facts_of, run_data_of, with_facts

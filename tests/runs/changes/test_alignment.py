@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.pages.content import differences
-from runs.pages.content.differences import Pair, align
+from runs.changes import alignment
+from runs.changes.alignment import Pair, align
 
 KEYS = st.lists(st.integers(0, 3), max_size=12)
 
@@ -48,7 +48,7 @@ def test_different_items_are_paired_in_order() -> None:
 
 def test_beyond_the_limit_positions_are_paired_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(differences, "MAX_ALIGNED", 2)
+    monkeypatch.setattr(alignment, "MAX_ALIGNED", 2)
 
     assert [pair.same for pair in align("abcd", "xbcd")] == [False, True, True, True]
     assert [pair.same for pair in align("abcd", "xxxbcd")][-1] is False
@@ -56,8 +56,8 @@ def test_beyond_the_limit_positions_are_paired_one_by_one(monkeypatch: pytest.Mo
 
 def test_ten_thousand_steps_are_aligned_quickly() -> None:
     """Align two of the longest runs, with hardly any keys in common order, within a time limit."""
-    a = [number * 7919 % 5003 for number in range(differences.MAX_ALIGNED)]
-    b = [number * 104729 % 5003 for number in range(differences.MAX_ALIGNED)]
+    a = [number * 7919 % 5003 for number in range(alignment.MAX_ALIGNED)]
+    b = [number * 104729 % 5003 for number in range(alignment.MAX_ALIGNED)]
     begun = time.thread_time()
 
     align(a, b)
