@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce
 
 from agentops.accounts.models import Project
 from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external import child_runs, handlers, origins
 from runs.external.child_runs import LinkHints
 from runs.external.event_input import IncomingEvent, RejectedEvent
@@ -247,6 +248,7 @@ def _reported(head: ImportedRun, parent: AgentRun | None, by: str) -> ReportedRu
         labels=head.labels,
         by=by,
         created_at=head.created_at,
+        config={"folder": REDACTOR.clean_text(head.folder)[0]} if head.folder else {},
     )
 
 

@@ -40,7 +40,7 @@ from runs.external.event_input import (
     is_identifier,
     read_event,
 )
-from runs.external.importers.base import ImportedRun, Item
+from runs.external.importers.base import MAX_FOLDER, ImportedRun, Item
 from runs.providers import messages
 from runs.statuses import RunStatus
 from timeline import events
@@ -85,6 +85,7 @@ class _Head(BaseModel):
     parent_call_id: Annotated[str, StringConstraints(max_length=200)] = ""
     forked_ref: Annotated[_Reference, Field(alias="forkedFromRunId")] = ""
     labels: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_LABEL)]], Field(max_length=MAX_LABELS)] = []
+    folder: Annotated[str, StringConstraints(max_length=MAX_FOLDER)] = ""
     ended: RunStatus | None = None
     usage: dict[str, JsonValue] = {}
     cost_usd: float | str | None = None
@@ -105,6 +106,7 @@ HEAD_SCHEMA: dict[str, Any] = {
         "parent_call_id": {"type": "string", "maxLength": 200, "description": "The call that asked for it."},
         "forkedFromRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
         "labels": {"type": "array", "maxItems": MAX_LABELS, "items": {"type": "string", "maxLength": MAX_LABEL}},
+        "folder": {"type": "string", "maxLength": MAX_FOLDER, "description": "The working directory of the session."},
         "ended": {"type": ["string", "null"], "enum": [*sorted(_ENDS), None]},
         "usage": {"type": "object", "description": "Tokens that no message reports."},
         "cost_usd": {"type": ["number", "string", "null"]},

@@ -39,6 +39,8 @@ MIB = 1024 * 1024
 MAX_FILE = 1024 * MIB
 #: Maximum bytes of a document, which is read as a whole.
 MAX_DOCUMENT = 64 * MIB
+#: Maximum characters of the working directory of a session.
+MAX_FOLDER = 1024
 #: A format is recognised by the first `FIRST_RECORDS` records in the first `FIRST_LINES` lines or `SAMPLE` bytes.
 FIRST_RECORDS, FIRST_LINES, SAMPLE = 20, 100, 16 * MIB
 
@@ -86,6 +88,8 @@ class ImportedRun:
     #: The run of which this one is a fork, if the file names it.
     forked_ref: str = ""
     labels: Sequence[str] = ()
+    #: The working directory of the session; empty if the file does not name it.
+    folder: str = ""
     #: The final status. None: the session may continue and its file may grow.
     ended: RunStatus | None = None
     #: The tokens (a usage object) and US dollars of an ended run whose messages do not report them.
@@ -163,6 +167,11 @@ class Record(NamedTuple):
     def name(self) -> str:
         """Return the place of the record, which is identical in all versions of the file."""
         return str(self.line) if self.part == 1 else f"{self.line}.{self.part}"
+
+
+def usable_folder(folder: str) -> str:
+    """Return a working directory; empty if it is too long."""
+    return folder if len(folder) <= MAX_FOLDER else ""
 
 
 def folder_labels(folder: str, branch: str = "") -> list[str]:

@@ -27,6 +27,7 @@ from runs.external.importers.base import (
     NothingToImport,
     Reader,
     folder_labels,
+    usable_folder,
 )
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
 from runs.external.importers.claude_session_lines import KEPT_LINES
@@ -170,6 +171,7 @@ class _SdkSession:
         main = [line for line in self.lines if not line.parent_call]
         first_model = next((line.model for line in main if line.model), "")
         title = self.prompt.strip().splitlines()[0][:MAX_TITLE] if self.prompt.strip() else ""
+        folder = str(self._init.get("cwd") or "")
         yield ImportedRun(
             run_ref=self.run_ref,
             agent=AGENT,
@@ -177,7 +179,8 @@ class _SdkSession:
             title=title,
             session_id=self.session_id,
             created_at=self.created_at,
-            labels=folder_labels(str(self._init.get("cwd") or "")),
+            labels=folder_labels(folder),
+            folder=usable_folder(folder),
         )
         if self.prompt:
             yield user_message(self.run_ref, "prompt", self.prompt, self.created_at)

@@ -30,6 +30,7 @@ from runs.external.importers.base import (
     folder_labels,
     open_regular,
     read_json,
+    usable_folder,
 )
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
 from runs.external.importers.claude_session_lines import SessionLines, SubAgent, read_sessions
@@ -77,6 +78,7 @@ class _Session:
         self._session_id = _session_id(self._lines)
         self._run_ref = f"claude-code:{self._session_id}"
         self._labels = folder_labels(lines.folder, lines.branch)
+        self._folder = usable_folder(lines.folder)
 
     def items(self) -> Iterator[Item]:
         agents = dict(self._agents())
@@ -109,6 +111,7 @@ class _Session:
             session_id=self._session_id,
             created_at=_first_time(self._main),
             labels=self._labels,
+            folder=self._folder,
             forked_ref=self._forked_ref(),
         )
 
@@ -135,6 +138,7 @@ class _Session:
             parent_ref=f"{self._run_ref}:{sub_agent.parent}" if sub_agent.parent else self._run_ref,
             parent_call_id=call_id,
             labels=self._labels,
+            folder=self._folder,
             ended=RunStatus.COMPLETED if has_ended else None,
         )
 

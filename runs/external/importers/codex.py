@@ -34,7 +34,7 @@ from runs.external.importers.answer_events import (
     time_or_none,
     user_message,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, folder_labels
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, folder_labels, usable_folder
 from runs.external.importers.codex_history import CallNames, ThreadOrigin, origin_of
 from runs.external.importers.codex_lines import (
     ENVELOPES,
@@ -121,6 +121,7 @@ def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
         labels=folder_labels(meta.text("cwd"), branch),
+        folder=usable_folder(meta.text("cwd")),
         parent_ref=f"codex:{origin.thread_id}" if origin and origin.is_parent else "",
         forked_ref=f"codex:{origin.thread_id}" if origin and not origin.is_parent else "",
     )

@@ -34,6 +34,7 @@ from runs.external.importers.base import (
     Item,
     NothingToImport,
     folder_labels,
+    usable_folder,
 )
 from runs.external.importers.gemini_chats import AGENT, Chat, ChatPlace, is_checkpoint, read_chat, read_checkpoint
 from runs.lifecycle.title_limits import MAX_TITLE
@@ -87,6 +88,7 @@ def _head(file: ImportFile, chat: Chat) -> ImportedRun:
     if not is_identifier(session_id):
         raise file.refuse("not a session ID of 1 to 128 characters", pointer="/sessionId")
     folders = chat.fields.get("directories")
+    folder = contents.text_or_empty(folders[0]) if isinstance(folders, list) and folders else ""
     return ImportedRun(
         run_ref=f"gemini-cli:{session_id}",
         agent=AGENT,
@@ -94,7 +96,8 @@ def _head(file: ImportFile, chat: Chat) -> ImportedRun:
         title=contents.text_or_empty(chat.fields.get("summary")).strip()[:MAX_TITLE],
         session_id=session_id,
         created_at=time_or_none(chat.fields.get("startTime")),
-        labels=folder_labels(contents.text_or_empty(folders[0]) if isinstance(folders, list) and folders else ""),
+        labels=folder_labels(folder),
+        folder=usable_folder(folder),
     )
 
 

@@ -15,7 +15,7 @@ from runs.conversation.unknown_blocks import marked
 from runs.external import contents
 from runs.external.foreign_payloads import count_of
 from runs.external.importers.answer_events import SpawnedAgent
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, folder_labels
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, folder_labels, usable_folder
 from runs.external.importers.conversation import AnswerFacts, ChatMessage, ImportedConversation
 from runs.external.importers.json_place import JsonPlace, looks_like, read_documents
 from runs.lifecycle.title_limits import MAX_TITLE
@@ -66,6 +66,7 @@ def _read_session(place: JsonPlace) -> Iterator[Item]:
         created_at=_time(session.at("time", "created")),
         parent_ref=f"{OpencodeImporter.name}:{parent_id}" if isinstance(parent_id, str) else "",
         labels=folder_labels(session.at("directory").text()),
+        folder=usable_folder(session.at("directory").text()),
     )
     yield head
     conversation = ImportedConversation(head.run_ref, last_at=head.created_at)
