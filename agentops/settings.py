@@ -24,6 +24,7 @@ from agentops.site.computed_settings import (
     upkeep,
 )
 from agentops.site.fixed_settings import *  # noqa: F403
+from runs.changes import edit_tools
 
 env = Reader()
 
@@ -120,6 +121,12 @@ env.require(
 AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
 #: Allow agents the tool `shell`, which runs commands in their root, in a sandbox.
 AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
+#: Tools that change files, for the diffs of a run: a JSON object such as
+#: `{"save_page": {"use": "write", "path": "page", "content": "html"}}`.
+#: [Changes](../guides/changes.md#teach-it-your-own-editing-tool) has the uses and their arguments.
+AGENTOPS_EDIT_TOOLS: dict[str, edit_tools.DeclaredTool] = env.read(
+    "AGENTOPS_EDIT_TOOLS", {}, edit_tools.read_declarations, edit_tools.EXPECTED
+)
 #: Python modules whose tools agents may use, in addition to the ones in installed packages.
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
 #: Python modules whose providers agents may name, in addition to the ones in installed packages.

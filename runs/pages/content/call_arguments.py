@@ -10,21 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from runs.changes.edit_tools import COMMANDS, CONTENTS, EDITS, PATCHES, PATHS, edit_pair, first_text
 from runs.pages.content.code_colours import language_of
 from runs.pages.content.differences import MAX_LINES, difference, is_patch, patch_difference
 from runs.pages.content.shown_text import ShownText, show_file, show_json, show_tree
 from timeline.display import Clip, clip, format_json
 
-#: Names of the old and the new text of an edit; below, names of other arguments.
-_EDITS = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"))
-_PATHS = ("file_path", "path", "filename", "notebook_path", "filePath")
-_CONTENTS = ("content", "file_text", "contents", "new_source")
-_COMMANDS = ("command", "cmd")
-_PATCHES = ("patch", "input", "diff")
 #: All arguments of a call that only reads a file.
-_OF_READS = {*_PATHS, "offset", "limit", "start_line", "end_line", "view_range", "pages"}
+_OF_READS = {*PATHS, "offset", "limit", "start_line", "end_line", "view_range", "pages"}
 #: Arguments that only a call that changes a file has.
-_OF_WRITES = (*(old for old, _ in _EDITS), "edits")
+_OF_WRITES = (*(old for old, _ in EDITS), "edits")
 #: Maximum edits of a call that are displayed as diffs.
 MAX_EDITS = 20
 _TITLE_BYTES = 300
@@ -50,7 +45,7 @@ def language_read(arguments: Any) -> str:
     """Return the language of the file that a call reads; empty if the call does not read a file."""
     if not isinstance(arguments, Mapping) or not set(arguments) <= _OF_READS:
         return ""
-    return language_of(_first(arguments, _PATHS) or "")
+    return language_of(first_text(arguments, PATHS) or "")
 
 
 def _parsed(arguments: Any) -> Any:
@@ -65,11 +60,11 @@ def _parsed(arguments: Any) -> Any:
 
 def leading_argument(arguments: Mapping[str, Any]) -> str:
     """Return the argument that says most: the command, or the path of the file; empty if there is neither."""
-    for name in _COMMANDS:
+    for name in COMMANDS:
         if command := _command(arguments.get(name)):
             return command
-    is_of_file = set(arguments) <= _OF_READS or any(name in arguments for name in (*_OF_WRITES, *_CONTENTS))
-    return (_first(arguments, _PATHS) or "") if is_of_file else ""
+    is_of_file = set(arguments) <= _OF_READS or any(name in arguments for name in (*_OF_WRITES, *CONTENTS))
+    return (first_text(arguments, PATHS) or "") if is_of_file else ""
 
 
 class _Cut:
@@ -88,18 +83,18 @@ class _Cut:
 
 def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], set[str]]:
     """Return the arguments that have a special form, and their names."""
-    path = _first(arguments, _PATHS) or ""
+    path = first_text(arguments, PATHS) or ""
     if (edits := _edits(arguments)) is not None:
         names = {"edits"} if "edits" in arguments and len(edits) <= MAX_EDITS else set()
-        names |= {*_PATHS, *(name for pair in _EDITS for name in pair)}
+        names |= {*PATHS, *(name for pair in EDITS for name in pair)}
         return [_edit(cut.title(path), old, new, cut) for old, new in edits[:MAX_EDITS]], names
-    for name in _PATCHES:
+    for name in PATCHES:
         if isinstance(text := arguments.get(name), str) and is_patch(text):
-            return [_patch(cut.title(path), text, cut)], {name, *_PATHS}
-    if path and (content := _first(arguments, _CONTENTS)):
+            return [_patch(cut.title(path), text, cut)], {name, *PATHS}
+    if path and (content := first_text(arguments, CONTENTS)):
         shown = replace(show_file(cut(content), language_of(path)), title=cut.title(path))
-        return [shown], {*_PATHS, *_CONTENTS}
-    for name in _COMMANDS:
+        return [shown], {*PATHS, *CONTENTS}
+    for name in COMMANDS:
         if command := _command(arguments.get(name)):
             if (patch := command.partition("*** Begin Patch")[1:]) and is_patch("".join(patch)):
                 return [_patch("", "".join(patch), cut)], {name}
@@ -112,21 +107,13 @@ def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], se
 
 def _edits(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     """Return the old and new texts of one or more edits; None if the call is not an edit."""
-    if (pair := _pair(arguments)) is not None:
+    if (pair := edit_pair(arguments)) is not None:
         return [pair]
     edits = arguments.get("edits")
     if not isinstance(edits, Sequence) or isinstance(edits, str) or not edits:
         return None
-    pairs = [_pair(edit) if isinstance(edit, Mapping) else None for edit in edits[: MAX_EDITS + 1]]
+    pairs = [edit_pair(edit) if isinstance(edit, Mapping) else None for edit in edits[: MAX_EDITS + 1]]
     return None if None in pairs else [pair for pair in pairs if pair is not None]
-
-
-def _pair(edit: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the old and the new text of an edit, or None."""
-    for old, new in _EDITS:
-        if isinstance(edit.get(old), str) and isinstance(edit.get(new), str):
-            return edit[old], edit[new]
-    return None
 
 
 def _edit(title: str, old: str, new: str, cut: _Cut) -> ShownText:
@@ -154,8 +141,3 @@ def _command(value: Any) -> str:
         return ""
     is_script = len(value) > 2 and value[1] in ("-c", "-lc")
     return "\n".join(value[2:]) if is_script else " ".join(value)
-
-
-def _first(arguments: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """Return the first of these arguments that is a text, or None."""
-    return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)
