@@ -21,6 +21,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run tail": ("run tail 7f3a91c2", "run tail 7f3a91c2 --no-follow", "run tail 7f3a91c2 --after 120 --json"),
     "run messages": ("run messages 7f3a91c2", "run messages 7f3a91c2 --limit 5 --json"),
     "run calls": ("run calls 7f3a91c2", "run calls 7f3a91c2 --limit 20"),
+    "run diff": ("run diff 7f3a91c2", "run diff 7f3a91c2 --patch | git apply"),
     "run errors": ("run errors 7f3a91c2", "run errors 7f3a91c2 --json"),
     "run resume": (
         "run resume 7f3a91c2",

@@ -143,6 +143,8 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/fixture": {"GET": READ},
     f"{_RUN}/children": {"GET": READ},
     f"{_RUN}/checkpoints": {"GET": READ},
+    f"{_RUN}/changes": {"GET": READ},
+    f"{_RUN}/changes.patch": {"GET": READ},
     f"{_RUN}/errors": {"GET": READ},
     f"{_RUN}/usage": {"GET": READ},
     f"{_RUN}/resume": {"POST": OPERATE},

@@ -121,14 +121,17 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
             run_key = RunKey(run.pk, project.pk, run.log.last_seq)
         return run_key
 
-    def etag_response(self, text: str) -> HttpResponse:
-        """Return JSON text with its ETag, or 304 if the client has this text. An invalid If-None-Match is ignored."""
+    def etag_response(self, text: str, content_type: str = JSON) -> HttpResponse:
+        """Return a text, by default JSON, with its ETag, or 304 if the client has this text.
+
+        An invalid If-None-Match is ignored.
+        """
         tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
         client_tags = parse_etags(self.request.headers.get("If-None-Match", ""))
         # The middleware that compresses answers adds the prefix of weak tags.
         if "*" in client_tags or tag in {each.removeprefix("W/") for each in client_tags}:
             return HttpResponse(status=304, headers={"ETag": tag})
-        return HttpResponse(text, content_type=JSON, headers={"ETag": tag})
+        return HttpResponse(text, content_type=content_type, headers={"ETag": tag})
 
     def masked_response(self, data: Any) -> HttpResponse:
         """Return the data of a serializer as JSON with its ETag, with secrets masked."""

@@ -18,11 +18,13 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from agentops.base import database_clock
+from runs.changes.git_patch import hunk_text
 from runs.conversation import call_ids
 from runs.exports.list_files import pages_of
 from runs.models import AgentRun, AgentRunToolCall, RunNote
 from runs.queries.durations import times_of, with_times
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
+from runs.queries.run_changes import changes_of
 from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms, total_cost
 from timeline.reasons import FINISH_LABELS, reason_label
 
@@ -30,6 +32,8 @@ from timeline.reasons import FINISH_LABELS, reason_label
 MAX_BYTES = 64 * 1024
 #: Messages per portion.
 ROWS = 10
+#: Maximum bytes of all diffs.
+MAX_DIFFS = 1024 * 1024
 #: Maximum rows of the table of tool calls.
 MAX_CALLS = 1000
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool result"}
@@ -60,6 +64,19 @@ class ReportMessage:
     fault: str = ""
 
 
+@dataclass(frozen=True)
+class ReportFile:
+    """A changed file, with its diff as text."""
+
+    path: str
+    old_path: str
+    status: str
+    additions: int | None
+    deletions: int | None
+    diff: Clip
+    notes: list[str]
+
+
 @cache
 def report_policy() -> str:
     """Return the Content-Security-Policy of a report: it allows only the embedded style sheet."""
@@ -79,6 +96,7 @@ def report_portions(run: AgentRun, *, with_notes: bool) -> Iterator[str]:
         yield render_to_string("runs/report/_messages.html", {"messages": messages})
     calls = [_call(call) for call in _calls(run)]
     tail = {"is_empty": is_empty, "calls": calls[:MAX_CALLS], "has_more_calls": len(calls) > MAX_CALLS}
+    tail |= {"files": list(_changed_files(run))}
     yield render_to_string("runs/report/tail.html", tail)
 
 
@@ -169,6 +187,23 @@ def _text(content: Any) -> str:
     if isinstance(content, dict) and content.keys() & {"media_type", "kind"}:
         return f"[{content.get('media_type') or content.get('kind')}]"
     return content if isinstance(content, str) else "" if content is None else format_json(content)
+
+
+def _changed_files(run: AgentRun) -> Iterator[ReportFile]:
+    """Yield the changed files of a run. Diffs beyond MAX_DIFFS bytes in total are left out."""
+    left = MAX_DIFFS
+    for change in changes_of(run).files:
+        diff = clip("".join(map(hunk_text, change.hunks)), max(min(left, MAX_BYTES), 0))
+        left -= len(diff.text.encode(errors="replace"))
+        yield ReportFile(
+            clean(change.path),
+            clean(change.old_path),
+            change.status,
+            change.additions,
+            change.deletions,
+            diff,
+            [*change.notes],
+        )
 
 
 def _calls(run: AgentRun) -> Any:

@@ -1,5 +1,5 @@
 """Queries for the tabs of a run's page: its conversation (including messages that were rolled back), calls, events,
-changes (files, commits and deployments) and failures.
+commits and deployments, and failures.
 
 Each list takes one or two bounded queries. Failures require a scan of the log, so they are read only on request.
 """
@@ -114,13 +114,13 @@ def event_of_call(run_id: UUID, call_id: UUID) -> int | None:
     return events.values_list("seq", flat=True).first()
 
 
-#: Types of the tab of changes.
-_CHANGES = (EventType.FILE_CHANGED, EventType.GIT_COMMIT, EventType.DEPLOY_TRIGGERED, EventType.DEPLOY_STATUS)
+#: Types of the commits and deployments of the tab of changes.
+_DELIVERIES = (EventType.GIT_COMMIT, EventType.DEPLOY_TRIGGERED, EventType.DEPLOY_STATUS)
 
 
-def changes(run_id: UUID, after: int, limit: int) -> list[Event]:
-    """Return the next events about changes after event `after`, in order."""
-    return list(log.events_of(run_id).filter(type__in=_CHANGES, seq__gt=after)[:limit])
+def deliveries(run_id: UUID, limit: int) -> list[Event]:
+    """Return at most `limit` commits and deployments of a run, the newest, in order."""
+    return list(log.events_of(run_id).filter(type__in=_DELIVERIES).order_by("-seq")[:limit])[::-1]
 
 
 def failures(run_id: UUID, after: int, limit: int) -> list[Event]:

@@ -239,6 +239,7 @@ def _runs_by_state(site: SampleSite) -> Iterator[Shown]:
     yield Shown("run-before", f"{of['completed']}?before=20", site.boss)
     yield Shown("run-no-errors", f"{of['completed']}?show=errors", site.boss)
     yield Shown("run-errors", f"{of['failed']}/errors", site.boss)
+    yield Shown("run-changes-split", f"{of['completed']}/changes?view=split", site.boss)
     yield Shown("run-replay", f"{of['completed']}/replay?seq=9", site.boss)
     yield Shown("run-tree", f"{of['parent']}/tree", site.boss)
     yield Shown("run-remote-messages", f"{of['remote-completed']}/messages", site.boss)

@@ -60,6 +60,7 @@ def _former(add: AddSubcommand) -> AddSubcommand:
 def add_verbs(add: AddSubcommand) -> None:
     """Add the subcommands for one run that have the same name in both groups."""
     _add_reads(add)
+    _add_diff(add)
     _add_resume(add)
     _add_fork(add)
     _add_commands(add)
@@ -167,6 +168,21 @@ def _add_reads(add: AddSubcommand) -> None:
         _add_run_argument(records)
         arguments.add_limit(records, NEWEST, "only the newest N (default: %(default)s)")
         arguments.add_json(records)
+
+
+def _add_diff(add: AddSubcommand) -> None:
+    diff = add("diff", "runs.management.agent.changes.diff", help="Print what a run changed in files")
+    _add_run_argument(diff)
+    diff.add_argument(
+        "--step", metavar="N", type=arguments.whole_up_to(2**31 - 1), help="only the changes of this step"
+    )
+    diff.add_argument(
+        "--since-last-message", action="store_true", help="only changes after the last message of a person"
+    )
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--stat", action="store_true", help="print the files and numbers of lines only")
+    form.add_argument("--patch", action="store_true", help="print a patch for git apply, of the files known whole")
+    form.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_resume(add: AddSubcommand) -> None:

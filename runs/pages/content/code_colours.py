@@ -158,6 +158,18 @@ def coloured_file(text: str, language: str) -> str:
     )
 
 
+def colour_pieces(text: str, language: str) -> list[list[tuple[str, str]]]:
+    """Return the lines of `text` in pieces: the CSS class of each piece, which may be empty, and its text."""
+    lines: list[list[tuple[str, str]]] = [[]]
+    lexer = _lexer(language) if len(text) <= MAX_COLOURED else None
+    tokens = _tokens(lexer, text) if lexer is not None else iter([(Token, text)])
+    for kind, value in tokens:
+        first, *others = value.split("\n")
+        lines[-1].append((_class_of(kind), first))
+        lines += [[(_class_of(kind), other)] for other in others]
+    return lines
+
+
 def _tokens(lexer: Lexer, text: str) -> Iterator[tuple[Any, str]]:
     """Yield the types and texts of tokens. After MAX_S seconds, yield the rest of the text as one token."""
     end = time.monotonic() + MAX_S

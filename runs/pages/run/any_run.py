@@ -69,7 +69,7 @@ TABS = (
     ("conversation", "Messages"),
     ("tool-calls", "Tool calls"),
     ("errors", "Errors"),
-    ("files", "Files"),
+    ("changes", "Changes"),
     ("cost", "Cost"),
     ("state", "State"),
     ("events", "Events"),

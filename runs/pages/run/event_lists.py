@@ -1,4 +1,4 @@
-"""The tabs that list events of a run: its errors, the changes that it reports (such as files), and all events."""
+"""The tabs that list events of a run: its errors, and all events."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from runs.pages.page_parts import split_page
 from runs.pages.run.any_run import tab_context
 from runs.pages.run.banner import href_of, reason_text
 from runs.pages.run.timeline_page import seq_of
-from runs.queries.tab_lists import FAMILIES, changes, context_of, failures, kind_of, message_of, stored_events
+from runs.queries.tab_lists import FAMILIES, context_of, failures, kind_of, message_of, stored_events
 from timeline.display import Clip, clean, clip
-from timeline.events import EventType
 from timeline.models import Event
 from timeline.shown_events import EventRow, is_failure, payload_of, row_of
 
-ERRORS_PER_PAGE, CHANGES_PER_PAGE, EVENTS_PER_PAGE = 100, 200, 100
-#: Maximum bytes of an error message, a diff, the type of an event and its text.
-MESSAGE_BYTES, DIFF_BYTES, TYPE_BYTES, TEXT_BYTES = 2048, 16 * 1024, 160, 200
+ERRORS_PER_PAGE, EVENTS_PER_PAGE = 100, 100
+#: Maximum bytes of an error message, the type of an event and its text.
+MESSAGE_BYTES, TYPE_BYTES, TEXT_BYTES = 2048, 160, 200
 #: Maximum characters of the context of an error.
 CONTEXT_LENGTH = 60
 
@@ -70,74 +69,6 @@ def _listed_error(event: Event, page: str) -> ListedError:
     reason, message = reason_text(kind_of(payload)), clip(message_of(payload), MESSAGE_BYTES)
     context = one_line(clean(context_of(payload)), CONTEXT_LENGTH)
     return ListedError(row_of(event, page), event.step, context, reason, message, href_of(event))
-
-
-#: Type of an event → kind of the change; other types are deployments.
-_KINDS = {EventType.FILE_CHANGED: "file", EventType.GIT_COMMIT: "commit"}
-
-
-@dataclass(frozen=True)
-class ListedChange:
-    """A change as a row."""
-
-    row: EventRow
-    kind: str
-    step: int | None
-    #: The path, the subject of a commit, or the deployed service.
-    name: str
-    #: How the file changed, the branch of a commit, or the status of a deployment.
-    change: str
-    additions: int | None
-    deletions: int | None
-    diff: Clip
-    href: str
-    is_failed: bool
-
-
-@require_safe
-def files(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show the changes of a run after event `after`: files, commits and deployments."""
-    context = tab_context(request, run_id, "files")
-    after = _after(request, context)
-    page, has_more = split_page(changes(run_id, after, CHANGES_PER_PAGE + 1), CHANGES_PER_PAGE)
-    rows = [_listed_change(event, context["page"]) for event in page]
-    context |= {
-        "changes": rows,
-        "file_count": len({row.name for row in rows if row.kind == "file"}),
-        "additions": sum(row.additions or 0 for row in rows),
-        "deletions": sum(row.deletions or 0 for row in rows),
-        "next_after": page[-1].seq if has_more else None,
-        "after": after,
-    }
-    return render(request, "runs/tabs/files.html", context)
-
-
-def _listed_change(event: Event, page: str) -> ListedChange:
-    payload = payload_of(event)
-    kind = _KINDS.get(EventType(event.type), "deployment")
-    names = {"file": "path", "commit": "subject", "deployment": "service"}
-    changes_by_kind = {"file": "change", "commit": "branch", "deployment": "status"}
-    diff = payload.get("diff")
-    return ListedChange(
-        row=row_of(event, page),
-        kind=kind,
-        step=event.step,
-        name=_text(payload.get(names[kind])) or _text(payload.get("sha")) or kind,
-        change=_text(payload.get(changes_by_kind[kind])) or ("triggered" if kind == "deployment" else ""),
-        additions=_count(payload.get("additions")),
-        deletions=_count(payload.get("deletions")),
-        diff=clip(diff, DIFF_BYTES) if isinstance(diff, str) else Clip(),
-        href=href_of(event),
-        is_failed=payload.get("status") in ("failed", "error") or "error" in payload,
-    )
-
-
-def _text(value: Any) -> str:
-    return clean(value)[:400] if isinstance(value, str) else ""
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def test_responses_match_the_document(described: dict[str, Any]) -> None:
         asker = admin if any(part in path for part in FOR_ADMINS) else client
         answer = asker.get(path.format(**places), queries.get(path.rpartition("/")[2], {}))
         assert answer.status_code == 200, (path, answer.content[:300])
-        if path.endswith("/output"):
+        if path.endswith(("/output", ".patch")):
             assert operation["responses"]["200"]["content"].keys() == {answer.headers["Content-Type"]}
             continue
         schema = whole(operation["responses"]["200"]["content"]["application/json"]["schema"], described)

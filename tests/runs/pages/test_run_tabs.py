@@ -25,7 +25,7 @@ from timeline.events.run import RunPaused
 from timeline.models import Source
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
-TABS = ("waterfall", "messages", "calls", "errors", "files", "cost", "state", "events")
+TABS = ("waterfall", "messages", "calls", "errors", "changes", "cost", "state", "events")
 
 
 @pytest.fixture
@@ -203,21 +203,21 @@ def test_errors_are_listed_and_the_next_error_wraps_around() -> None:
     assert after(second) == f"/runs/{run.pk}?event={first}#target"
 
 
-def test_files_commits_and_deployments_are_listed() -> None:
+def test_reported_files_commits_and_deployments_are_listed() -> None:
     run = make_run()
     told(
         run,
         "file.changed",
-        {"path": "src/a.py", "change": "edited", "additions": 3, "deletions": 1, "diff": "+x"},
+        {"path": "src/a.py", "change": "edited", "additions": 3, "deletions": 1},
         step=1,
     )
     told(run, "git.commit", {"sha": "ab12", "subject": "Mend it", "branch": "main"}, step=1)
     told(run, "deploy.status", {"service": "web", "status": "failed", "error": "no"}, step=2)
 
-    page = tab(client_of(run), run, "files")
-    assert [row.split()[1] for row in rows(page)] == ["file", "commit", "deployment"]
-    assert "src/a.py" in rows(page)[0]
-    assert "1 file, +3 −1 lines" in page.words
+    page = tab(client_of(run), run, "changes")
+    assert [row.split()[1] for row in rows(page)] == ["commit", "deployment"]
+    assert "src/a.py" in page.words
+    assert "1 file , +3 −1 lines" in page.words.replace("file,", "file ,")
 
 
 def test_the_cost_is_listed_by_model_and_by_step(run: AgentRun) -> None:
