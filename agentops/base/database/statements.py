@@ -184,8 +184,10 @@ def columns_of(model: type[models.Model]) -> str:
     columns = []
     for field in model._meta.concrete_fields:
         name = quote(str(field.column))
-        is_joined = isinstance(field, JoinedJSONField)
-        columns.append(f"{field.expression(table, connection.vendor)} AS {name}" if is_joined else f"{table}.{name}")
+        if isinstance(field, JoinedJSONField):
+            columns.append(f"{field.expression(table, connection.vendor)} AS {name}")
+        else:
+            columns.append(f"{table}.{name}")
     return ", ".join(columns)
 
 
