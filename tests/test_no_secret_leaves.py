@@ -87,6 +87,7 @@ API = {
         for part in (
             *("messages", "messages/<uuid:message_id>"),
             *("tool-calls", "tool-calls/<uuid:call_id>", "tool-calls/<uuid:call_id>/output"),
+            *("changes", "changes.patch"),
         )
     ),
     *(
