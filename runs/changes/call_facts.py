@@ -42,7 +42,7 @@ _EXISTED = re.compile(r"\b(?:updated|overwr\w+|modified)\b", re.IGNORECASE)
 #: Characters of an output that are searched for them.
 _HEAD = 400
 _WORKING_DIRECTORIES = ("workdir", "cwd", "working_directory")
-_FILES = re.compile(r"^[-+ ]", re.MULTILINE)
+_DIFF_LINE = re.compile(r"^[-+ ]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,14 @@ def _result(output: Any) -> Mapping[str, Any]:
 def _reported_hunks(result: Mapping[str, Any]) -> list[NumberedHunk]:
     """Return the hunks of `structuredPatch`; empty if one of them cannot be read."""
     hunks = []
-    for item in result.get("structuredPatch") or ():
+    items = result.get("structuredPatch")
+    for item in items if isinstance(items, list) else ():
+        if not isinstance(item, Mapping):
+            return []
         lines, starts = item.get("lines"), (item.get("oldStart"), item.get("newStart"))
         if not isinstance(lines, list) or not all(isinstance(start, int) for start in starts):
             return []
-        hunks.append(NumberedHunk(*starts, [line for line in lines if isinstance(line, str) and _FILES.match(line)]))
+        hunks.append(NumberedHunk(*starts, [line for line in lines if isinstance(line, str) and _DIFF_LINE.match(line)]))
     return hunks
 
 
