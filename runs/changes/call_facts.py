@@ -223,10 +223,11 @@ def _reported_hunks(result: Mapping[str, Any]) -> list[NumberedHunk]:
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, Mapping):
             return []
-        lines, starts = item.get("lines"), (item.get("oldStart"), item.get("newStart"))
-        if not isinstance(lines, list) or not all(isinstance(start, int) for start in starts):
+        lines, old_start, new_start = (item.get(name) for name in ("lines", "oldStart", "newStart"))
+        if not (isinstance(lines, list) and isinstance(old_start, int) and isinstance(new_start, int)):
             return []
-        hunks.append(NumberedHunk(*starts, [line for line in lines if isinstance(line, str) and _DIFF_LINE.match(line)]))
+        texts = [line for line in lines if isinstance(line, str) and _DIFF_LINE.match(line)]
+        hunks.append(NumberedHunk(old_start, new_start, texts))
     return hunks
 
 
