@@ -301,4 +301,5 @@ def test_a_window_uses_the_index(run: AgentRun) -> None:
             cursor.execute(f"EXPLAIN {query['sql']}")
             plan = "\n".join(row[0] for row in cursor.fetchall())
         assert "event_seq_once" in plan, plan
-        assert "Seq Scan" not in plan, plan
+        # The tables of messages and calls, in which texts are looked up by their IDs, are small here.
+        assert "Seq Scan on agent_run_events" not in plan, plan
