@@ -61,7 +61,7 @@ def test_login_returns_to_the_list(tabs: Tabs, web: WebThread, runs: list[AgentR
 
     expect(page).to_have_url(f"{web.url}/p/{runs[0].project.slug}/runs?status=queued")
     assert titles(page) == ["Task number 2", "Task number 1", "Task number 0"]
-    page.get_by_text(person.username).click()
+    page.get_by_label(f"Account: {person.username}").click()
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(re.compile("/login"))
     page.goto(f"/p/{runs[0].project.slug}/runs")

@@ -71,7 +71,7 @@ def test_logging_out_deletes_kept_text(tabs: Tabs, web: WebThread, project: Proj
     page = tabs.open(web.url, oscar)
     page.goto("/p/alpha/runs/new")
     page.locator("textarea[name=prompt]").fill(TEXT)
-    page.get_by_text(oscar.username).click()
+    page.get_by_label(f"Account: {oscar.username}").click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     assert page.evaluate("sessionStorage.getItem('agentops:unsent')") is None
