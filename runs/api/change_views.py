@@ -84,7 +84,7 @@ _CHANGES = object_of(
             {"files": {"type": "integer"}, "additions": {"type": "integer"}, "deletions": {"type": "integer"}}
         ),
         "directory": {"type": ["string", "null"], "description": "The working directory. Null if it is not known."},
-        "is_cut": {"type": "boolean", "description": "Whether the run has more edits than are read."},
+        "is_cut": {"type": "boolean", "description": "Whether the run has more or longer edits than are read."},
         "without_effect": {"type": "integer", "description": "Edits that failed or were denied."},
     }
 )

@@ -15,8 +15,11 @@ BEGIN, END = "*** Begin Patch", "*** End Patch"
 _FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _MOVE = "*** Move to: "
 _END_OF_FILE = "*** End of File"
-#: A change of the directory before the patch, in the script that contains it.
-_CHANGED_DIRECTORY = re.compile(r"(?:^|[;&\n])\s*cd\s+(?:'([^']+)'|\"([^\"]+)\"|([^\s;&]+))\s*(?:&&|;|\n)")
+#: A change of the directory before the patch, in the script that contains it. Names are limited, and blanks are none of
+#: the characters before `cd`, so that the search takes linear time.
+_CHANGED_DIRECTORY = re.compile(
+    r"(?:^|[;&\n])[ \t]*cd[ \t]+(?:'([^'\n]{1,1024})'|\"([^\"\n]{1,1024})\"|([^\s;&]{1,1024}))[ \t]*(?:&&|;|\n)"
+)
 _LEVELS: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
 
 

@@ -53,8 +53,8 @@ class FileState:
     touches: list[Touch] = field(default_factory=list)
     #: Whether a call changed the text, and not only the path.
     is_edited: bool = False
-    #: The edits as the calls say them, for a file whose text is not known.
-    hunks: list[Hunk] = field(default_factory=list)
+    #: The edits, each with the content before it if a hunk needs that, and its call.
+    edits: list[tuple[FileEdit, Content, Touch]] = field(default_factory=list)
     #: Sentences that a reader must know to trust the diff.
     notes: list[str] = field(default_factory=list)
     additions: int | None = None
@@ -84,7 +84,7 @@ class FileState:
         if not is_certain:
             self.note(f"The outcome of the call in step {touch.step} is unknown: the change may not have been made.")
         self.is_edited = True
-        self._add_hunks(edit, touch)
+        self._add_edit(edit, touch)
         if is_certain and isinstance(edit, Written) and edit.existed is False and not self.touches:
             self._begin(None)
         elif not self.touches:
@@ -104,7 +104,7 @@ class FileState:
     def begin_scope(self) -> None:
         """Forget the earlier calls, and take the known text as that at the beginning."""
         self.before, self.existed, self.old_path = self.now, self.exists, ""
-        self.touches, self.hunks, self.notes, self.is_edited = [], [], [], False
+        self.touches, self.edits, self.notes, self.is_edited = [], [], [], False
         self.additions = self.deletions = None
 
     def _begin(self, content: Content) -> None:
@@ -143,9 +143,16 @@ class FileState:
                 return self.now
         assert_never(edit)
 
-    def _add_hunks(self, edit: FileEdit, touch: Touch) -> None:
-        """Keep the edit as the call says it, for a file whose text is not known."""
-        self.hunks += [replace(hunk, is_uncertain=touch.is_unknown) for hunk in _said(edit, self.now, touch.step or 0)]
+    def said_hunks(self) -> list[Hunk]:
+        """Return the edits as the calls say them, for a file whose text is not known."""
+        return [
+            replace(hunk, is_uncertain=touch.is_unknown)
+            for edit, before, touch in self.edits
+            for hunk in _said(edit, before, touch.step or 0)
+        ]
+
+    def _add_edit(self, edit: FileEdit, touch: Touch) -> None:
+        self.edits.append((edit, self.now if isinstance(edit, Written | DeletedFile) else UNKNOWN, touch))
         if isinstance(edit, Opaque):
             self.note(edit.reason)
             if edit.additions is not None:

@@ -16,8 +16,8 @@ from runs.changes.file_edits import UNKNOWN, Content
 MAX_LINES, MAX_LINE = 2000, 2000
 #: Arguments that select a part of a file.
 PARTS = ("offset", "limit", "start_line", "end_line", "view_range", "pages", "line_start", "line_end")
-#: What Claude Code adds after the file.
-_REMINDER = re.compile(r"\n*<system-reminder>.*</system-reminder>\s*\Z", re.DOTALL)
+#: The element that Claude Code adds after the file, and how many of them are removed.
+_REMINDER, _REMINDER_END, MAX_REMINDERS = "<system-reminder>", "</system-reminder>", 8
 #: Line numbers of Claude Code, Codex, and OpenCode.
 _NUMBERED = tuple(map(re.compile, (r" {0,8}(\d{1,7})[→\t](.*)", r"L(\d{1,7}): (.*)", r"0*(\d{1,7})\| (.*)")))
 #: The element in which OpenCode puts a file, and its last line.
@@ -43,12 +43,22 @@ def whole_text(arguments: Mapping[str, Any], output: Any) -> Content:
         return UNKNOWN
     if (match := _OPENCODE.match(text)) is not None:
         text = match[1]
-    lines = _REMINDER.sub("", text).split("\n")
+    lines = _without_reminders(text).split("\n")
     for pattern in _NUMBERED:
         if pattern.fullmatch(lines[0]):
             return _without_numbers(lines, pattern, _limit(arguments))
     has_parts = any(arguments.get(name) not in (None, 0) for name in PARTS)
     return UNKNOWN if has_parts or _is_note(text) else text
+
+
+def _without_reminders(text: str) -> str:
+    """Return a text without the reminders at its end. Not by a regular expression, which could take quadratic time."""
+    for _ in range(MAX_REMINDERS):
+        start = text.rfind(_REMINDER)
+        if start < 0 or not text.rstrip().endswith(_REMINDER_END):
+            break
+        text = text[:start].rstrip("\n")
+    return text
 
 
 def _reported(document: Mapping[str, Any]) -> Content:

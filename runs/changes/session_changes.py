@@ -163,7 +163,7 @@ def _change_of(state: FileState, mask: Mask, *, has_directory: bool) -> FileChan
         diff = diff_of(before if isinstance(before, str) else "", after if isinstance(after, str) else "")
         hunks, rest = diff.hunks, diff.rest
     else:
-        hunks = [_masked_hunk(hunk, mask) for hunk in state.hunks]
+        hunks = [_masked_hunk(hunk, mask) for hunk in state.said_hunks()]
     counted = bool(hunks) or state.is_whole
     return FileChange(
         path=mask(state.path),

@@ -89,11 +89,10 @@ def _hunk(lines: Sequence[HunkLine], start: int, end: int, last: int) -> Hunk:
     old = next((line.old for line in kept if line.old is not None), None)
     new = next((line.new for line in kept if line.new is not None), None)
     # Without a line of its side, a hunk names the line before it, as in git.
-    before = lines[:start]
     if old is None:
-        old = next((line.old for line in reversed(before) if line.old is not None), 0)
+        old = next((line.old for line in reversed(lines[:start]) if line.old is not None), 0)
     if new is None:
-        new = next((line.new for line in reversed(before) if line.new is not None), 0)
+        new = next((line.new for line in reversed(lines[:start]) if line.new is not None), 0)
     return Hunk(kept, old, new, hidden=lines[last:start])
 
 

@@ -36,6 +36,8 @@ from timeline.shown_events import payload_of
 
 #: Maximum calls that edit, calls that read, and events, of a run that are read.
 MAX_EDITS, MAX_READS, MAX_EVENTS = 5_000, 5_000, 5_000
+#: Characters of arguments and outputs of a run that are read: they are in memory together.
+MAX_CHARACTERS = 64 * 1024 * 1024
 #: Messages of rules that are skipped in search of the last message of a person.
 MAX_NUDGES = 50
 #: The value of the parameter `since`.
@@ -50,7 +52,7 @@ _HEAD = re.compile(r"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@")
 #: A step after all others.
 _NO_STEP = 2**31 - 1
 #: Calls read at once by their IDs.
-_PORTION = 200
+_PORTION = 20
 
 
 #: The path, the change and its event.
@@ -82,6 +84,34 @@ class RunChanges:
     without_effect: int = 0
 
 
+class _Budget:
+    """How many characters of calls may still be read."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Return whether calls were left out."""
+        return self._left < 0
+
+    def within(self, calls: Iterable[FileCall]) -> Iterator[FileCall]:
+        """Yield the calls until they exceed the budget."""
+        for call in calls:
+            self._left -= _characters(call.arguments) + _characters(call.output)
+            if self._left < 0:
+                return
+            yield call
+
+
+def _characters(value: Any) -> int:
+    """Return the characters of all texts in a JSON value."""
+    if isinstance(value, str):
+        return len(value)
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(map(_characters, items))
+
+
 @dataclass
 class _RunCalls:
     """The calls and events of a run, in order."""
@@ -95,19 +125,21 @@ class _RunCalls:
 def changes_of(run: AgentRun, scope: ChangeScope = ChangeScope()) -> RunChanges:
     """Return the files that a run changed.
 
-    Four queries, three more since the last message, and one for each 200 reads.
+    Four queries, three more since the last message, and one for each 20 reads. Ends at `MAX_CHARACTERS` of texts.
     """
     first, last = _bounds(run, scope)
     files = SessionFiles(CallReader(settings.AGENTOPS_EDIT_TOOLS), directory_of(run))
     calls = _calls(run.pk, last)
     history = _RunCalls()
-    history.edits = list(_file_calls(calls.filter(_edits()), MAX_EDITS + 1))
+    budget = _Budget(MAX_CHARACTERS)
+    history.edits = list(budget.within(_file_calls(calls.filter(_edits()), MAX_EDITS + 1)))
     history.is_cut = len(history.edits) > MAX_EDITS
     del history.edits[MAX_EDITS:]
     paths = set[str]().union(*map(files.paths_of, history.edits))
-    history.reads = list(_reads(calls, files, paths))
+    history.reads = list(budget.within(_reads(calls, files, paths)))
     history.reports = _reports(run.pk, last)
-    history.is_cut = history.is_cut or len(history.reads) >= MAX_READS or len(history.reports) >= MAX_EVENTS
+    is_full = len(history.reads) >= MAX_READS or len(history.reports) >= MAX_EVENTS
+    history.is_cut = history.is_cut or is_full or budget.is_exceeded
     _fold(files, history, first)
     failed = AgentRunToolCall.objects.filter(run=run.pk, status__in=_WITHOUT_EFFECT)
     failed = _between(failed.alias(input_text=JsonText("input")), first, last).filter(_edits())
@@ -177,7 +209,7 @@ def _edits() -> Q:
 def _file_calls(calls: QuerySet[AgentRunToolCall], limit: int, *, has_output: bool = True) -> Iterator[FileCall]:
     columns = ("pk", "step_number", "tool_name", "status", "input", "changed_arguments")
     rows: Iterable[Any] = calls.order_by("step_number", "pk").values(*columns, *(("output",) if has_output else ()))
-    for row in rows[:limit]:  # type: ignore[index]
+    for row in rows[:limit].iterator(_PORTION):  # type: ignore[index]
         changed = row["changed_arguments"]
         arguments = row["input"] if changed is None else REDACTOR.clean(changed)[0]
         yield FileCall(

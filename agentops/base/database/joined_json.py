@@ -23,9 +23,9 @@ class _JoinedCol(Col):
 class JoinedJSONField(models.JSONField):
     """A JSON column that queries read through an SQL expression, so that a text is stored once and read everywhere.
 
-    `sql` has the expression for each database, in which `{row}` is the table or its alias. `members`: the only members
-    of an object that it changes; queries for others read the column itself. Rows are written as they are: whoever
-    writes decides what the column itself holds. For migrations, it is a JSONField.
+    `sql` has the expression for each database, in which `{row}` is the table or its alias. `members`: the names of
+    the members that may lie elsewhere; a query for another member reads the column alone. Saving a row stores the value
+    that is given. Migrations see a JSONField.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ def _lines(run_changes: RunChanges, paint: Paint) -> Iterator[str]:
     if run_changes.files:
         yield _summary(run_changes)
     if run_changes.is_cut:
-        yield "This run has more edits than are read. The changes of later ones are missing."
+        yield "This run has more or longer edits than are read. The later changes are missing."
 
 
 def _line(line: HunkLine) -> str:

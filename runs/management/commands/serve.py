@@ -37,7 +37,7 @@ class Command(AgentopsCommand):
             metavar="N",
             type=whole_up_to(MAX_PROCESSES),
             default=1,
-            help="processes that share the port, each with limits and a connection pool of its own (default: 1)",
+            help="number of processes on the port; each has its own limits and connection pool (default: 1)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

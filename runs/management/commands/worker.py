@@ -58,7 +58,7 @@ class Command(AgentopsCommand):
             metavar="N",
             type=whole_up_to(MAX_PROCESSES),
             default=1,
-            help="processes, each with so many runs and a connection pool of its own (default: 1)",
+            help="number of processes; each has its own slots and connection pool (default: 1)",
         )
         parser.add_argument(
             "--queues",

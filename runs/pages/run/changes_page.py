@@ -23,7 +23,7 @@ from runs.pages.page_parts import split_page
 from runs.pages.run.any_run import tab_context
 from runs.pages.run.banner import href_of
 from runs.pages.run.timeline_page import seq_of
-from runs.queries.run_changes import LAST_MESSAGE, MAX_EDITS, ChangeScope, RunChanges, changes_of
+from runs.queries.run_changes import LAST_MESSAGE, ChangeScope, RunChanges, changes_of
 from runs.queries.tab_lists import deliveries
 from timeline.display import clean
 from timeline.events import EventType
@@ -154,7 +154,6 @@ def _summary(run_changes: RunChanges) -> dict[str, Any]:
         "in_patch": len(in_patch),
         "without_effect": run_changes.without_effect,
         "is_cut": run_changes.is_cut,
-        "max_edits": MAX_EDITS,
     }
 
 

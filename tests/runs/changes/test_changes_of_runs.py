@@ -97,7 +97,14 @@ def test_a_run_with_more_edits_than_are_read_says_so(run: AgentRun, monkeypatch:
     monkeypatch.setattr(run_changes, "MAX_EDITS", 1)
 
     assert changes_of(run).is_cut
-    assert "This run has more edits than are read." in page_of(run)
+    assert "This run has more or longer edits than are read." in page_of(run)
+
+
+def test_calls_beyond_the_budget_are_not_kept_in_memory(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_changes, "MAX_CHARACTERS", 80)
+    changes = changes_of(run)
+    assert changes.is_cut
+    assert [change.path for change in changes.files if change.path != "c.bin"] == ["/work/a.py"]
 
 
 @pytest.mark.every_database

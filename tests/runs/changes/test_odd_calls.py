@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from runs.changes.call_facts import CallReader, FileCall
 from runs.changes.git_patch import patch_portions
 from runs.changes.session_changes import SessionFiles
 
+#: Characters of a long text.
+SIZE = 4_000_000
 TOOLS = (
     *("Edit", "MultiEdit", "Write", "Read", "NotebookEdit", "apply_patch", "shell", "exec_command", "replace"),
     *("write_file", "read_file", "str_replace_based_edit_tool", "edit", "patch", "move_file", "delete_file"),
@@ -55,3 +58,21 @@ def test_odd_calls_do_not_hide_the_other_files(calls: list[tuple[str, Any, Any]]
 
     assert "last.txt" in {change.path for change in changes}
     assert "".join(patch_portions(changes))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "output"),
+    [
+        ("Read", {"file_path": "a.txt"}, "\n" * SIZE + "x"),
+        ("Read", {"file_path": "a.txt"}, "<system-reminder>" * (SIZE // 17)),
+        ("shell", {"command": "\n" * SIZE + "*** Begin Patch\n*** End Patch"}, ""),
+        ("shell", {"command": "cd '" * (SIZE // 4) + "*** Begin Patch\n*** End Patch"}, ""),
+        ("shell", {"command": ";cd '" * (SIZE // 5) + "*** Begin Patch\n*** End Patch"}, ""),
+    ],
+)
+def test_megabytes_of_repeated_texts_are_read(tool: str, arguments: dict[str, str], output: str) -> None:
+    """In quadratic time, each would take over an hour."""
+    files = SessionFiles(CallReader(), "/work")
+    files.add(FileCall("1", 1, tool, arguments, output))
+    files.add(FileCall("2", 2, "Write", {"file_path": "a.txt", "content": "y\n"}, ""))
+    assert [change.path for change in files.changes(lambda text: text)] == ["a.txt"]
